@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from qdebug.version import __version__
+
 TYPE_CHECKING = False  # as type checkers know it; until `typing` is loaded Ctrl-C would end in a traceback
 
-__version__ = "0.1.0"
 
 _HOME = {
     "diff": "qdebug.api",
@@ -12,8 +13,8 @@ _HOME = {
     "Limits": "qdebug.compare.result.limits",
     "load_limits": "qdebug.workflow.limits_file",
     "Explanation": "qdebug.api",
-    "open_recording": "qdebug.record.opening",
-    "Recorder": "qdebug.record.recorder",
+    "open_recording": "qdebug.recording.opening",
+    "Recorder": "qdebug.recording.recorder",
     "DiffResult": "qdebug.api",
     "NodeResult": "qdebug.compare.result.result",
     "QdebugError": "qdebug.errors",
@@ -44,8 +45,8 @@ if TYPE_CHECKING:
     from qdebug.model import Role as Role
     from qdebug.model import RunInfo as RunInfo
     from qdebug.model import TensorInfo as TensorInfo
-    from qdebug.record.opening import open_recording as open_recording
-    from qdebug.record.recorder import Recorder as Recorder
+    from qdebug.recording.opening import open_recording as open_recording
+    from qdebug.recording.recorder import Recorder as Recorder
     from qdebug.workflow.limits_file import load_limits as load_limits
 
 

@@ -33,9 +33,9 @@ from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import WorstElement
-from qdebug.record.opening import open_recording
+from qdebug.recording.cache import ColumnCache
+from qdebug.recording.opening import open_recording
 from qdebug.replay.registry import provide_kernels
-from qdebug.store.cache import ColumnCache
 
 __all__ = ["DiffSession", "PairedValues", "open_recording"]
 
@@ -57,7 +57,7 @@ class DiffSession:
         reference: The reference run.
         backend: The backend run.
         limits: What counts as divergence and what may be missing; a stated default if None.
-        cache: Take results from the cache of `qdebug.store.cache`, and keep them there when all are computed; holds
+        cache: Take results from the cache of `qdebug.recording.cache`, and keep them there when all are computed; holds
             for recordings in files alone.
         told: Called with what is being done while both are aligned; what it raises gives that up.
 

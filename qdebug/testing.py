@@ -34,7 +34,7 @@ from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.rails import count_rails
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.session import DiffSession, open_recording
 from qdebug.view.array_difference import array_difference
 from qdebug.view.failure import failure_lines

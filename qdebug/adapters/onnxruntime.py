@@ -26,7 +26,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 
 if TYPE_CHECKING:
-    from qdebug.record.recorder import Recorder
+    from qdebug.recording.recorder import Recorder
 
 __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeRun", "backend"]
 
@@ -285,7 +285,7 @@ def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, st
     import onnx
     import onnxruntime
 
-    from qdebug.record.environment import cpu_flags
+    from qdebug.recording.environment import cpu_flags
 
     options = settings.options()
     return RunFacts(

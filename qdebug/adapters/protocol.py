@@ -14,7 +14,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 
 if TYPE_CHECKING:
-    from qdebug.record.recorder import Recorder
+    from qdebug.recording.recorder import Recorder
 
 __all__ = [
     "TAPS",

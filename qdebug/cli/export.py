@@ -169,8 +169,8 @@ def run_npz(arguments: argparse.Namespace) -> int:
     options = typed(NpzOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.recording], regular=True)
     recording = open_source(options.recording)
+    from qdebug.recording.target import whole_file
     from qdebug.report.exports import write_npz
-    from qdebug.store.target import whole_file
 
     with whole_file(options.output) as partial:
         many = write_npz(

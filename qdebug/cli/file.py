@@ -177,7 +177,7 @@ def _add_recover(actions: Verbs) -> None:
 def _verify(arguments: argparse.Namespace) -> int:
     """Check recordings, and say of each what is in it; the first that is not all right ends it."""
     options = typed(VerifyOptions, arguments)
-    from qdebug.store.verify import MEMORY_LIMIT, verify
+    from qdebug.recording.verify import MEMORY_LIMIT, verify
     from qdebug.view import numbers
 
     for path in options.files:
@@ -193,7 +193,7 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _pack(arguments: argparse.Namespace) -> int:
     """Pack a recording and say how small it is."""
     options = typed(PackOptions, arguments)
-    from qdebug.store.pack import pack
+    from qdebug.recording.pack import pack
     from qdebug.view import numbers
 
     with progress("packing") as note:
@@ -218,7 +218,7 @@ def _join(arguments: argparse.Namespace) -> int:
             f"{len(options.prefix)} prefixes are given for {len(options.files)} recordings.",
             hint="Give --prefix once for each recording, in order.",
         )
-    from qdebug.store.joined import JoinedRecording, join, read_manifest
+    from qdebug.recording.opening import JoinedRecording, join, read_manifest
 
     join(options.files, options.output, by=options.by, force=options.force, prefixes=options.prefix)
     with JoinedRecording(read_manifest(options.output), options.output) as whole:
@@ -232,7 +232,7 @@ def _join(arguments: argparse.Namespace) -> int:
 def _recover(arguments: argparse.Namespace) -> int:
     """Rebuild a recording and say what is in it."""
     options = typed(RecoverOptions, arguments)
-    from qdebug.record.recovery import recover
+    from qdebug.recording.recovery import recover
 
     with progress("recovering") as note:
         done = recover(options.file, options.output, force=options.force, progress=note)

@@ -152,7 +152,7 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
-    from qdebug.store.target import whole_file
+    from qdebug.recording.target import whole_file
 
     content = text if text.endswith("\n") else text + "\n"
     if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine

@@ -160,7 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record a run and say what came of it."""
     options = typed(RecordOptions, arguments)
     from qdebug.model import Fidelity
-    from qdebug.record.policy import policy_of
+    from qdebug.recording.policy import policy_of
     from qdebug.workflow.record import record_run
 
     keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)
@@ -202,7 +202,7 @@ def _identity(path: Path) -> tuple[int, int] | None:
 def _kept(output: Path, before: tuple[int, int] | None) -> str:
     """Say what an interrupted run left behind; `before` is what was there when it began."""
     from qdebug.errors import QdebugError
-    from qdebug.store.target import unfinished
+    from qdebug.recording.target import unfinished
 
     shown = command("qdebug", "info", output)
     if _identity(output) not in (None, before):

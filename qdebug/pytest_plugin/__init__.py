@@ -23,7 +23,7 @@ from qdebug.pytest_plugin.options import MARKER, add_options, settings
 
 if TYPE_CHECKING:
     from qdebug.pytest_plugin.golden import Regression
-    from qdebug.record.recorder import Recorder
+    from qdebug.recording.recorder import Recorder
 
 __all__ = ["qdebug_recorder", "qdebug_regression"]
 

@@ -15,7 +15,7 @@ from qdebug.errors import QdebugError, UsageError
 from qdebug.pytest_plugin.comparing import beside, compared, limits_of, noting
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.testing import ComparisonError
 from qdebug.view.text import safe_text
 

@@ -13,7 +13,7 @@ from qdebug.model import Recording
 from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compared, with_bounds
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.session import open_recording
 from qdebug.workflow.save import save_recording
 

@@ -146,7 +146,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     heard: list[Callable[[str], object]] = []
 
     def opened(side: str, path: Path) -> Recording:
-        from qdebug.record.opening import open_recording
+        from qdebug.recording.opening import open_recording
 
         found[path] = _looks(path)
         if choices.follow:

@@ -40,7 +40,7 @@ from typing import Any
 
 from qdebug.compare.result.limits import BOUNDS, Acknowledgement, LimitRule, Limits
 from qdebug.errors import LimitsError
-from qdebug.store.target import whole_file
+from qdebug.recording.target import whole_file
 from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of
 
 __all__ = [

@@ -15,13 +15,13 @@ from qdebug.adapters import load_backend
 from qdebug.adapters.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
-from qdebug.record.environment import recorded_facts
-from qdebug.record.policy import KeepPolicy
-from qdebug.record.recorder import Recorder
-from qdebug.record.sinks import RecordingStopped
+from qdebug.recording.environment import recorded_facts
+from qdebug.recording.opening import is_manifest
+from qdebug.recording.policy import KeepPolicy
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.sinks import RecordingStopped
+from qdebug.recording.target import recover_hint, unfinished
 from qdebug.session import open_recording
-from qdebug.store.joined import is_manifest
-from qdebug.store.target import recover_hint, unfinished
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 
 __all__ = ["RecordSummary", "record_feeds", "record_run"]

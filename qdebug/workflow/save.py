@@ -6,9 +6,9 @@ import shutil
 from pathlib import Path
 
 from qdebug.model import Recording
-from qdebug.record.environment import recorded_facts
-from qdebug.record.recorder import Recorder
-from qdebug.store.target import check_target, whole_file
+from qdebug.recording.environment import recorded_facts
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.target import check_target, whole_file
 
 __all__ = ["save_recording"]
 

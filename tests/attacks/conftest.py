@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.store.reader import FileRecording
-from qdebug.store.writer import RecordingWriter
+from qdebug.recording.read import FileRecording
+from qdebug.recording.write import RecordingWriter
 
 CHILD = Path(__file__).with_name("open_files.py")
 
@@ -108,8 +108,8 @@ def innocent(tmp_path_factory):
     writer = RecordingWriter(path)
     writer.append("w", np.ones((2, 2), np.int8), constant=True)
     for sample in range(2):
-        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, sample=sample)
-        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), sample=sample)
+        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, (sample, 0))
+        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), (sample, 0))
     writer.close(graph, RunInfo(backend="b", options={"a": 1}, versions={"numpy": "2"}, skipped={"q": "why"}))
     return path
 

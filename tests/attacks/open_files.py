@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.store.reader import open_file
+from qdebug.recording.read import FileRecording
 
 ADDRESS_SPACE = 4 << 30
 
@@ -23,7 +23,7 @@ ADDRESS_SPACE = 4 << 30
 def use(path):
     """Do with a file all that a recording is for; give the sum of its values' bytes, as proof."""
     total = 0
-    with open_file(path) as recording:
+    with FileRecording(path) as recording:
         _ = recording.content_hash, recording.tensor_bytes, recording.info.to_dict()
         graph = recording.graph
         for node in graph.nodes:

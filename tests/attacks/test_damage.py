@@ -8,7 +8,7 @@ import random
 import h5py
 import pytest
 
-from qdebug.store.layout import TABLES
+from qdebug.recording.format import TABLES
 
 
 @pytest.fixture(scope="module")

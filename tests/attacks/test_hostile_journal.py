@@ -8,12 +8,12 @@ import pytest
 
 import qdebug
 from qdebug.errors import RecordingError
-from qdebug.record.recorder import Recorder
-from qdebug.record.recovery import recover
-from qdebug.store.journal import Journal, Kind, encode_json
-from qdebug.store.journal_reader import JournalReader
-from qdebug.store.reader import open_file
-from qdebug.store.target import journal_of, part_of
+from qdebug.recording.journal import Journal, Kind, encode_json
+from qdebug.recording.journal_reader import JournalReader
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.recovery import recover
+from qdebug.recording.target import journal_of, part_of
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def left(tmp_path):
     rec.put("s", np.arange(50.0))
     rec.put("e", np.arange(50.0))
     rec.outputs("a")
-    rec._ledger.sink.leave()
+    rec._sink.leave()
     return tmp_path / "run.h5"
 
 
@@ -41,7 +41,7 @@ def use(path, out):
         recover(path, out, force=True)
     except RecordingError as error:
         return "refused" if error.hint and "\n" not in str(error) else f"badly said: {error}"
-    with open_file(out) as recording:
+    with FileRecording(out) as recording:
         for event in range(recording.event_count):
             recording.check_payload(event)
     return "read"

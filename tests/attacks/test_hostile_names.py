@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 
 from qdebug.api import diff
 from qdebug.cli.main import main
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.view.failure import failure_lines
 from qdebug.workflow.limits_file import acknowledge
 

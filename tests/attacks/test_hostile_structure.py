@@ -5,8 +5,8 @@ import numpy as np
 import pytest
 
 from qdebug.errors import NotARecordingError, RecordingError
-from qdebug.store.layout import TABLES
-from qdebug.store.reader import FileRecording
+from qdebug.recording.format import TABLES
+from qdebug.recording.read import FileRecording
 
 PLACES = ["index", "names", "t/00000000"]
 

@@ -20,9 +20,9 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from qdebug.record.follow import FollowedRecording
-from qdebug.record.recorder import Recorder
-from qdebug.store.target import journal_of
+from qdebug.recording.follow import FollowedRecording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.target import journal_of
 
 ELEMENTS = 50_000
 

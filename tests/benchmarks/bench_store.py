@@ -25,9 +25,9 @@ from rich.console import Console
 from rich.table import Table
 
 from qdebug.model import Graph, Node, RunInfo
-from qdebug.record.recorder import Recorder
-from qdebug.store.reader import open_file
-from qdebug.store.writer import RecordingWriter
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.write import RecordingWriter
 
 Writer = Callable[[Path, Sequence[np.ndarray]], None]
 INFO = RunInfo(backend="bench")
@@ -177,7 +177,7 @@ def reading(folder: Path, rounds: int, count: int) -> Table:
     best = dict.fromkeys(steps, float("inf"))
     for _ in range(rounds):
         times = [time.perf_counter()]
-        recording = open_file(path)
+        recording = FileRecording(path)
         times.append(time.perf_counter())
         names = recording.names
         times.append(time.perf_counter())

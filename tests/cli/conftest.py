@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qdebug.cli.main import main
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 SAMPLES = 3
 

@@ -86,7 +86,7 @@ def test_wrong_usage_is_said_in_one_sentence(run, recordings, tmp_path, words, p
 def test_recordings_of_two_networks_have_nothing_in_common(run, recordings, tmp_path):
     import numpy as np
 
-    from qdebug.record.recorder import Recorder
+    from qdebug.recording.recorder import Recorder
 
     with Recorder(tmp_path / "other.h5", backend="numpy") as rec:
         rec.put("something", np.zeros(3, np.float32), node="else", op="Relu")
@@ -146,7 +146,7 @@ def test_ctrl_c_says_that_nothing_was_kept(run, monkeypatch):
 def test_ctrl_c_during_a_recording_says_what_was_kept(run, monkeypatch, recordings, tmp_path):
     import numpy as np
 
-    from qdebug.record.recorder import Recorder
+    from qdebug.recording.recorder import Recorder
 
     def interrupt(*_, out, **__):
         with Recorder(out, backend="numpy") as rec:

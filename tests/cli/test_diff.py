@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from referencing import Registry, Resource
 
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.report.schema import SCHEMAS, load_schema
 
 REGISTRY = Registry().with_resources(

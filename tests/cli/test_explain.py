@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.replay.arithmetic_file import read_arithmetic
 from qdebug.report.schema import load_schema
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.cli.main import main
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.workflow.demo import PLANTED, run_demo
 
 

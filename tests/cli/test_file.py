@@ -6,7 +6,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 
 @pytest.fixture
@@ -72,7 +72,7 @@ def left_behind(path):
     rec = Recorder(path, backend="b")
     rec.put("a", np.full(3, 7.5))
     rec.put("b", np.arange(4.0))
-    rec._ledger.sink.leave()
+    rec._sink.leave()
     return path
 
 

@@ -16,9 +16,9 @@ import pytest
 
 from qdebug.cli.interrupts import Interrupts, interrupts_kept
 from qdebug.cli.main import main
-from qdebug.record.recovery import recover
-from qdebug.store.reader import open_file
-from qdebug.store.target import journal_of
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recovery import recover
+from qdebug.recording.target import journal_of
 
 SAMPLES = 60
 
@@ -52,7 +52,7 @@ def interrupted(command, out, until):
 def check_left(out, code, said):
     """Check what an interrupted run left; give how."""
     if code == 0:
-        with open_file(out) as recording:
+        with FileRecording(out) as recording:
             assert recording.info.complete
         return "finished"
     left = sorted(entry.name for entry in out.parent.iterdir())
@@ -60,7 +60,7 @@ def check_left(out, code, said):
         assert code in (130, -signal.SIGINT) or "KeyboardInterrupt" in said  # the interpreter was still starting
         return "nothing"
     if code == -signal.SIGINT and "next: qdebug info" in said:  # the interpreter was already ending
-        with open_file(out) as recording:
+        with FileRecording(out) as recording:
             assert recording.info.complete
         return "finished"
     assert code == 130, said
@@ -68,7 +68,7 @@ def check_left(out, code, said):
         recover(out)
     else:
         assert "qdebug info" in said
-    with open_file(out) as recording:
+    with FileRecording(out) as recording:
         if recording.info.complete:
             assert "is finished" in said
             return "finished"

@@ -154,7 +154,7 @@ def test_a_reader_that_has_seen_enough_is_no_error(recordings, tmp_path):
 
 
 def test_a_poor_locale_does_not_stop_a_report(spawn, tmp_path):
-    from qdebug.record.recorder import Recorder
+    from qdebug.recording.recorder import Recorder
 
     with Recorder(tmp_path / "a.h5", backend="nüm") as rec:
         rec.put("層/畳み込み", np.zeros(3, np.float32))

@@ -46,7 +46,7 @@ def misplaced(source):
     for line, module, _, inside in imports(source):
         package = top(module)
         home = (
-            (package != "h5py" or source.module.startswith("qdebug.store"))
+            (package != "h5py" or source.module.startswith("qdebug.recording"))
             and (package not in TERMINAL or source.module.startswith(TERMINAL_HOMES))
             and (package not in FRAMEWORKS or (inside and source.module.startswith("qdebug.adapters")))
         )

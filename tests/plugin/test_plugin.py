@@ -10,7 +10,7 @@ import xml.etree.ElementTree as ET
 import numpy as np
 import pytest
 
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.testing import random_recording
 from qdebug.workflow.save import save_recording
 

@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug import version
 from qdebug.api import diff
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.limits import Limits
+from qdebug.recording.format import PAYLOADS
 from qdebug.session import DiffSession, open_recording
-from qdebug.store.layout import PAYLOADS
 
 
 @pytest.fixture(autouse=True)
@@ -131,7 +132,7 @@ def test_results_of_another_version_are_computed_anew_and_that_is_known(pair, ex
     session = DiffSession(*map(open_recording, pair), cache=True)
     told = json.dumps(session.result().to_dict())
     assert not session.outdated
-    monkeypatch.setattr(qdebug, "__version__", "0.0.0")
+    monkeypatch.setattr(version, "__version__", "0.0.0")
     del examined[:]
     again = DiffSession(*map(open_recording, pair), cache=True)
     assert json.dumps(again.result().to_dict()) == told

@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.compare.result.limits import Acknowledgement, Limits
 from qdebug.errors import UsageError
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.testing import ComparisonError, assert_close, assert_explained, random_recording
 
 NAN, INF = math.nan, math.inf

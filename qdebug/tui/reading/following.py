@@ -6,7 +6,7 @@ from collections.abc import Callable, MutableMapping
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
-from qdebug.record.follow import FollowedRecording
+from qdebug.recording.follow import FollowedRecording
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:

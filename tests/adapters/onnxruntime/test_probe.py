@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.record.environment import cpu_flags
+from qdebug.recording.environment import cpu_flags
 from qdebug.workflow.probe import run_probe
 
 pytest.importorskip("onnxruntime")

@@ -15,7 +15,7 @@ from qdebug.adapters import load_reader
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.report.reproducer import float_reproducer_text, reproducer_text
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from qdebug.cli.main import main
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.commands.main_screen import MainScreen

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 pytestmark = pytest.mark.slow
 

@@ -9,8 +9,8 @@ from qdebug.compare.align.pairs import Transform
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.outline import outline_of
-from qdebug.record.opening import open_recording
-from qdebug.record.recorder import Recorder
+from qdebug.recording.opening import open_recording
+from qdebug.recording.recorder import Recorder
 
 RNG = np.random.default_rng(3)
 NCHW = RNG.normal(size=(1, 5, 3, 4)).astype(np.float32)

@@ -13,7 +13,7 @@ from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics.fixedpoint import quantize_multiplier
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 from qdebug.replay.evaluate import compute
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.registry import Call

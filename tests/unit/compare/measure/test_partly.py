@@ -12,7 +12,7 @@ from qdebug.compare.measure import partial
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.partial import compare_partly
 from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 RNG = np.random.default_rng(0)
 VALUES = RNG.standard_normal((1, 8, 40, 40)).astype(np.float32)

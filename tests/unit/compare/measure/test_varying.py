@@ -7,7 +7,7 @@ import pytest
 
 import qdebug
 from qdebug.compare.measure.recordings import real_where_varying
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 VALUES = np.random.default_rng(0).standard_normal((3, 1, 64)).astype(np.float32)
 SCALES = [0.05, 0.01, 0.2]

@@ -13,7 +13,7 @@ from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.pair_values import PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
-from qdebug.record.recorder import Recorder
+from qdebug.recording.recorder import Recorder
 
 F32 = np.float32
 SIZE, PLACE = 4096, 4001

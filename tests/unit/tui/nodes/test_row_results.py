@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug import version
 from qdebug.api import diff
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.session import DiffSession, open_recording
@@ -90,7 +91,7 @@ def test_results_that_were_kept_come_at_once(tmp_path, monkeypatch):
     assert [result.to_dict() for result in opened.table.results] == [node.to_dict() for node in told.nodes]
     assert json.dumps(events[-1].result.to_dict()) == json.dumps(told.to_dict())
     assert not any(isinstance(event, StatusMessage) for event in events)
-    monkeypatch.setattr(qdebug, "__version__", "0.0.0")
+    monkeypatch.setattr(version, "__version__", "0.0.0")
     reader = Reader([opening], lambda event: events.append(event) or (isinstance(event, Finished) and reader.stop()))
     reader.run()
     assert [event.message for event in events if isinstance(event, StatusMessage)] == [

@@ -6,8 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.record.recorder import Recorder
-from qdebug.store.target import journal_of
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.target import journal_of
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.panels.desk import StartPlace

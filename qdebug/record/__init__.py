@@ -1,1 +1,0 @@
-"""Recorders: what a harness or an adapter puts tensors into."""

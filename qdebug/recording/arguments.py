@@ -1,0 +1,268 @@
+"""What a harness hands over with a tensor, checked: its array in whatever form, and its quantization."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from qdebug.errors import RecordingError
+from qdebug.model import QuantParams
+from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, is_integer, logical_dtype, logical_name
+from qdebug.recording.graph_builder import in_short
+from qdebug.recording.journal import MAX_NAME
+from qdebug.recording.payload import storable_dtype
+
+__all__ = ["QuantFacts", "as_array", "doubt_of"]
+
+_BIT_PATTERNS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
+_BITS = {"float6": 6, "float4": 4}
+
+
+def as_array(name: str, value: Any, dtype: str | None = None) -> np.ndarray:
+    """Return a tensor as a numpy array that a recording can hold; no copy is made where none is needed.
+
+    Args:
+        name: The tensor, for errors.
+        value: A numpy array, a number, a list, a buffer, a torch tensor, anything with `__array__` or `__dlpack__`.
+        dtype: Logical dtype of the elements, where the array's own says less: bit patterns of bfloat16 or fp8 in
+            unsigned integers of the same size, int4 values in int8, any values that the dtype holds exactly.
+
+    Raises:
+        RecordingError: It is no array, or its elements cannot be of that dtype.
+    """
+    if not isinstance(name, str) or not name:
+        raise RecordingError(
+            f"A tensor is put under the name {name!r}; expected a text that is not empty.",
+            hint="Name it as the framework does: put('conv1_out', array).",
+        )
+    if 4 * len(name) > MAX_NAME and len(name.encode("utf-8", "surrogatepass")) > MAX_NAME:
+        raise RecordingError(
+            f"A tensor is put under a name of {len(name)} characters, {in_short(name)}, which no recording can hold.",
+            hint="Give it a shorter name.",
+        )
+    array = _from_anything(name, value)
+    if dtype is not None:
+        array = _as_dtype(name, array, dtype)
+    storable_dtype(name, array)
+    # A byte swap, never a conversion: the payloads of NaN stay.
+    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+
+
+def _from_anything(name: str, value: Any) -> np.ndarray:
+    if type(value) is np.ndarray:
+        return value
+    try:
+        if all(hasattr(value, method) for method in ("detach", "cpu", "numpy")):
+            return _from_torch(value)
+        if isinstance(value, np.ma.MaskedArray) and np.ma.is_masked(value):
+            raise ValueError("some of its elements are masked")
+        if hasattr(value, "__dlpack__") and not hasattr(value, "__array__"):
+            return np.from_dlpack(value)
+        return np.asarray(value)
+    except Exception as exc:  # noqa: BLE001  whatever the array's own code raises
+        why = (str(exc) or type(exc).__name__).rstrip(".")
+        raise RecordingError(
+            f"Tensor {name!r} is a {type(value).__name__} that gives no array: {why}.",
+            hint="Convert it to a numpy array before recording it.",
+        ) from None
+
+
+def _from_torch(tensor: Any) -> np.ndarray:
+    """Return a torch tensor's elements; formats that numpy lacks go through their bit patterns."""
+    tensor = tensor.detach().cpu()
+    try:
+        return np.asarray(tensor.numpy())
+    except TypeError:
+        torch = sys.modules.get("torch")  # the caller's own; this layer imports no framework
+        kind = str(tensor.dtype).removeprefix("torch.")
+        if torch is None or kind not in LOGICAL_DTYPES or logical_dtype(kind).isbuiltin == 1:
+            raise
+        pattern = {1: torch.uint8, 2: torch.int16}[logical_dtype(kind).itemsize]
+        return np.asarray(tensor.contiguous().view(pattern).numpy()).view(logical_dtype(kind))
+
+
+def _as_dtype(name: str, array: np.ndarray, dtype: str) -> np.ndarray:
+    try:
+        wanted = logical_dtype(dtype)
+    except ValueError as exc:
+        raise RecordingError(
+            f"Tensor {name!r} is put with dtype {dtype!r}: {exc}.", hint="Name it as numpy or ml_dtypes does."
+        ) from None
+    if array.dtype == wanted:
+        return array
+    # Unsigned integers of an extension float's size can only be its bits: numpy has no such numbers.
+    if is_float(dtype) and wanted.itemsize in _BIT_PATTERNS and array.dtype == _BIT_PATTERNS[wanted.itemsize]:
+        if wanted == np.float16:
+            raise RecordingError(
+                f"Tensor {name!r} is put with dtype 'float16' and holds uint16: bits or numbers?",
+                hint="Put array.view(np.float16), or array.astype(np.float16).",
+            )
+        limit = 1 << _BITS.get(dtype[:6], 8 * wanted.itemsize)
+        if array.size and int(array.max()) >= limit:
+            raise RecordingError(
+                f"Tensor {name!r} is put with dtype {dtype!r} and holds {int(array.max())}; bits are below {limit}.",
+                hint="Give one element a byte, in the low bits.",
+            )
+        return array.view(wanted)
+    converted = _exactly(array, wanted, dtype)
+    if converted is not None:
+        return converted
+    raise RecordingError(
+        f"Tensor {name!r} is put with dtype {dtype!r}, which cannot hold its {array.dtype} values exactly.",
+        hint="Convert the array, or leave dtype out.",
+    )
+
+
+def _exactly(array: np.ndarray, wanted: np.dtype[Any], dtype: str) -> np.ndarray | None:
+    """Convert numbers to a dtype that holds all of them; None if it does not."""
+    try:
+        given = logical_name(array.dtype)
+    except ValueError:
+        return None
+    numbers = is_integer(given) or is_float(given)
+    if not numbers or not (is_integer(dtype) or is_float(dtype)) or (is_float(given) and is_integer(dtype)):
+        return None
+    with np.errstate(all="ignore"):
+        converted: np.ndarray = array.astype(wanted)
+        back = converted.astype(array.dtype)
+    same = (back == array) | ((back != back) & (array != array))  # noqa: PLR0124  NaN is unequal to itself
+    return converted if bool(np.all(same)) else None
+
+
+class QuantFacts(NamedTuple):
+    """What was said of a tensor's quantization; None for what was not. Arguments as of `Recorder.put`."""
+
+    scale: npt.ArrayLike | None = None
+    zero_point: npt.ArrayLike | None = None
+    axis: int | None = None
+    block_size: int | None = None
+    qmin: int | None = None
+    qmax: int | None = None
+    multiplier: npt.ArrayLike | None = None
+    shift: npt.ArrayLike | None = None
+
+    def params(self, name: str, data: np.ndarray) -> QuantParams | None:
+        """Make quantization parameters; None if nothing was said.
+
+        Args:
+            name: The tensor, for errors.
+            data: Its codes.
+
+        Raises:
+            RecordingError: The facts make no sense together, or do not fit the tensor's shape.
+        """
+        if self.scale is None:
+            for value in self:
+                if value is not None:
+                    title = next(title for title, each in zip(self._fields, self, strict=True) if each is value)
+                    raise RecordingError(
+                        f"Tensor {name!r} is put with {title} and without scale.", hint="Give its scale too."
+                    )
+            return None
+        try:
+            if (block_size := _whole("block_size", self.block_size)) is not None and block_size < 1:
+                raise ValueError(f"block_size {block_size}")
+            quant = QuantParams(
+                dtype=logical_name(data.dtype),
+                scale=_numbers(self.scale),
+                zero_point=_integers("zero_point", 0 if self.zero_point is None else self.zero_point),
+                axis=self._axis(data.ndim),
+                block_size=block_size,
+                qmin=_whole("qmin", self.qmin),
+                qmax=_whole("qmax", self.qmax),
+                multiplier=None if self.multiplier is None else _integers("multiplier", self.multiplier),
+                shift=None if self.shift is None else _integers("shift", self.shift),
+            )
+        except (TypeError, ValueError) as exc:
+            raise RecordingError(f"The quantization of tensor {name!r} makes no sense: {exc}.") from None
+        _check_channels(name, data, quant)
+        _check_limits(name, quant)
+        return quant
+
+    def _axis(self, ndim: int) -> int | None:
+        """Return the axis counted from the front, as it is stored."""
+        axis = _whole("axis", self.axis)
+        if axis is None:
+            return None
+        if not -ndim <= axis < ndim:
+            raise ValueError(f"axis {axis} of a tensor with {ndim} dimensions")
+        return axis % ndim
+
+
+def doubt_of(quant: QuantParams | None) -> str | None:
+    """Say what is strange about a quantization that is kept as it was said: a backend may really use it.
+
+    Args:
+        quant: The quantization; None if nothing was said.
+    """
+    if quant is None:
+        return None
+    scale = quant.scale.ravel()
+    for what, wrong in (
+        ("not finite", ~np.isfinite(scale)),
+        ("0", scale == 0),
+        ("negative", scale < 0),
+    ):
+        count = int(np.count_nonzero(wrong))
+        if count:
+            which = "its scale is" if scale.size == 1 else f"{count} of its {scale.size} scales are"
+            return f"{which} {what}"
+    return None
+
+
+def _numbers(values: npt.ArrayLike) -> np.ndarray:
+    array = np.asarray(values)
+    name = array.dtype.name
+    real = array.dtype.kind in "biuf" or (name in LOGICAL_DTYPES and is_float(name))
+    if array.size == 0 or not real:
+        raise ValueError(f"scale must be numbers, found {array.dtype} of shape {array.shape}")
+    return array
+
+
+def _integers(title: str, values: npt.ArrayLike) -> np.ndarray:
+    array = np.asarray(values)
+    if array.dtype.kind not in "biuf" or array.size == 0 or not bool(np.all(np.abs(array.astype(np.float64)) < 2**63)):
+        raise ValueError(f"{title} must be whole numbers of at most 64 bits, found {array.ravel()[:3].tolist()}")
+    return array
+
+
+def _whole(title: str, value: float | None) -> int | None:
+    """Return a whole number as an int, whatever type it has."""
+    if value is None:
+        return None
+    whole = int(value)
+    if whole != value:
+        raise ValueError(f"{title} must be a whole number, found {value!r}")
+    return whole
+
+
+def _check_limits(name: str, quant: QuantParams) -> None:
+    low, high = code_limits(quant.dtype)
+    low, high = -(2**63) if low is None else low, 2**63 - 1 if high is None else high
+    for title, limit in (("qmin", quant.qmin), ("qmax", quant.qmax)):
+        if limit is not None and not low <= limit <= high:
+            raise RecordingError(
+                f"Tensor {name!r} is put with {title} {limit}, which {quant.dtype} codes cannot reach.",
+                hint="Give the limits in codes, not in real units.",
+            )
+    if quant.qmin is not None and quant.qmax is not None and quant.qmin > quant.qmax:
+        raise RecordingError(f"Tensor {name!r} is put with qmin {quant.qmin} above qmax {quant.qmax}.")
+
+
+def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
+    if quant.axis is None or quant.scale.size == 1:
+        return
+    extent, block = data.shape[quant.axis], quant.block_size
+    expected = extent if block is None else -(-extent // block)
+    along = quant.scale.shape == (expected,)
+    full = (*data.shape[: quant.axis], expected, *data.shape[quant.axis + 1 :])
+    count = quant.scale.size if quant.scale.ndim == 1 else "x".join(map(str, quant.scale.shape))
+    if not along and (block is None or quant.scale.shape != full):
+        raise RecordingError(
+            f"Tensor {name!r} is put with {count} scales along axis {quant.axis}, "
+            f"which has {extent} elements (shape {data.shape}){'' if block is None else f' in blocks of {block}'}.",
+            hint="Give one scale, or one for each channel or block.",
+        )

@@ -1,0 +1,246 @@
+"""Keep columns that were computed from two recordings, to be found again as long as nothing has changed.
+
+They lie in the folder `BACKEND.qdebug-cache` next to the backend's file, or in the user's cache folder
+(`~/.cache/qdebug`, on macOS `~/Library/Caches/qdebug`) where that cannot be written; one file for each reference and
+each set of circumstances, the oldest dropped when there are too many. All of it can be deleted at any time.
+
+A file is `_MAGIC`, the xxh3-128 of all that follows, the key, the length of a JSON header as a little-endian uint32,
+the header ([[name, dtype, elements], ...]) and the columns' bytes in the same order. Whoever reads it trusts nothing:
+a file of another user, with another key, a wrong checksum or a header that does not fit is as good as none. Reading
+and writing never raise: a cache that cannot be used costs time and no more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import platform
+import re
+import stat
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from importlib import metadata
+from itertools import chain
+from pathlib import Path
+from typing import Self
+
+import numpy as np
+import xxhash
+
+from qdebug import version
+from qdebug.model import Recording
+from qdebug.recording.read import FileRecording
+
+__all__ = ["ColumnCache", "user_folder"]
+
+_MAGIC = b"qdebug columns 1\n"
+_LENGTH = struct.Struct("<I")
+_DTYPES = {"<f8", "<i8", "|u1"}
+_MOST_BYTES = 1 << 29
+_OTHER_BYTES = 64
+_ASKED = 8
+"""Bytes of a key that stand for the question; the others stand for the code that answered it too."""
+_NAME = re.compile(r"[0-9a-f]{32}(\.\w+)?")
+_KEPT_BESIDE, _KEPT_AT_HOME = 8, 64
+
+
+class ColumnCache:
+    """Where the columns of one pair of recordings are kept.
+
+    Args:
+        backend: The backend's file.
+        key: What the columns depend on.
+    """
+
+    def __init__(self, backend: Path, key: bytes) -> None:
+        self._key = key
+        self._beside = backend.with_name(f"{backend.name}.qdebug-cache")
+
+    @classmethod
+    def of(
+        cls, reference: Recording, backend: Recording, *, facts: Iterable[str], versions: Sequence[str] = ()
+    ) -> Self | None:
+        """Return the cache of two recordings; None if one of them is no file.
+
+        Args:
+            reference: The reference run.
+            backend: The backend run.
+            facts: What else the columns depend on, besides the recordings and the code.
+            versions: What changes with the code alone.
+        """
+        if not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
+            return None
+        try:
+            sides = [_identity(side) for side in (reference, backend)]
+        except OSError:  # a file that was deleted while it is open
+            return None
+        asked = _digest(chain(sides, facts))
+        return cls(backend.path, asked[:_ASKED] + _digest([asked.hex(), *_code(), *versions])[_ASKED:])
+
+    def read(self) -> dict[str, np.ndarray] | None:
+        """Return the columns that were written for this key; None if there are none that can be used."""
+        for folder, _ in self._folders():
+            try:
+                return _unpacked(_read_own(folder / self._key.hex()), self._key)
+            except (OSError, ValueError):
+                continue
+        return None
+
+    def outdated(self) -> bool:
+        """Tell whether there are columns for the same question that other code has computed."""
+        asked = self._key[:_ASKED].hex()
+        for folder, _ in self._folders():
+            with contextlib.suppress(OSError):
+                names = {path.name for path in folder.iterdir() if _NAME.fullmatch(path.name)}
+                if any(name.startswith(asked) and "." not in name and name != self._key.hex() for name in names):
+                    return True
+        return False
+
+    def write(self, columns: Mapping[str, np.ndarray]) -> None:
+        """Keep columns, if anywhere is a place for them.
+
+        Args:
+            columns: One-dimensional arrays of float64, int64 or uint8.
+        """
+        header = json.dumps([[name, column.dtype.str, column.size] for name, column in columns.items()]).encode()
+        if len(header) + sum(column.nbytes for column in columns.values()) >= _MOST_BYTES - _OTHER_BYTES:
+            return
+        content = [self._key, _LENGTH.pack(len(header)), header, *(column.tobytes() for column in columns.values())]
+        for folder, most in self._folders():
+            try:
+                _write_atomically(folder, self._key.hex(), content)
+            except OSError:
+                continue
+            _drop_oldest(folder, most)
+            return
+
+    def _folders(self) -> Sequence[tuple[Path, int]]:
+        """Return the folders that come into question, and how many files each may hold."""
+        home = user_folder()
+        return [(self._beside, _KEPT_BESIDE), *([(home, _KEPT_AT_HOME)] if home else [])]
+
+
+def user_folder() -> Path | None:
+    """Return the folder for what cannot be kept next to a recording; None if the user has no home."""
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return home / "Library" / "Caches" / "qdebug" if sys.platform == "darwin" else home / ".cache" / "qdebug"
+
+
+def _digest(facts: Iterable[str]) -> bytes:
+    coded = [fact.encode("utf-8", "surrogatepass") for fact in facts]
+    return _digest_of(_LENGTH.pack(len(fact)) + fact for fact in coded)
+
+
+def _digest_of(pieces: Iterable[bytes]) -> bytes:
+    digest = xxhash.xxh3_128()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.digest()
+
+
+def _identity(recording: FileRecording) -> str:
+    # The content hash is made of the hashes that were recorded: values edited in place by other tools do not change it.
+    known = recording.path.stat()
+    return f"{recording.content_hash} {known.st_size} {known.st_mtime_ns}"
+
+
+def _code() -> list[str]:
+    """Tell one state of the code from another: in a working copy the version alone does not."""
+    stamps = [f"qdebug {version.__version__}", f"numpy {np.__version__}", platform.machine()]
+    with contextlib.suppress(metadata.PackageNotFoundError):  # it replays some operators
+        stamps.append(f"onnx {metadata.version('onnx')}")
+    with contextlib.suppress(OSError):  # imported from an archive: its version must do
+        for path in sorted(Path(version.__file__).parent.glob("**/*.py")):
+            known = path.stat()
+            stamps.append(f"{path.name} {known.st_size} {known.st_mtime_ns}")
+    return stamps
+
+
+def _unpacked(content: bytes, key: bytes) -> dict[str, np.ndarray]:
+    """Take a file apart.
+
+    Raises:
+        ValueError: It is damaged, or kept under another key.
+    """
+    start = len(_MAGIC) + 16
+    view = memoryview(content)
+    if content[:start] != _MAGIC + xxhash.xxh3_128_digest(view[start:]):
+        raise ValueError("it is damaged")
+    if content[start : start + 16] != key:
+        raise ValueError("it is kept under another key")
+    start += 16
+    if len(content) < start + _LENGTH.size:
+        raise ValueError("it has no header")
+    (length,) = _LENGTH.unpack_from(content, start)
+    start += _LENGTH.size
+    header, start = content[start : start + length], start + length
+    columns: dict[str, np.ndarray] = {}
+    try:
+        for name, dtype, size in json.loads(header):
+            if (
+                not isinstance(name, str)
+                or name in columns
+                or dtype not in _DTYPES
+                or type(size) is not int
+                or size < 0
+            ):
+                raise ValueError("its header describes no column, or one twice")
+            end = start + size * np.dtype(dtype).itemsize
+            if end > len(content):
+                raise ValueError(f"column {name!r} is cut off")
+            columns[name] = np.frombuffer(view[start:end], dtype)
+            start = end
+    except (TypeError, RecursionError) as error:
+        raise ValueError("its header is no list of columns") from error
+    if start != len(content):
+        raise ValueError("there is something after the last column")
+    return columns
+
+
+def _read_own(path: Path) -> bytes:
+    """Read a file that this user wrote.
+
+    Raises:
+        OSError: There is none.
+        ValueError: It is another user's, too large, or something else than a file.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)  # a pipe must not block us
+    with open(descriptor, "rb") as file:  # noqa: PTH123  a descriptor has no path
+        known = os.fstat(file.fileno())
+        if not stat.S_ISREG(known.st_mode) or known.st_uid != os.getuid() or known.st_size > _MOST_BYTES:
+            raise ValueError("it is no file of this user's")
+        return file.read(_MOST_BYTES)
+
+
+def _write_atomically(folder: Path, name: str, content: Sequence[bytes]) -> None:
+    """Write a digest and what it is of into a file under another name, and give it its own when it is complete.
+
+    Raises:
+        OSError: The folder cannot be made or written, or is a link.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    if folder.is_symlink():
+        raise NotADirectoryError(str(folder))
+    descriptor, temporary = tempfile.mkstemp(prefix=f"{name}.", dir=folder)
+    try:
+        with open(descriptor, "wb") as file:  # noqa: PTH123  a descriptor has no path
+            file.write(_MAGIC + _digest_of(content))
+            file.writelines(content)
+        Path(temporary).replace(folder / name)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _drop_oldest(folder: Path, most: int) -> None:
+    """Delete all but the newest files of a folder, what a crash left half-written included."""
+    with contextlib.suppress(OSError):
+        ours = [path for path in folder.iterdir() if _NAME.fullmatch(path.name)]
+        for path in sorted(ours, key=lambda path: path.lstat().st_mtime_ns)[:-most]:
+            path.unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""Whether recording changed the result: outputs of the recorded run against those of a plain one, bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.model import Fidelity
+
+__all__ = ["FidelityCheck"]
+
+
+class _Difference(NamedTuple):
+    """How far an output is from its plain run; ordered by size."""
+
+    size: float
+    sentence: str
+
+
+class FidelityCheck:
+    """Collects comparisons of recorded outputs with plain ones."""
+
+    def __init__(self) -> None:
+        self._names: set[str] = set()
+        self._places: set[tuple[int, int]] = set()
+        self._differing: set[tuple[int, int]] = set()
+        self._worst = _Difference(-1.0, "")
+
+    def compare(self, name: str, recorded: np.ndarray, plain: np.ndarray, place: tuple[int, int]) -> None:
+        """Compare one output, NaN payloads and signs of zero included.
+
+        Args:
+            name: The output.
+            recorded: What was recorded.
+            plain: What a run without recorder gave.
+            place: Sample and step.
+        """
+        if recorded.dtype == plain.dtype and recorded.shape == plain.shape and _bits_equal(recorded, plain):
+            self._note(name, place, None)
+        else:
+            self._note(name, place, _difference(f"output {name!r} of sample {place[0]}", recorded, plain))
+
+    def compare_hash(self, name: str, recorded: bytes, plain: bytes, place: tuple[int, int]) -> None:
+        """Compare one output of which not all values were kept, by the hash of all of them.
+
+        Args:
+            name: The output.
+            recorded: Hash of what was recorded, with its dtype and shape.
+            plain: The same of what a run without recorder gave.
+            place: Sample and step.
+        """
+        told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
+        self._note(name, place, None if recorded == plain else _Difference(0.0, told))
+
+    def _note(self, name: str, place: tuple[int, int], found: _Difference | None) -> None:
+        self._names.add(name)
+        self._places.add(place)
+        if found is not None:
+            self._differing.add(place)
+            self._worst = max(self._worst, found, key=lambda each: each.size)
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """What the comparisons say together."""
+        if not self._places:
+            return Fidelity.UNKNOWN
+        return Fidelity.DIFFERS if self._differing else Fidelity.BIT_EQUAL
+
+    def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
+        """Say in a clause what was compared and how large the change is.
+
+        Args:
+            recorded: Number of samples and steps that were recorded.
+            outputs: Outputs of the network; those never compared are named.
+        """
+        if not self._places:
+            return "no plain run was compared"
+        count = f"{len(self._places)} of {recorded} recorded runs"
+        left = [repr(name) for name in outputs if name not in self._names]
+        rest = f"; not compared: {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}" if left else ""
+        if not self._differing:
+            return f"outputs equal those of a plain run bit for bit, checked for {count}{rest}"
+        differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
+        return f"{self._worst.sentence}; {differing}{rest}"
+
+
+def _bits(array: np.ndarray) -> np.ndarray:
+    return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+
+
+def _bits_equal(one: np.ndarray, other: np.ndarray) -> bool:
+    return bool(np.array_equal(_bits(one), _bits(other)))
+
+
+def _difference(title: str, recorded: np.ndarray, plain: np.ndarray) -> _Difference:
+    """Say how far two outputs are apart, and where most."""
+    if recorded.shape != plain.shape or recorded.dtype != plain.dtype:
+        kinds = [f"{array.dtype}{list(array.shape)}" for array in (recorded, plain)]
+        return _Difference(np.inf, f"{title} was recorded as {kinds[0]} and is {kinds[1]} in a plain run")
+    size = recorded.dtype.itemsize
+    unequal = np.any(_bits(recorded).reshape(-1, size) != _bits(plain).reshape(-1, size), axis=1)
+    count = f"{int(np.count_nonzero(unequal))} of {unequal.size} elements"
+    apart = np.where(unequal, _distance(recorded.reshape(-1), plain.reshape(-1)), 0.0)
+    worst = int(np.argmax(apart))
+    if apart[worst] == 0:
+        return _Difference(0.0, f"{title} differs from a plain run in the bits of {count} of equal value")
+    index = tuple(int(position) for position in np.unravel_index(worst, recorded.shape))
+    return _Difference(
+        float(apart[worst]),
+        f"{title} differs from a plain run in {count}, by up to {apart[worst]:.6g} at {list(index)}",
+    )
+
+
+def _distance(recorded: np.ndarray, plain: np.ndarray) -> np.ndarray:
+    """Return the distance of elements whose bits differ; 0 of two NaN or zeros, infinite of a number to a NaN."""
+    kind: Any = np.complex128 if recorded.dtype.kind == "c" else np.float64
+    with np.errstate(all="ignore"):
+        one, other = recorded.astype(kind), plain.astype(kind)
+        apart: np.ndarray = np.abs(one - other)
+    if recorded.dtype.kind in "iu":
+        apart[apart < 1.0] = 1.0  # wide integers that differ may be the same float64
+        return apart
+    alike = (one == other) | (np.isnan(one) & np.isnan(other))
+    return np.where(alike, 0.0, np.where(np.isnan(apart), np.inf, apart))

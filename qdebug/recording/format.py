@@ -1,0 +1,332 @@
+"""The recording file, format version 1. This page is its specification.
+
+A recording is one HDF5 file (library version bounds v110) that plain h5py, h5dump and HDFView read.
+It holds integers, IEEE floats, enums of them, compounds of fixed fields, and nothing else: no
+variable-length data, no object, reference or opaque types, no soft or external links, no external
+storage, no virtual datasets. A tensor's name is never a path. All numbers are little-endian.
+
+Root attributes
+    format           fixed-length text "qdebug.recording"
+    format_version   int32, 1; a reader refuses a higher one and reads every lower one
+    complete         uint8, 0 if the run did not finish
+    created_by       fixed-length text, such as "qdebug 0.1.0"
+    tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each of those below that the file
+                     has, in that order, its name in ASCII, a zero byte, and its bytes; files may lack it
+
+/t/00000000 ...      one dataset per stored payload, numbered in the order of recording, with the
+                     real shape and the type of the table below; contiguous and unfiltered as recorded,
+                     or chunked with the filters shuffle, deflate, fletcher32 and Zstandard (32015). Equal
+                     payloads (same dtype, shape and xxh3-128 hash) are stored once.
+
+    logical dtype                        element in the file
+    bool                                 8-bit enum FALSE = 0, TRUE = 1
+    int8 ... uint64                      the integer
+    float16, float32, float64            the IEEE float
+    complex64, complex128                compound (r, i)
+    bfloat16                             16-bit float with 8 exponent and 7 mantissa bits, bias 127
+    float8_*, float6_*, float4_*         uint8, the bit pattern in the low bits, one element a byte
+    int4, int2                           int8, the value, one element a byte
+    uint4, uint2                         uint8, the value, one element a byte
+
+Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is a row of /strings, or
+-1 for none; "run of X" is an offset and a length in X.
+
+/index      one row per event: a tensor's values at one sample and step
+    seq         number of the event in the order of recording
+    tensor      row of /tensors
+    sample, step    0 for a constant, whose values hold for all samples and steps
+    payload     number of the dataset in /t; 4294967295 if not all values were kept
+    quant       row of /quants if this event has a quantization other than its tensor's, else -1
+    flags       bits, see `Flag`
+    dtype       logical dtype, an enum in the order of `qdebug.model.dtypes.LOGICAL_DTYPES` (append only)
+    ndim, shape shape; beyond 8 dimensions the dataset's own shape counts
+    nbytes      size of the values, whether they are kept or not
+    hash        xxh3-128 of their bytes in C order, big-endian digest
+    count       number of elements
+    nan, inf, zero, sat_lo, sat_hi      counts of elements; valid if their flag is set
+    min, max    extremes of the elements that are not NaN, rounded to float64
+    absmax, mean, std, l2       largest magnitude, mean, standard deviation and root of the sum of squares of the finite
+                real values, scale * (element - zero_point) where it is quantized; valid if their flag is set
+    t_start, duration       seconds since the start of the run; NaN if not measured
+/tensors    one row per tensor of the graph or of the index
+    name, stands_for, layout    text; names are unique
+    quant       row of /quants or -1
+    dtype       logical dtype, 255 if unknown
+    role        activation 0, input 1, output 2, constant 3
+    ndim, dims  declared shape: run of /dims, where -1 is an unknown extent; ndim 255 if unknown altogether
+/nodes      one row per node, in topological order
+    name, op, domain    text
+    inputs, outputs     runs of /operands: rows of /tensors, -1 where an optional one is left out
+    origin              run of /origins: text
+    attrs               run of /attributes: a JSON object in UTF-8 that maps a name to [kind, value].
+                        Kinds: i int, f float, s text, b bool; is, fs, ss lists of these (a float is a
+                        number, or text for NaN and infinities); a array {"dtype", "shape", "data"}, data
+                        being base64 of the elements as stored in a payload
+/quants     one row per distinct quantization
+    dtype       logical dtype of the codes
+    has         bits: axis 1, block_size 2, qmin 4, qmax 8, multiplier 16, shift 32; scale is float64 64
+    scale       run of /scales32 or /scales64 (bit exact), with shape `scale_dims` in /dims
+    zero_point  run of /integers, of the scale's shape
+    axis, block_size
+    qmin, qmax  two's complement; unsigned if dtype is uint64
+    multiplier, shift       runs of /integers, with shape in /dims
+/strings    offset and length of each text in /names
+/names      uint8: the texts in UTF-8 (lone surrogates encoded as such), one after the other
+/dims       int64    /operands int32    /origins int32    /integers int64
+/scales32   float32  /scales64 float64  /attributes uint8
+/samples    only in files that have such events: one row per event with the flag SAMPLED: the elements kept
+    event       row of /index
+    values      number of the dataset in /t with the elements, one-dimensional
+    positions   number of the one with their positions in the tensor in C order, ascending, int64
+    count       number of elements
+    hash, check     xxh3-128 of the elements, and of the positions
+/exponents  only in files that have such events: one row per event with the flag HISTOGRAM
+    event       row of /index
+    counts      [2, 64]: finite real values by binary exponent, negative ones first. Entry k counts magnitudes from
+                2^(k - 40) up to below 2^(k - 39); the first also smaller ones but 0, the last also larger ones
+/run        uint8: a JSON object in ASCII:
+            "info": facts of the run, with the keys of `qdebug.model.RunInfo`
+            "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same}
+            "samples", "steps": extents
+
+Later versions of qdebug may add attributes, tables, table fields and JSON keys without raising
+format_version; a reader ignores those it does not know. It refuses a file that lacks one listed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from enum import IntFlag
+from functools import cache
+from typing import Any
+
+import h5py
+import numpy as np
+import xxhash
+
+from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
+from qdebug.model.kept import EXPONENT_BINS
+from qdebug.model.tensor import Role
+
+__all__ = [
+    "DTYPE_CODES",
+    "FORMAT_NAME",
+    "FORMAT_VERSION",
+    "INDEX_DIMS",
+    "MAX_NDIM",
+    "NO_PAYLOAD",
+    "OPTIONAL_FACTS",
+    "OPTIONAL_TABLES",
+    "PARTLY",
+    "PAYLOADS",
+    "ROLES",
+    "STATISTICS",
+    "TABLES",
+    "UNKNOWN",
+    "Flag",
+    "Has",
+    "hash_of_tables",
+    "hdf5_type",
+    "payload_key",
+    "physical_dtype",
+]
+
+FORMAT_NAME = "qdebug.recording"
+FORMAT_VERSION = 1
+PAYLOADS = "t"
+NO_PAYLOAD = 0xFFFFFFFF
+UNKNOWN = 255
+"""Number of an unknown dtype, and the ndim of an unknown shape."""
+INDEX_DIMS = 8
+"""Extents that an index row has room for."""
+MAX_NDIM = 32
+"""The largest number of dimensions HDF5 can store."""
+
+# Numbers in the file are positions here: append only.
+ROLES: tuple[Role, ...] = (Role.ACTIVATION, Role.INPUT, Role.OUTPUT, Role.CONSTANT)
+DTYPE_CODES: dict[str, int] = {name: code for code, name in enumerate(LOGICAL_DTYPES)}
+
+
+class Flag(IntFlag):
+    """Bits of the index column `flags`."""
+
+    HAS_NAN = 1
+    DEDUP = 2
+    SAMPLED = 4
+    STATS_ONLY = 8
+    TRUNCATED = 16
+    FAILED = 32
+    HAS_INF = 64
+    EXTREMES = 128  # min and max are valid, and so are HAS_NAN and HAS_INF
+    COUNTS = 256  # nan, inf and zero are valid, and so are HAS_NAN and HAS_INF
+    RAILS = 512  # sat_lo and sat_hi are valid
+    SUMMARY = 1024  # absmax, mean, std and l2 are valid
+    HISTOGRAM = 2048  # it has a row in /exponents
+
+
+class Has(IntFlag):
+    """Bits of the quantization column `has`."""
+
+    AXIS = 1
+    BLOCK_SIZE = 2
+    QMIN = 4
+    QMAX = 8
+    MULTIPLIER = 16
+    SHIFT = 32
+    SCALE64 = 64
+
+
+OPTIONAL_FACTS = {bit: str(bit.name).lower() for bit in Has if bit is not Has.SCALE64}
+"""Fields of a quantization that it may lack, by their bit."""
+STATISTICS = {
+    **{name: (name, Flag.COUNTS) for name in ("nan", "inf", "zero")},
+    "sat_lo": ("at_qmin", Flag.RAILS),
+    "sat_hi": ("at_qmax", Flag.RAILS),
+    "min": ("low", Flag.EXTREMES),
+    "max": ("high", Flag.EXTREMES),
+    **{name: (name, Flag.SUMMARY) for name in ("absmax", "mean", "std", "l2")},
+}
+"""Field of `qdebug.model.kept.Statistics` by column of the index, in its order, and the flag if it is valid."""
+PARTLY = int(Flag.SAMPLED | Flag.STATS_ONLY)
+"""Flags of events of which not all values were kept."""
+
+_DTYPE = h5py.enum_dtype({**DTYPE_CODES, "unknown": UNKNOWN}, basetype="u1")
+_ROLE = h5py.enum_dtype({str(role): code for code, role in enumerate(ROLES)}, basetype="u1")
+
+TABLES: dict[str, np.dtype[Any]] = {
+    "index": np.dtype(
+        [
+            ("seq", "<u4"),
+            ("tensor", "<u4"),
+            ("sample", "<u4"),
+            ("step", "<u4"),
+            ("payload", "<u4"),
+            ("quant", "<i4"),
+            ("flags", "<u2"),
+            ("dtype", _DTYPE),
+            ("ndim", "u1"),
+            ("duration", "<f4"),
+            ("shape", "<u8", (INDEX_DIMS,)),
+            ("nbytes", "<u8"),
+            ("hash", "u1", (16,)),
+            *((name, "<u8") for name in ("count", "nan", "inf", "zero", "sat_lo", "sat_hi")),
+            *((name, "<f8") for name in ("min", "max", "absmax", "mean", "std", "l2", "t_start")),
+        ]
+    ),
+    "tensors": np.dtype(
+        [
+            ("name", "<i4"),
+            ("stands_for", "<i4"),
+            ("layout", "<i4"),
+            ("quant", "<i4"),
+            ("dims", "<u8"),
+            ("ndim", "u1"),
+            ("dtype", _DTYPE),
+            ("role", _ROLE),
+            ("reserved", "u1"),
+        ]
+    ),
+    "nodes": np.dtype(
+        [
+            ("name", "<i4"),
+            ("op", "<i4"),
+            ("domain", "<i4"),
+            *((f"{run}_len", "<u4") for run in ("inputs", "outputs", "origin", "attrs")),
+            *((f"{run}_off", "<u8") for run in ("inputs", "outputs", "origin", "attrs")),
+        ]
+    ),
+    "quants": np.dtype(
+        [
+            ("dtype", _DTYPE),
+            ("has", "u1"),
+            *((f"{name}_ndim", "u1") for name in ("scale", "multiplier", "shift")),
+            ("axis", "<i4"),
+            ("block_size", "<i8"),
+            ("qmin", "<i8"),
+            ("qmax", "<i8"),
+            ("zero_point_off", "<u8"),
+            *((f"{name}_{part}", "<u8") for name in ("scale", "multiplier", "shift") for part in ("off", "dims")),
+        ]
+    ),
+    "strings": np.dtype([("offset", "<u8"), ("length", "<u4")]),
+    "names": np.dtype("u1"),
+    "dims": np.dtype("<i8"),
+    "operands": np.dtype("<i4"),
+    "origins": np.dtype("<i4"),
+    "integers": np.dtype("<i8"),
+    "scales32": np.dtype("<f4"),
+    "scales64": np.dtype("<f8"),
+    "attributes": np.dtype("u1"),
+    "run": np.dtype("u1"),
+}
+"""Row type of every table, by its name in the root group."""
+
+OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
+    "samples": np.dtype(
+        [
+            *((name, "<u4") for name in ("event", "values", "positions")),
+            ("count", "<u8"),
+            *((name, "u1", (16,)) for name in ("hash", "check")),
+        ]
+    ),
+    "exponents": np.dtype([("event", "<u4"), ("counts", "<u8", (2, EXPONENT_BINS))]),
+}
+"""Row type of the tables that only some recordings have."""
+
+
+def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
+    """Return the hash of a file's tables in hexadecimal: of names, and bytes as uint8, in the specified order."""
+    digest = xxhash.xxh3_128()
+    for name, raw in tables:
+        digest.update(name.encode("ascii") + b"\0")
+        digest.update(np.ascontiguousarray(raw).data)
+    return str(digest.hexdigest())
+
+
+def payload_key(number: int) -> bytes:
+    """Return the name of a payload's dataset within the group /t."""
+    return b"%08d" % number
+
+
+@cache
+def physical_dtype(logical: str) -> np.dtype[Any]:
+    """Return the numpy dtype of the elements that stand for a logical dtype in the file.
+
+    Raises:
+        ValueError: The name is not in `LOGICAL_DTYPES`.
+    """
+    dtype = logical_dtype(logical)
+    if logical == "bfloat16":
+        return np.dtype("<u2")
+    if logical in ("int4", "int2"):
+        return np.dtype("i1")
+    if logical.startswith(("float8_", "float6_", "float4_")) or logical in ("uint4", "uint2"):
+        return np.dtype("u1")
+    return dtype.newbyteorder("<")
+
+
+@cache
+def hdf5_type(logical: str) -> Any:
+    """Return the HDF5 type of the elements that stand for a logical dtype in the file (an h5py TypeID)."""
+    if logical == "bfloat16":
+        return _bfloat16()
+    if logical.startswith("complex"):
+        return _complex(physical_dtype(logical))
+    return h5py.h5t.py_create(physical_dtype(logical), logical=True)
+
+
+def _bfloat16() -> Any:
+    """Make the 16-bit float type that HDF5 1.10 and later convert rightly, infinities and NaN included."""
+    kind = h5py.h5t.IEEE_F16LE.copy()
+    kind.set_fields(15, 7, 8, 0, 7)  # sign at bit 15, exponent at 7 (8 bits), mantissa at 0 (7 bits)
+    kind.set_ebias(127)
+    return kind
+
+
+def _complex(dtype: np.dtype[Any]) -> Any:
+    """Make a compound (r, i): readers before HDF5 2.0 do not know its native complex class."""
+    part = h5py.h5t.py_create(np.dtype(f"<f{dtype.itemsize // 2}"))
+    kind = h5py.h5t.create(h5py.h5t.COMPOUND, dtype.itemsize)
+    kind.insert(b"r", 0, part)
+    kind.insert(b"i", dtype.itemsize // 2, part)
+    return kind

@@ -1,0 +1,497 @@
+"""Puts a graph together from what is said of tensors as they are put. Nothing is noted unless all of it agrees."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.errors import GraphError, RecordingError
+from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.frozen import same_value
+from qdebug.recording.facts import decode_attrs, encode_attrs
+
+__all__ = [
+    "NO_FACTS",
+    "GraphBuilder",
+    "NodeFacts",
+    "apply_put",
+    "check_texts",
+    "in_short",
+    "node_facts",
+    "put_note",
+]
+
+_FACTS = ("op", "domain", "inputs", "attrs", "origin")
+
+
+@dataclass(slots=True, kw_only=True)
+class NodeFacts:
+    """What was said of the node that makes a tensor; empty for what was not.
+
+    Args:
+        name: Its name; None if it is known by its tensor only.
+        op: Its operator.
+        domain: The operator's set.
+        inputs: Tensors it reads.
+        attrs: The operator's attributes.
+        origin: Nodes of the source model folded into it.
+        outputs: Tensors that were put as its outputs, in order.
+    """
+
+    name: str | None = None
+    op: str = ""
+    domain: str = ""
+    inputs: tuple[str, ...] = ()
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+    origin: tuple[str, ...] = ()
+    outputs: tuple[str, ...] = ()
+
+    def __bool__(self) -> bool:
+        return self.name is not None or bool(self.op or self.domain or self.inputs or self.attrs or self.origin)
+
+
+_NO_ATTRS: dict[str, AttrValue] = {}
+NO_FACTS = NodeFacts()
+"""Nothing was said."""
+
+
+def node_facts(
+    tensor: str,
+    *,
+    node: str | None,
+    op: str | None,
+    inputs: Sequence[str] | str,
+    attrs: Mapping[str, Any] | None,
+    domain: str,
+    origin: Sequence[str] | str,
+) -> NodeFacts:
+    """Bring what a caller says of a node into its lasting form.
+
+    Raises:
+        RecordingError: An attribute is of no kind that a node can hold.
+    """
+    reads, sources = _names(tensor, "inputs", inputs), _names(tensor, "origin", origin)
+    if attrs is not None and not isinstance(attrs, Mapping):
+        raise RecordingError(
+            f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
+            hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
+        )
+    if node is None and not (op or reads or attrs or domain or sources):
+        return NO_FACTS
+    for title, text in (("node", node), ("op", op), ("domain", domain)):
+        if type(text) is not str:
+            check_texts(tensor, title, (text,))
+    plain = _NO_ATTRS
+    if attrs:
+        plain = {str(key): _plain(value, f"{key!r} of {tensor!r}") for key, value in attrs.items()}
+        encode_attrs(plain, node or tensor)  # what a file could not take is refused here, not after the run
+    return NodeFacts(
+        name=node,
+        op=op or "",
+        domain=domain or "",
+        inputs=reads,
+        attrs=plain,
+        origin=sources,
+        outputs=(tensor,),
+    )
+
+
+def check_texts(tensor: str, title: str, given: Iterable[Any]) -> None:
+    """Refuse facts that should be text and are not: better now than when the file is finished.
+
+    Raises:
+        RecordingError: One is neither text nor None.
+    """
+    for value in given:
+        if value is not None and not isinstance(value, str):
+            raise RecordingError(
+                f"Tensor {tensor!r} is put with {title} {in_short(value)}; expected text.",
+                hint="Give names as the framework spells them.",
+            )
+
+
+def _merged(known: NodeFacts, said: NodeFacts, title: str) -> NodeFacts:
+    """Return a node's facts with those newly said; the very same object if there is nothing new.
+
+    Raises:
+        RecordingError: Two of them contradict each other.
+    """
+    new = {}
+    for fact in _FACTS:
+        before, value = getattr(known, fact), getattr(said, fact)
+        if value and before and not _same(before, value):
+            raise RecordingError(
+                f"Node {title!r} was first put with {fact} {in_short(before)} and now with {in_short(value)}.",
+                hint="Give each node a name of its own.",
+            )
+        if value and not before:
+            new[fact] = value
+    return replace(known, **new) if new else known
+
+
+def _names(tensor: str, title: str, given: Sequence[str] | str) -> tuple[str, ...]:
+    if isinstance(given, str):
+        return (given,) if given else ()
+    if type(given) is tuple and not given:
+        return given
+    try:
+        names = () if given is None else tuple(given)
+    except TypeError:
+        raise RecordingError(
+            f"Tensor {tensor!r} is put with {title} {in_short(given)}; expected names.",
+            hint="Give a list of names, such as inputs=['x', 'w'].",
+        ) from None
+    check_texts(tensor, title, names)
+    return names
+
+
+def _plain(value: Any, title: str) -> AttrValue:
+    """Return an attribute as a value that a node may hold."""
+    if isinstance(value, np.generic):
+        return _plain(value.item(), title)
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "surrogateescape")
+    if isinstance(value, list | tuple):
+        return tuple(_plain(item, title) for item in value)  # type: ignore[return-value]  # of one kind, as frameworks have it
+    if isinstance(value, int | float | str | bool | np.ndarray):
+        return value
+    raise RecordingError(
+        f"Attribute {title} is a {type(value).__name__}; expected a number, a text, a list or an array.",
+        hint="Leave it out, or put it as text.",
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same_value(one[key], other[key]) for key in one)
+    return bool(one == other)
+
+
+def in_short(value: Any) -> str:
+    """Return a value for a message, not longer than a line."""
+    if isinstance(value, QuantParams):
+        return (
+            f"{value.dtype} scale {value.scale.ravel()[:3].tolist()} zero point {value.zero_point.ravel()[:3].tolist()}"
+        )
+    return repr(value) if len(repr(value)) <= 80 else repr(value)[:77] + "..."
+
+
+UNKNOWN_OP = "Unknown"
+"""Operator of a tensor that was put without saying what made it."""
+
+
+_Key = tuple[bool, str]
+"""What a node is known by: whether it has a name, and that or its first tensor's. Plain, for there are many."""
+
+_DTYPE = {"dtype"}
+_FIELDS = tuple(entry.name for entry in fields(TensorInfo) if entry.name != "name")
+
+
+class Noted(NamedTuple):
+    """What came of noting something.
+
+    Args:
+        new: Whether anything was said for the first time.
+        quant: The quantization of these values alone; None if it is their tensor's.
+    """
+
+    new: bool
+    quant: QuantParams | None
+
+
+class GraphBuilder:
+    """Collects facts of nodes and tensors; what is said twice must agree.
+
+    Args:
+        graph: The graph, if it is known beforehand; tensors that it does not have are added to it.
+    """
+
+    def __init__(self, graph: Graph | None = None) -> None:
+        self._given = Graph() if graph is None else graph
+        self._name = None if graph is None else graph.name
+        self._given_nodes = frozenset(node.name for node in self._given.nodes)
+        self._tensors: dict[str, dict[str, Any]] = {}
+        """Fields of `TensorInfo` as far as they were said; none is changed, and tensors of one dtype share one."""
+        self._bare: dict[str, dict[str, Any]] = {}
+        for name, info in self._given.tensors.items():
+            said = ((key, getattr(info, key)) for key in _FIELDS)
+            self._tensors[name] = {key: value for key, value in said if value is not None}
+        self._shapes: dict[str, tuple[int | None, ...] | None] = {}
+        self._nodes: dict[_Key, NodeFacts] = {}
+        self._owner: dict[str, _Key] = {}
+        self._readers: dict[str, list[_Key]] = {}
+        self.output_names: tuple[str, ...] = ()
+
+    def is_constant(self, tensor: str) -> bool:
+        """Tell whether a tensor is known as a constant."""
+        known = self._tensors.get(tensor)
+        return known is not None and known.get("role") is Role.CONSTANT
+
+    def quant(self, tensor: str) -> QuantParams | None:
+        """Return the quantization of a tensor as far as it is known."""
+        known = self._tensors.get(tensor)
+        return None if known is None else known.get("quant")
+
+    def note(self, name: str, shape: tuple[int, ...], facts: NodeFacts, **said: Any) -> Noted:
+        """Note what is said of a tensor with its values.
+
+        Args:
+            name: The tensor.
+            shape: Shape of these values.
+            facts: The node that makes it.
+            **said: Fields of `TensorInfo`, None for what is not said. A quantization that differs from the tensor's
+                holds for these values alone.
+
+        Raises:
+            RecordingError: A fact contradicts what was said before; then nothing is noted.
+            GraphError: The node would read its own output; then nothing is noted.
+        """
+        known = self._tensors.get(name)
+        given = {key: value for key, value in said.items() if value is not None}
+        quant = None
+        if known is not None and "quant" in given and known.get("quant", given["quant"]) != given["quant"]:
+            quant = given.pop("quant")
+        new = given if known is None else _unknown(name, known, given)
+        anew = known is None or bool(new)
+        if facts:
+            anew = self._note_node(name, facts) or anew
+        if known is None:
+            self._tensors[name] = self._bare.setdefault(new["dtype"], new) if new.keys() == _DTYPE else new
+        elif new:
+            self._tensors[name] = known | new
+        self._shapes[name] = _common_shape(self._shapes[name], shape) if name in self._shapes else shape
+        return Noted(anew or quant is not None, quant)
+
+    def _note_node(self, tensor: str, facts: NodeFacts) -> bool:
+        """Note a node, and tell whether anything of it is new."""
+        if tensor in self._given.tensors or facts.name in self._given_nodes:
+            self._check_given(tensor, facts)
+            return False
+        key = self._key(tensor, facts)
+        known = self._nodes.get(key)
+        if known is None:
+            merged = facts if facts.outputs == (tensor,) else replace(facts, outputs=(tensor,))
+        else:
+            merged = _merged(known, facts, facts.name or tensor)
+            if tensor in known.outputs and merged.inputs == known.inputs:
+                self._nodes[key] = merged
+                return merged is not known
+            merged = replace(merged, outputs=tuple(dict.fromkeys((*known.outputs, tensor))))
+        self._check_order(merged, key[1])
+        if known is None or merged.inputs != known.inputs:
+            for name in filter(None, dict.fromkeys(merged.inputs)):
+                self._readers.setdefault(name, []).append(key)
+        self._nodes[key] = merged
+        self._owner[tensor] = key
+        return True
+
+    def _key(self, tensor: str, facts: NodeFacts) -> _Key:
+        owner = self._owner.get(tensor)
+        key = (owner or (False, tensor)) if facts.name is None else (True, facts.name)
+        if owner is not None and owner != key:
+            raise RecordingError(
+                f"Tensor {tensor!r} was first put as an output of node {owner[1]!r} and now of {key[1]!r}.",
+                hint="Give each tensor a name of its own.",
+            )
+        return key
+
+    def _check_order(self, facts: NodeFacts, title: str) -> None:
+        """Refuse a node that reads what is made of its own outputs."""
+        if not any(map(self._readers.__contains__, facts.outputs)) and not set(facts.inputs) & set(facts.outputs):
+            return  # as when tensors are put in the order in which they are made
+        reached, waiting = set(facts.outputs), list(facts.outputs)
+        while waiting:
+            for key in self._readers.get(waiting.pop(), ()):
+                fresh = [name for name in self._nodes[key].outputs if name not in reached]
+                reached.update(fresh)
+                waiting.extend(fresh)
+        for name in facts.inputs:
+            if name in reached:
+                raise GraphError(
+                    f"Node {title!r} reads {name!r}, which is made of its own output.",
+                    hint="Give the state of a step a name of its own, such as 'h_in' and 'h_out'.",
+                )
+
+    def _check_given(self, tensor: str, facts: NodeFacts) -> None:
+        """Compare what is said of a node with the graph that was given."""
+        node = self._given.producer(tensor)
+        if node is None:
+            raise RecordingError(
+                f"Tensor {tensor!r} is put as an output of node {facts.name or facts.op!r}; in the graph no node "
+                "makes it.",
+                hint="Leave node, op and inputs out where the graph is given.",
+            )
+        for fact in ("name", "op", "inputs"):
+            value = getattr(facts, fact)
+            if value and value != getattr(node, fact):
+                raise RecordingError(
+                    f"Tensor {tensor!r} is put with {'node' if fact == 'name' else fact} {value!r}; the graph has "
+                    f"{getattr(node, fact)!r}.",
+                    hint="Leave node, op and inputs out where the graph is given.",
+                )
+
+    def outputs(self, names: Iterable[str]) -> None:
+        """Note outputs of the graph, beside those noted before."""
+        self.output_names = tuple(dict.fromkeys((*self.output_names, *names)))
+
+    def build(self, recorded: Iterable[str], name: str = "") -> Graph:
+        """Make the graph.
+
+        A tensor that nothing is known of is an input of the graph if some node reads it, else the output of a node
+        of its own.
+
+        Args:
+            recorded: Tensors that were put, in order.
+            name: The model's name.
+
+        Raises:
+            GraphError: The nodes form no graph.
+        """
+        given = self._given
+        loose = [
+            tensor
+            for tensor in recorded
+            if tensor not in self._owner and not self.is_constant(tensor) and tensor not in given.tensors
+        ]
+        bare = {tensor: NodeFacts(op=UNKNOWN_OP, outputs=(tensor,)) for tensor in loose if tensor not in self._readers}
+        inputs = [*given.inputs, *(tensor for tensor in loose if tensor in self._readers)]
+        outputs = self.output_names or given.outputs
+        return Graph(
+            [*given.nodes, *self._built_nodes(recorded, bare)],
+            tensors=self._built_tensors(inputs, outputs),
+            inputs=inputs,
+            outputs=outputs,
+            name=name if self._name is None else self._name,
+            opset=given.opset,
+        )
+
+    def _built_nodes(self, recorded: Iterable[str], bare: Mapping[str, NodeFacts]) -> list[Node]:
+        """Make the nodes in the order of their first tensor; a node without name gets its tensor's, made unique."""
+        nodes: dict[_Key, NodeFacts] = {}
+        for tensor in recorded:
+            if tensor in self._owner:
+                nodes.setdefault(self._owner[tensor], self._nodes[self._owner[tensor]])
+            elif tensor in bare:
+                nodes[False, tensor] = bare[tensor]
+        taken = {name for named, name in nodes if named}
+        taken |= self._given_nodes
+        result = []
+        for (named, name), facts in nodes.items():
+            title, number = name, 1
+            while not named and title in taken:
+                number += 1
+                title = f"{name}#{number}"
+            taken.add(title)
+            rest = {fact: getattr(facts, fact) for fact in ("domain", "inputs", "outputs", "attrs", "origin")}
+            result.append(Node(name=title, op=facts.op or UNKNOWN_OP, **rest))
+        return result
+
+    def _built_tensors(self, inputs: Sequence[str], outputs: Sequence[str]) -> list[TensorInfo]:
+        roles = {**dict.fromkeys(outputs, Role.OUTPUT), **dict.fromkeys(inputs, Role.INPUT)}
+        result = []
+        for name, known in self._tensors.items():
+            role, shape = known.get("role", Role.ACTIVATION), known.get("shape")
+            if role is Role.ACTIVATION:
+                role = roles.get(name, role)
+            if name in self._shapes and not _fits(shape, self._shapes[name]):
+                shape = self._shapes[name]
+            result.append(TensorInfo(name=name, **(known | {"role": role, "shape": shape})))
+        return result
+
+
+def _unknown(name: str, known: Mapping[str, Any], said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those facts of a tensor that are not known yet.
+
+    Raises:
+        RecordingError: One contradicts what is known.
+    """
+    new = {}
+    for key, value in said.items():
+        before = known.get(key, Role.ACTIVATION if key == "role" else None)
+        if before is value or before == value:
+            continue
+        if before is not None and key != "role":
+            raise RecordingError(
+                f"Tensor {name!r} has {key} {in_short(before)} and is now put with {in_short(value)}.",
+                hint="Say each fact once, or the same each time.",
+            )
+        new[key] = value
+    return new
+
+
+def _common_shape(first: tuple[int | None, ...] | None, second: tuple[int, ...]) -> tuple[int | None, ...] | None:
+    """Return what two shapes have in common: None for an extent that varies, None as a whole for the rank."""
+    if first is None or len(first) != len(second):
+        return None
+    return tuple(one if one == other else None for one, other in zip(first, second, strict=True))
+
+
+def _fits(declared: tuple[int | None, ...] | None, seen: tuple[int | None, ...] | None) -> bool:
+    """Tell whether a declared shape is right for the shapes seen."""
+    if declared is None or seen is None or len(declared) != len(seen):
+        return False
+    return all(one is None or one == other for one, other in zip(declared, seen, strict=True))
+
+
+def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what was said with a tensor's values as a JSON object.
+
+    Args:
+        name: The tensor.
+        shape: Shape of the values.
+        facts: The node that makes it.
+        said: Fields of `TensorInfo`, None for what was not said.
+    """
+    note: dict[str, Any] = {"put": name, "shape": [int(extent) for extent in shape]}
+    note |= {key: value for key, value in said.items() if isinstance(value, str)}
+    if said.get("quant") is not None:
+        note["quant"] = _quant_text(said["quant"])
+    if facts:
+        attrs = encode_attrs(facts.attrs, facts.name or name).decode("ascii")
+        note["node"] = {fact: getattr(facts, fact) for fact in ("name", "op", "domain", "inputs", "origin")}
+        note["node"]["attrs"] = attrs
+    return note
+
+
+def apply_put(builder: GraphBuilder, note: Mapping[str, Any]) -> Noted:
+    """Tell a builder what a note of `put_note` says.
+
+    Raises:
+        RecordingError, GraphError: It contradicts earlier ones.
+        ValueError: It is something else.
+    """
+    try:
+        said = {key: str(note[key]) for key in ("layout", "stands_for", "dtype") if key in note}
+        facts = _facts(str(note["put"]), note["node"]) if "node" in note else NodeFacts()
+        quant = _quant(note["quant"]) if "quant" in note else None
+        role = Role(note["role"]) if "role" in note else None
+        shape = tuple(int(extent) for extent in note["shape"])
+        return builder.note(str(note["put"]), shape, facts, quant=quant, role=role, **said)
+    except (KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"a note cannot be decoded: {exc!r}") from None
+
+
+def _facts(tensor: str, plain: Mapping[str, Any]) -> NodeFacts:
+    return NodeFacts(
+        name=None if plain["name"] is None else str(plain["name"]),
+        op=str(plain["op"]),
+        domain=str(plain["domain"]),
+        inputs=tuple(str(name) for name in plain["inputs"]),
+        origin=tuple(str(name) for name in plain["origin"]),
+        attrs=decode_attrs(str(plain["attrs"]).encode()),
+        outputs=(tensor,),
+    )
+
+
+def _quant_text(quant: QuantParams) -> str:
+    plain = {entry.name: getattr(quant, entry.name) for entry in fields(quant)}
+    return encode_attrs({name: value for name, value in plain.items() if value is not None}, "").decode("ascii")
+
+
+def _quant(text: Any) -> QuantParams:
+    known = {entry.name for entry in fields(QuantParams)}
+    plain: dict[str, Any] = {name: value for name, value in decode_attrs(str(text).encode()).items() if name in known}
+    return QuantParams(**plain)

@@ -1,0 +1,419 @@
+r"""The journal: what a recording holds so far, readable while it is written and after its writer has died.
+
+It lies beside the recording as NAME.journal and is removed when the recording is finished. The payloads lie in
+NAME.part at the addresses that the journal gives; NAME.part is an HDF5 file whose own metadata is not to be trusted
+before it is finished. A frame is written after the payload it tells of and in one piece, so a frame that is whole says
+that its payload is with the operating system: neither is lost when the process is killed.
+A journal may also carry its payloads itself. Then it needs no other file: a program without HDF5 can write it, front to
+back.
+
+All numbers are little-endian. The file begins with the 8 bytes b"QDJ1\r\n\x1a\n"; frames follow without gaps:
+
+    magic       u32   0x4D464451, the text "QDFM"
+    kind        u8    of the frame, see `Kind`; a reader skips one it does not know
+    reserved    u8 u16    0
+    length      u32   bytes of the body
+    inline      u64   bytes of the payload behind the body, 0 if none
+    crc         u32   CRC-32 (zlib) of the 20 bytes before and of the body
+    body, payload
+
+Bodies
+    RUN     the first: JSON {"journal": 1, "created_by": text, "info": facts of the run as in /run of the recording}
+    GRAPH   the graph, if it was known beforehand: a u32 length, a JSON object {"tables": {name: bytes}} of that length,
+            then all tables of the recording's layout but /index, one after the other in that order
+    NOTE    JSON, what was said of the run or of a tensor: the recorder's business
+    EVENT   a tensor's values: a row of /index (its fields, without padding; `tensor` and `quant` count nothing),
+            offset of the payload in NAME.part u64, then four u8: where the payload is (0 nowhere, 1 in NAME.part,
+            2 behind the body), what `hash` is (0 nothing, 1 xxh3-128, 2 CRC-32 in its first four bytes), 1 for a
+            constant, 0; if its flag SAMPLED is set, the offsets of elements and positions in NAME.part u64 u64, then
+            `count`, `hash` and `check` of /samples; if its flag HISTOGRAM is set, `counts` of /exponents; the shape as
+            u64 each if there are more than 8 dimensions; the name in UTF-8
+    END     JSON {"complete": bool, "events": number}: nothing follows, and the recording has been finished
+
+The first frame that is not whole ends the journal: what a killed process left unfinished was never acknowledged.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import struct
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import IntEnum
+from io import BytesIO
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.kept import EXPONENT_BINS
+from qdebug.recording.format import INDEX_DIMS, MAX_NDIM, TABLES, Flag, physical_dtype
+from qdebug.recording.table_writing import Partly
+
+__all__ = [
+    "MAGIC",
+    "MAX_BODY",
+    "MAX_NAME",
+    "Frame",
+    "HashKind",
+    "Journal",
+    "JournalEvent",
+    "Kind",
+    "Sampled",
+    "Where",
+    "decode_event",
+    "decode_json",
+    "decode_tables",
+    "encode_event",
+    "encode_json",
+    "encode_tables_body",
+    "read_frames",
+]
+
+_LENGTH = struct.Struct("<I")
+_TAIL = struct.Struct("<QBBBB")
+_SAMPLED = struct.Struct("<QQQ16s16s")
+_BINS = np.zeros((2, EXPONENT_BINS), "<u8")
+_ROW_BYTES = TABLES["index"].itemsize
+MAX_NAME = 1 << 20
+"""Bytes of a tensor's name that a reader accepts."""
+
+
+class Where(IntEnum):
+    """Where the payload of an event is."""
+
+    NOWHERE = 0
+    PART = 1
+    INLINE = 2
+
+
+class HashKind(IntEnum):
+    """What the hash of an event is."""
+
+    NONE = 0
+    XXH3 = 1
+    CRC32 = 2
+
+
+class Sampled(NamedTuple):
+    """Where the elements of a sampled event are.
+
+    Args:
+        values: Where they begin in NAME.part.
+        positions: Where their positions begin.
+        size: How many there are.
+        digest: Hash of the elements.
+        check: Hash of their positions.
+    """
+
+    values: int
+    positions: int
+    size: int
+    digest: bytes
+    check: bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JournalEvent:
+    """A tensor's values at one sample and step, as the journal has them.
+
+    Args:
+        name: The tensor.
+        row: A row of the table /index; `tensor` and `quant` are meaningless.
+        shape: The tensor's shape.
+        offset: Where the payload begins; meaningless if it is nowhere.
+        sampled: Where the elements are that were kept of a sampled one.
+        bins: Its histogram, as in /exponents.
+        where: What `offset` counts in.
+        hash_kind: What the row's `hash` is.
+        constant: Whether the tensor is a constant.
+    """
+
+    name: str
+    row: np.void
+    shape: tuple[int, ...]
+    offset: int = 0
+    sampled: Sampled | None = None
+    bins: np.ndarray | None = None
+    where: Where = Where.PART
+    hash_kind: HashKind = HashKind.XXH3
+    constant: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Logical dtype of the elements."""
+        return LOGICAL_DTYPES[int(self.row["dtype"])]
+
+    @property
+    def flags(self) -> Flag:
+        """Bits of the row."""
+        return Flag(int(self.row["flags"]))
+
+    @property
+    def partly(self) -> bool:
+        """Whether not all values were kept."""
+        return bool(self.flags & (Flag.SAMPLED | Flag.STATS_ONLY))
+
+
+def encode_event(
+    row: bytes, shape: Sequence[int], name: str, *, offset: int | None, constant: bool, partly: Partly | None = None
+) -> bytes:
+    """Return the body of an event.
+
+    Args:
+        row: The row of /index.
+        shape: The tensor's shape.
+        name: The tensor.
+        offset: Where the payload begins in NAME.part; None if it has no bytes, or not all values were kept.
+        constant: Whether the tensor is a constant.
+        partly: What was kept, if it was not all.
+    """
+    where = Where.NOWHERE if offset is None else Where.PART
+    parts = [row, _TAIL.pack(offset or 0, where, HashKind.XXH3, constant, 0)]
+    if partly is not None:
+        kept, values, positions = partly
+        if values is not None and positions is not None:
+            where_kept = (values.offset or 0, positions.offset or 0, values.shape[0])
+            parts.append(_SAMPLED.pack(*where_kept, values.digest, positions.digest))
+        parts += [bins.astype("<u8").tobytes() for bins in (kept.statistics.negative, kept.statistics.positive)]
+    if len(shape) > INDEX_DIMS:
+        parts.append(struct.pack(f"<{len(shape)}Q", *shape))
+    return b"".join((*parts, name.encode("utf-8", "surrogatepass")))
+
+
+def decode_event(body: bytes) -> JournalEvent:
+    """Read the body of an event.
+
+    Raises:
+        ValueError: It is none.
+    """
+    rest = BytesIO(body)
+
+    def take(size: int) -> bytes:
+        if len(part := rest.read(size)) < size:
+            raise ValueError("an event is too short")
+        return part
+
+    row = np.frombuffer(take(_ROW_BYTES), dtype=TABLES["index"])[0]
+    offset, where, hash_kind, constant, _ = _TAIL.unpack(take(_TAIL.size))
+    flags, ndim = Flag(int(row["flags"])), int(row["ndim"])
+    if int(row["dtype"]) >= len(LOGICAL_DTYPES) or ndim > MAX_NDIM:
+        raise ValueError("an event has an impossible dtype or shape")
+    sampled = Sampled(*_SAMPLED.unpack(take(_SAMPLED.size))) if Flag.SAMPLED in flags else None
+    bins = np.frombuffer(take(_BINS.nbytes), "<u8").reshape(_BINS.shape) if Flag.HISTOGRAM in flags else None
+    shape = tuple(int(extent) for extent in row["shape"][: min(ndim, INDEX_DIMS)])
+    if ndim > INDEX_DIMS:
+        shape = struct.unpack(f"<{ndim}Q", take(8 * ndim))
+    name = rest.read()
+    if not 0 < len(name) <= MAX_NAME:
+        raise ValueError("an event has no name, or one that is too long")
+    event = JournalEvent(
+        name=name.decode("utf-8", "surrogatepass"),
+        row=row,
+        shape=shape,
+        offset=offset,
+        sampled=sampled,
+        bins=bins,
+        where=Where(where),
+        hash_kind=HashKind(hash_kind),
+        constant=bool(constant),
+    )
+    _check_size(event)
+    return event
+
+
+def _check_size(event: JournalEvent) -> None:
+    count = 1
+    for extent in event.shape:
+        count *= extent
+    itemsize, nbytes = physical_dtype(event.dtype).itemsize, int(event.row["nbytes"])
+    if nbytes != count * itemsize or (event.sampled is not None and event.sampled.size > count):
+        raise ValueError("size and shape of an event contradict each other")
+
+
+def encode_tables_body(tables: Mapping[str, np.ndarray]) -> bytes:
+    """Return the tables of a graph, without index, as the body of a frame."""
+    parts = {name: tables[name].tobytes() for name in TABLES if name in tables and name != "index"}
+    head = encode_json({"tables": {name: len(part) for name, part in parts.items()}})
+    return b"".join((_LENGTH.pack(len(head)), head, *parts.values()))
+
+
+def decode_tables(body: bytes) -> dict[str, np.ndarray]:
+    """Read the tables of a graph; nothing in them has been checked.
+
+    Raises:
+        ValueError: It is something else.
+    """
+    try:
+        (length,) = _LENGTH.unpack_from(body)
+        sizes = decode_json(body[4 : 4 + length])["tables"]
+        tables, start = {"index": np.empty(0, dtype=TABLES["index"])}, 4 + length
+        for name, size in sizes.items():
+            tables[name] = np.frombuffer(body[start : start + size], dtype=TABLES[name])
+            start += size
+    except (struct.error, KeyError, TypeError, AttributeError) as exc:
+        raise ValueError(f"the graph cannot be decoded: {exc!r}") from None
+    if start != len(body) or set(tables) != set(TABLES):
+        raise ValueError("the graph is not whole")
+    return tables
+
+
+MAGIC = b"QDJ1\r\n\x1a\n"
+MAX_BODY = 1 << 28
+"""Largest body that a reader accepts: the graph of a large network is the largest there is."""
+
+_FRAME = struct.Struct("<IBBHIQ")
+_CRC = struct.Struct("<I")
+_HEAD = _FRAME.size + _CRC.size
+_MAGIC_NUMBER = 0x4D464451
+_JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
+
+
+class Kind(IntEnum):
+    """Kinds of frames."""
+
+    RUN = 1
+    GRAPH = 2
+    NOTE = 3
+    EVENT = 4
+    END = 5
+
+
+class Frame(NamedTuple):
+    """One whole frame.
+
+    Args:
+        kind: Its kind; one that is not in `Kind` is of a later version.
+        body: Its body.
+        payload: Where the payload behind the body begins in the journal.
+        inline: Bytes of that payload.
+        end: Where the next frame begins.
+    """
+
+    kind: int
+    body: bytes
+    payload: int
+    inline: int
+    end: int
+
+
+class Journal:
+    """The writing side: whole frames are appended, or nothing.
+
+    Args:
+        fd: Descriptor of an empty file, open for writing. It is closed with the journal.
+
+    Raises:
+        OSError: The file cannot be written.
+    """
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self._end = 0
+        self._waiting = bytearray()
+        self._write(MAGIC)
+
+    def add(self, kind: Kind, body: bytes) -> None:
+        """Write a frame together with the next `commit`."""
+        self._waiting += _frame(kind, body)
+
+    def commit(self) -> None:
+        """Write the frames that were added; when this returns they survive the process.
+
+        Raises:
+            OSError: They cannot be written; then none of them is in the journal.
+        """
+        waiting, self._waiting = self._waiting, bytearray()
+        if waiting:
+            self._write(waiting)
+
+    def forget(self) -> None:
+        """Drop the frames that were added and not written."""
+        self._waiting.clear()
+
+    def _write(self, data: bytes | bytearray) -> None:
+        done, size = 0, len(data)
+        try:
+            while done < size:  # a short write is real on a disk that is about to be full
+                done += os.pwrite(self.fd, memoryview(data)[done:] if done else data, self._end + done)
+        except BaseException:
+            self._cut()
+            raise
+        self._end += size
+
+    def _cut(self) -> None:
+        try:
+            os.ftruncate(self.fd, self._end)
+        except OSError:
+            return  # the frame that is not whole ends the journal just as well, and the next one overwrites it
+
+    def close(self) -> None:
+        """Close the file. Again does nothing."""
+        if self.fd >= 0:
+            fd, self.fd = self.fd, -1
+            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+                os.close(fd)
+
+
+def _frame(kind: Kind, body: bytes) -> bytes:
+    head = _FRAME.pack(_MAGIC_NUMBER, kind, 0, 0, len(body), 0)
+    return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
+
+
+def encode_json(plain: Mapping[str, Any]) -> bytes:
+    """Return a JSON object as the body of a frame."""
+    return _JSON.encode(plain).encode("ascii")
+
+
+def decode_json(body: bytes) -> dict[str, Any]:
+    """Read a JSON object.
+
+    Raises:
+        ValueError: It is none.
+    """
+    try:
+        plain = json.loads(body)
+    except RecursionError:
+        raise ValueError("a note is nested too deep") from None
+    if not isinstance(plain, dict):
+        raise ValueError("a note is no JSON object")
+    return plain
+
+
+def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
+    """List the whole frames of a journal from an offset on; the first one that is not whole ends it.
+
+    Args:
+        fd: The journal, open for reading.
+        offset: Where to begin: 0, or the `end` of a frame read before.
+
+    Raises:
+        ValueError: The file is no journal.
+        OSError: It cannot be read.
+    """
+    if offset == 0:
+        start = os.pread(fd, len(MAGIC), 0)
+        if start != MAGIC:
+            if MAGIC.startswith(start):
+                return
+            raise ValueError("it is no journal of a recording")
+        offset = len(MAGIC)
+    size = os.fstat(fd).st_size
+    while offset + _HEAD <= size:
+        head = os.pread(fd, _HEAD, offset)
+        if len(head) < _HEAD:
+            return
+        magic, kind, _, _, length, inline = _FRAME.unpack_from(head)
+        end = offset + _HEAD + length + inline
+        if magic != _MAGIC_NUMBER or length > MAX_BODY or end > size:
+            return
+        body = os.pread(fd, length, offset + _HEAD)
+        if len(body) < length or _CRC.unpack_from(head, _FRAME.size)[0] != zlib.crc32(
+            body, zlib.crc32(head[: _FRAME.size])
+        ):
+            return
+        yield Frame(kind, body, offset + _HEAD + length, inline, end)
+        offset = end

@@ -1,0 +1,418 @@
+"""Read a recording: opening it reads the tables only, payloads come on demand, straight from the file."""
+
+from __future__ import annotations
+
+import os
+from bisect import bisect_left
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from functools import cached_property
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+import xxhash
+
+from qdebug.errors import GraphError, RecordingError
+from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.model.gc_pause import gc_paused
+from qdebug.model.kept import Kept
+from qdebug.model.outline import Outline
+from qdebug.model.recording import no_values, not_in_full
+from qdebug.recording.container import BAD_FILE, Container, Expected, damaged, payload_digest, read_payload
+from qdebug.recording.facts import decode_info
+from qdebug.recording.format import INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
+from qdebug.recording.payload import from_physical
+from qdebug.recording.table_reading import (
+    Tables,
+    check_graph,
+    check_index,
+    check_positions,
+    constant_tensors,
+    decode_graph,
+    decode_quants,
+    decode_run,
+    decode_texts,
+    statistics_of,
+)
+
+__all__ = ["Closable", "Event", "EventIndex", "FileRecording"]
+
+
+class Closable:
+    """A thing that is closed at the end of the block that opens it, however that ends."""
+
+    def close(self) -> None:
+        """Let go of what is held. Again does nothing."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self.close()
+
+
+_COLUMNS = ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash")
+
+
+class EventIndex:
+    """Events by row, and their rows by place.
+
+    Args:
+        index: The table /index, checked. Its statistics are not kept, but for events of which not all values were.
+        tensors: Number of rows of /tensors.
+        optional: The tables that only files with such events have, checked.
+
+    Attributes:
+        rows: The table without its statistics.
+    """
+
+    def __init__(self, index: np.ndarray, tensors: int, optional: Tables | None = None) -> None:
+        self.rows = np.empty(len(index), [(name, index.dtype[name]) for name in _COLUMNS])
+        for name in _COLUMNS:
+            self.rows[name] = index[name]
+        order = np.lexsort((index["step"], index["sample"], index["tensor"]))
+        starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1))
+        # One number comes several times as fast as of an array.
+        self._order, self._starts = order.data, starts.data
+        self._samples, self._steps, self._flags = (index[name].copy().data for name in ("sample", "step", "flags"))
+        self._partly = np.flatnonzero(index["flags"] & PARTLY)
+        self._statistics = index[self._partly]
+        self._optional = {name: rows[np.argsort(rows["event"])] for name, rows in (optional or {}).items()}
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def find(self, tensor: int, sample: int, step: int) -> int | None:
+        """Return the row of the event of a tensor at a sample and step; None if there is none.
+
+        Args:
+            tensor: Row of /tensors.
+            sample: The sample.
+            step: The step.
+        """
+        begin, end = self._starts[tensor], self._starts[tensor + 1]
+        if end - begin > 1:
+            begin = bisect_left(self._order, (sample, step), begin, end, key=self._place)
+        if begin == end or self._place(row := self._order[begin]) != (sample, step):
+            return None
+        return int(row)
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return self._samples[row], self._steps[row]
+
+    def is_partly(self, row: int) -> bool:
+        """Tell whether not all values of an event were kept."""
+        return bool(self._flags[row] & PARTLY)
+
+    def expected(self, row: int) -> Expected:
+        """Return what an event's payload must be."""
+        return Expected.of_event(self.rows[row])
+
+    def digest(self, row: int) -> bytes:
+        """Return the hash of an event's values."""
+        return bytes(self.rows["hash"][row])
+
+    def outline(self, row: int) -> Outline | None:
+        """Return dtype, shape and hash of an event's values; None if the row has no room for the shape."""
+        event = self.rows[row]
+        if (ndim := event["ndim"]) > INDEX_DIMS:
+            return None
+        return Outline(LOGICAL_DTYPES[event["dtype"]], tuple(event["shape"][:ndim].tolist()), event["hash"].tobytes())
+
+    def kept(self, container: Container, row: int) -> Kept:
+        """Read what was kept of an event of which not all values were.
+
+        Raises:
+            ValueError, OSError: It is not what was recorded.
+            MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+        """
+        event, parts = self._statistics[np.searchsorted(self._partly, row)], {}
+        dtype = LOGICAL_DTYPES[event["dtype"]]
+        if (found := self._optional_row("samples", row)) is not None:
+            for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
+                where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
+                if payload_digest(container, where) != found[digest].tobytes():
+                    raise ValueError("kept elements are not those recorded")
+                parts[name] = from_physical(read_payload(container, where), logical)
+            check_positions(parts["positions"], int(event["count"]))
+        bins = self._optional_row("exponents", row)
+        return Kept(
+            dtype=dtype,
+            shape=Expected.of_event(event).shape,
+            digest=event["hash"].tobytes(),
+            statistics=statistics_of(event, None if bins is None else bins["counts"]),
+            positions=parts.get("positions"),
+            values=parts.get("values"),
+            truncated=bool(event["flags"] & Flag.TRUNCATED),
+        )
+
+    def _optional_row(self, table: str, event: int) -> Any:
+        """Return the row of an event in a table that only some events have a row in; None if it has none."""
+        if table not in self._optional:
+            return None
+        rows = self._optional[table]
+        at = int(np.searchsorted(rows["event"], event))
+        return rows[at] if at < len(rows) and rows["event"][at] == event else None
+
+
+_AT_ONCE = 8192
+"""Rows of the index that are hashed at once."""
+
+
+class Event(NamedTuple):
+    """One row of the index: a tensor's values at one sample and step.
+
+    Args:
+        tensor: Its name.
+        sample: The sample; 0 for a constant.
+        step: The step; 0 for a constant.
+        dtype: Logical dtype of the elements.
+        nbytes: Size of the values.
+        digest: xxh3-128 of the values' bytes, in hexadecimal.
+        payload: Number of the dataset that holds them; events with equal values share one.
+    """
+
+    tensor: str
+    sample: int
+    step: int
+    dtype: str
+    nbytes: int
+    digest: str
+    payload: int
+
+
+class FileRecording(Closable):
+    """A recording file, open for reading. Implements `qdebug.model.Recording`.
+
+    It can be handed to another process, which opens the file anew.
+
+    Args:
+        path: The file.
+
+    Raises:
+        NotARecordingError: The file is missing or is something else.
+        FormatVersionError: A newer qdebug wrote it.
+        RecordingError: It is damaged, or holds what a recording never does.
+    """
+
+    def __init__(self, path: str | os.PathLike[str]) -> None:
+        self.path = Path(path)
+        self._container = Container(self.path)
+        tables = self._container.take_tables()
+        try:
+            run = decode_run(tables)
+            check_index(tables, self._container.optional, run, self._container.payloads)
+            check_graph(tables)
+            self.info: RunInfo = decode_info(run, complete=self._container.complete)
+            self._names = decode_texts(tables, tables["tensors"]["name"])
+            self._rows = {name: row for row, name in enumerate(self._names)}
+            if len(self._rows) < len(self._names):
+                raise ValueError("two tensors have one name")
+        except BAD_FILE as exc:
+            self.close()
+            raise damaged(self.path, exc) from None
+        self.samples: int = run["samples"]
+        self.steps: int = run["steps"]
+        self.content_hash: str = _content_hash(tables)
+        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
+        self._constant = constant_tensors(tables).tobytes()
+        self._index = EventIndex(tables.pop("index"), len(self._names), self._container.optional)
+        self._undecoded: tuple[Tables, Mapping[str, Any]] | None = (tables, run)
+        """What the graph is made of, until it is."""
+        self._decoding = Lock()
+
+    # -- what it holds
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran.
+
+        Raises:
+            RecordingError: The tables make no graph.
+        """
+        if self._undecoded is not None:
+            self._decode()
+        return self._graph
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step.
+
+        Raises:
+            RecordingError: The tables make no quantization.
+        """
+        if self._undecoded is not None:
+            self._decode()
+        return self._event_quants
+
+    def _decode(self) -> None:
+        """Make graph and quantizations out of the tables, once; the tables are let go then."""
+        with self._decoding:
+            if self._undecoded is None:
+                return
+            try:
+                with gc_paused():
+                    graph = decode_graph(*self._undecoded)
+                rows = self._index.rows[self._index.rows["quant"] >= 0]
+                quants = decode_quants(self._undecoded[0]) if rows.size else []
+                own = zip(self._places(rows), rows["quant"].tolist(), strict=True)
+                self._event_quants = {place: quants[quant] for place, quant in own}
+            except (*BAD_FILE, GraphError) as exc:
+                raise damaged(self.path, exc) from None
+            self._graph, self._undecoded = graph, None
+
+    def _places(self, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
+        """List tensor, sample and step of rows of the index."""
+        columns = (rows[name].tolist() for name in ("tensor", "sample", "step"))
+        return ((self._names[tensor], sample, step) for tensor, sample, step in zip(*columns, strict=True))
+
+    @cached_property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors of which anything was kept, in the order they were first recorded."""
+        return tuple([self._names[row] for row in dict.fromkeys(self._index.rows["tensor"].tolist())])
+
+    def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
+        """Return the hash that the values of some tensors were recorded with, by tensor, sample and step."""
+        wanted = np.array([name in tensors for name in self._names], dtype=bool)
+        rows = self._index.rows[wanted[self._index.rows["tensor"]]]
+        return dict(zip(self._places(rows), map(bytes, rows["hash"]), strict=True))
+
+    @property
+    def event_count(self) -> int:
+        """Number of rows of the index."""
+        return len(self._index)
+
+    @cached_property
+    def tensor_bytes(self) -> int:
+        """Bytes of all values in the file, shared payloads counted for each tensor that has them."""
+        rows = self._index.rows
+        return int(rows["nbytes"][rows["payload"] != NO_PAYLOAD].sum(dtype=np.uint64))
+
+    def events(self) -> Iterator[Event]:
+        """List the rows of the index in the order of recording."""
+        for row, (tensor, sample, step) in enumerate(self._places(self._index.rows)):
+            what = self._index.expected(row)
+            digest = self._index.digest(row).hex()
+            yield Event(tensor, sample, step, what.dtype, what.nbytes, digest, what.number)
+
+    # -- values
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
+        return self._row(tensor, sample, step) is not None
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
+
+        A large payload is a view of the file that is read as it is touched; it stays valid after `close`.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step, or the file is damaged or closed.
+        """
+        row = self._row(tensor, sample, step)
+        if row is None and self.kept(tensor, sample, step) is not None:
+            raise not_in_full(tensor, sample, step)
+        if row is None:
+            raise no_values(tensor, sample, step, self.names)
+        container, expected = self._open_container(), self._index.expected(row)
+        try:
+            array = from_physical(read_payload(container, expected), expected.dtype)
+        except BAD_FILE as exc:
+            raise damaged(self.path, f"payload {expected.number}: {exc}") from None
+        array.flags.writeable = False
+        return array
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Return dtype, shape and hash of values as they were recorded, none of which are read.
+
+        None if they were not kept in full, or have more dimensions than the index has room for.
+        """
+        row = self._row(tensor, sample, step)
+        return None if row is None else self._index.outline(row)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full; None if they were, or there are none.
+
+        Raises:
+            RecordingError: The file is damaged or closed.
+        """
+        event = self._event(tensor, sample, step)
+        if event is None or not self._index.is_partly(event):
+            return None
+        try:
+            return self._index.kept(self._open_container(), event)
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
+
+    def check_payload(self, event: int) -> None:
+        """Compare the values of one row of the index with the hash they were recorded with.
+
+        Raises:
+            RecordingError: They differ.
+        """
+        expected = self._index.expected(event)
+        try:
+            if expected.number == NO_PAYLOAD:
+                self._index.kept(self._open_container(), event)
+                return
+            right = payload_digest(self._open_container(), expected) == self._index.digest(event)
+        except BAD_FILE as exc:
+            raise damaged(self.path, f"payload {expected.number}: {exc}") from None
+        if not right:
+            name = self._names[self._index.rows["tensor"][event]]
+            raise damaged(self.path, f"the values of {name!r} are not those recorded")
+
+    def check_tables(self) -> bool:
+        """Compare the tables with the hash they were written with; False if the file has none.
+
+        Raises:
+            RecordingError: They differ.
+        """
+        recorded = self._open_container().tables_hash
+        if recorded is not None and recorded != self._open_container().hash_tables():
+            raise damaged(self.path, "its graph and index are not those that were written")
+        return recorded is not None
+
+    def _row(self, tensor: str, sample: int, step: int) -> int | None:
+        """Return the row of the index where all values were kept; None if they were not."""
+        event = self._event(tensor, sample, step)
+        return None if event is None or self._index.is_partly(event) else event
+
+    def _event(self, tensor: str, sample: int, step: int) -> int | None:
+        row = self._rows.get(tensor)
+        if row is None:
+            return None
+        return self._index.find(row, 0, 0) if self._constant[row] else self._index.find(row, sample, step)
+
+    def _open_container(self) -> Container:
+        if self._container.fd < 0:
+            raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+        return self._container
+
+    # -- life
+
+    def close(self) -> None:
+        """Close the file; arrays that were loaded stay valid. Again does nothing."""
+        self._container.close()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return FileRecording, (self.path.absolute(),)
+
+    def __del__(self) -> None:
+        if hasattr(self, "_container"):
+            self.close()
+
+
+def _content_hash(tables: Tables) -> str:
+    digest = xxhash.xxh3_128()
+    for name in ("tensor", "sample", "step", "quant", "dtype", "shape", "hash"):
+        column = tables["index"][name]
+        for start in range(0, len(column), _AT_ONCE):
+            digest.update(np.ascontiguousarray(column[start : start + _AT_ONCE]).data)
+    for name in TABLES:
+        if name != "index":
+            digest.update(np.ascontiguousarray(tables[name]).view(np.uint8).data)
+    return digest.hexdigest()

@@ -1,0 +1,604 @@
+"""The recorder: what a test harness or an adapter hands each tensor of a run to."""
+
+from __future__ import annotations
+
+import os
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from operator import index
+from pathlib import Path
+from threading import RLock
+from types import TracebackType
+from typing import Any, NoReturn, Self
+
+import numpy as np
+import numpy.typing as npt
+
+from qdebug.errors import QdebugError, RecordingError, UsageError
+from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
+from qdebug.model.dtypes import logical_name
+from qdebug.recording.arguments import QuantFacts, as_array, doubt_of
+from qdebug.recording.environment import run_facts
+from qdebug.recording.fidelity import FidelityCheck
+from qdebug.recording.format import INDEX_DIMS
+from qdebug.recording.graph_builder import (
+    NO_FACTS,
+    GraphBuilder,
+    NodeFacts,
+    check_texts,
+    in_short,
+    node_facts,
+    put_note,
+)
+from qdebug.recording.payload import payload_hash, to_bytes
+from qdebug.recording.policy import Keep, KeepPolicy, keep_partly, policy_of
+from qdebug.recording.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
+from qdebug.recording.table_writing import check_storable
+from qdebug.recording.write import At, RecordingWriter
+
+__all__ = ["Recorder"]
+
+_TOLD = frozenset(("dtype", "role"))
+"""Facts of a tensor that the event of its values tells."""
+
+
+class Recorder:
+    """Records the tensors of a run.
+
+    Use it as a context manager. If the block raises, what was recorded until then is kept and marked incomplete.
+    When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` brings it back.
+    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on.
+    Threads may put their tensors at once, if all of them are of one sample and step: these are the recorder's.
+
+    Args:
+        path: The file to make; None keeps the recording in memory, as `recording`.
+        backend: Name of what runs the network.
+        graph: The graph, if it is known beforehand; else it is put together from what `put` is told.
+        force: Replace the file if it exists.
+        model: File name or title of the network.
+        model_sha256: Hash of the model file in hexadecimal.
+        taps: How tensors are tapped; "put" for a recorder in a harness.
+        versions: Versions of further packages that take part.
+        options: Backend options in force.
+        cpu_flags: Instruction sets that matter; read from this machine if None.
+        keep: How much of each tensor is kept: "full", "stats" (statistics and a histogram, no values), "elements:1000"
+            (statistics, elements at fixed random places, and the largest ones) or "none"; or several texts, of which
+            the last that fits a tensor holds: "conv*=stats" by name, "op:Conv=stats", ">1M=elements:4096" by size.
+        every: Keep every so-many-th sample.
+        max_bytes: Bytes of values, as a number or like "2G", after which statistics and some elements alone are kept.
+        background: Copy arrays and write them in a thread, so that `put` waits only when 256 MB are waiting. What is
+            waiting is lost if the process is killed.
+        durable: Force what was recorded to the disk every second, or every so many seconds, so that it outlives not
+            the process alone but the machine.
+
+    Raises:
+        OutputExistsError: The file exists and `force` is not set.
+        UsageError: An argument is of the wrong kind, or `keep` or `max_bytes` cannot be understood.
+        RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
+            values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        backend: str,
+        graph: Graph | None = None,
+        force: bool = False,
+        model: str = "",
+        model_sha256: str = "",
+        taps: str = "put",
+        versions: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
+        cpu_flags: Sequence[str] | None = None,
+        keep: str | Iterable[str] | KeepPolicy | None = None,
+        every: int = 1,
+        max_bytes: int | str | None = None,
+        durable: bool | float = False,
+        background: bool = False,
+    ) -> None:
+        policy = policy_of(keep, every=every, max_bytes=max_bytes)
+        texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
+        _check_kinds(texts, (str,), "text")
+        _check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
+        _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
+        _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
+        if graph is not None:
+            check_storable(graph)  # what a file could not take is refused here, not after the run
+        self.path = None if path is None else _path_of(path)
+        facts = {**texts, **run_facts(versions, options, cpu_flags)}
+        sink = self._sink_for(facts, graph, force=force, durable=durable)
+        if background:
+            sink = BackgroundSink(sink)
+            weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
+        self._sink, self._facts, self._policy = sink, facts, policy
+        self._builder, self._checked = GraphBuilder(graph), FidelityCheck()
+        self._sample = self._step = self._used = 0
+        self._owner = self._pid = os.getpid()
+        self._lock = RLock()
+        self._open = True
+        self._any = self._discarded = self._warned = False
+        self._names: dict[str, str | None] = {}
+        """Tensors that were put, with the dtype that the caller gave."""
+        self._places: dict[At, set[str]] = {}
+        self._partly: dict[tuple[str, int, int], bytes] = {}
+        """Identity of values that were not kept in full."""
+        self._skipped: dict[str, str] = {}
+        self._doubts: dict[str, str] = {}
+
+    def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
+        if self.path is None:
+            return MemorySink()
+        info = RunInfo(**facts, complete=False)
+        sync_every = (1.0 if durable is True else float(durable)) if durable else None
+        return RecordingWriter(self.path, force=force, info=info, graph=graph, sync_every=sync_every)
+
+    # -- recording ---------------------------------------------------------------------------------------------------
+
+    def put(
+        self,
+        name: str,
+        array: Any,
+        *,
+        node: str | None = None,
+        op: str | None = None,
+        inputs: Sequence[str] | str = (),
+        attrs: Mapping[str, Any] | None = None,
+        domain: str = "",
+        origin: Sequence[str] | str = (),
+        scale: npt.ArrayLike | None = None,
+        zero_point: npt.ArrayLike | None = None,
+        axis: int | None = None,
+        block_size: int | None = None,
+        qmin: int | None = None,
+        qmax: int | None = None,
+        multiplier: npt.ArrayLike | None = None,
+        shift: npt.ArrayLike | None = None,
+        dtype: str | None = None,
+        layout: str | None = None,
+        stands_for: str | None = None,
+    ) -> None:
+        """Record a tensor for the current sample and step. The array may be changed as soon as this returns.
+
+        Args:
+            name: The tensor.
+            array: Its elements: codes, if it is quantized.
+            node: The node that makes it; several tensors may name one node.
+            op: That node's operator.
+            inputs: Tensors the node reads, in the operator's order; "" where one is left out.
+            attrs: The operator's attributes.
+            domain: Operator set the operator belongs to.
+            origin: Nodes of the source model that the backend folded into this node.
+            scale: Real units per code; one, or one per channel along `axis`.
+            zero_point: Code of real 0; 0 if left out.
+            axis: Channel axis of `scale`; negative ones count from the end.
+            block_size: Elements along `axis` that share a scale, if it is given block-wise.
+            qmin: Lowest code in use, if it is not the dtype's lowest.
+            qmax: Highest code in use, if it is not the dtype's highest.
+            multiplier: Integer requantization multiplier, if the backend has one.
+            shift: Its right shift in bits.
+            dtype: Logical dtype, where the array's own says less ("bfloat16" in uint16, "int4" in int8).
+            layout: Order of the dimensions, such as "NHWC".
+            stands_for: Tensor of the source model whose values this one holds in another form.
+
+        Raises:
+            RecordingError: The tensor was put already for this sample and step, facts contradict earlier ones, or
+                the array cannot be stored; then nothing of this call is kept.
+            GraphError: The node would read what is made of its own output.
+        """
+        self._check_open()
+        data = as_array(name, array, dtype)
+        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
+        facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
+        said = _said(name, data, quant, layout, stands_for)
+        with self._alone():
+            place = self._sample, self._step
+            if name in self._places.get(place, ()):
+                raise RecordingError(
+                    f"Tensor {name!r} is put twice for sample {place[0]}, step {place[1]}.",
+                    hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
+                )
+            if self._builder.is_constant(name):
+                raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
+            self._put(name, data, place, facts=facts, said=said, dtype=dtype)
+
+    @property
+    def failure(self) -> str | None:
+        """Why recording stopped before the run did: a full or broken disk; None while all is well."""
+        return self._sink.failure
+
+    @property
+    def kept(self) -> int:
+        """How many arrays are safe so far."""
+        return self._sink.events
+
+    def constant(
+        self,
+        name: str,
+        array: Any,
+        *,
+        scale: npt.ArrayLike | None = None,
+        zero_point: npt.ArrayLike | None = None,
+        axis: int | None = None,
+        block_size: int | None = None,
+        qmin: int | None = None,
+        qmax: int | None = None,
+        dtype: str | None = None,
+        layout: str | None = None,
+        stands_for: str | None = None,
+    ) -> None:
+        """Record a weight or another constant, once for all samples. Arguments as in `put`.
+
+        Raises:
+            RecordingError: The constant was recorded already, or cannot be stored.
+        """
+        self._check_open()
+        data = as_array(name, array, dtype)
+        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax).params(name, data)
+        said = _said(name, data, quant, layout, stands_for)
+        said["role"] = Role.CONSTANT
+        with self._alone():
+            if name in self._names:
+                raise RecordingError(f"Tensor {name!r} is recorded twice.", hint="Record each constant once.")
+            self._put(name, data, None, facts=NO_FACTS, said=said, dtype=dtype)
+
+    def next_sample(self) -> None:
+        """Go on to the next sample, step 0."""
+        self.at(self._sample + 1)
+
+    def next_step(self) -> None:
+        """Go on to the next step of a stateful net."""
+        self.at(self._sample, self._step + 1)
+
+    def at(self, sample: int, step: int = 0) -> None:
+        """Go to any sample and step: the order of recording is free.
+
+        Raises:
+            UsageError: One of them is negative or no whole number.
+        """
+        self._check_open()
+        try:
+            place = index(sample), index(step)  # numpy's integers too, as plain ones
+        except TypeError:
+            raise UsageError(f"There is no sample {sample!r}, step {step!r}; both are whole numbers.") from None
+        if min(place) < 0:
+            raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
+        self._sample, self._step = place
+
+    def skip(self, tensor: str, reason: str) -> None:
+        """Note that a tensor of the run is not recorded, and why.
+
+        The last word holds: values put later take it back, and values put before stay.
+        """
+        self._check_open()
+        check_texts(str(tensor), "the name", (tensor,))
+        with self._alone():
+            self._skipped[tensor] = str(reason)
+            self._note({"skip": tensor, "reason": str(reason)})
+
+    def outputs(self, *names: str) -> None:
+        """Say which tensors are the network's outputs; again adds to them.
+
+        Raises:
+            UsageError: One is no name.
+        """
+        self._check_open()
+        for name in names:
+            if not isinstance(name, str) or not name:
+                raise UsageError(f"An output is named {name!r}; expected text.", hint="Write outputs('a', 'b').")
+        with self._alone():
+            self._builder.outputs(names)
+            self._note({"outputs": list(names)})
+
+    def check(self, outputs: Mapping[str, Any]) -> None:
+        """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
+
+        Args:
+            outputs: Arrays by tensor name.
+
+        Raises:
+            UsageError: No outputs are given.
+            RecordingError: One of them was not recorded for this sample and step.
+        """
+        self._check_open()
+        if not outputs or not isinstance(outputs, Mapping):
+            raise UsageError(
+                "check() got no outputs by name.", hint="Pass the outputs of a run without recorder by name."
+            )
+        with self._alone():
+            for name, value in outputs.items():
+                if not self._check_output(name, value, (self._sample, self._step)):
+                    return
+            self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
+
+    @property
+    def fidelity(self) -> Fidelity:
+        """What the checks made so far say."""
+        return self._checked.fidelity
+
+    # -- the end -----------------------------------------------------------------------------------------------------
+
+    @property
+    def recording(self) -> MemoryRecording:
+        """The finished recording of a recorder without path.
+
+        Raises:
+            UsageError: The recorder has a path, or is not closed.
+        """
+        sink = self._sink.inner if isinstance(self._sink, BackgroundSink) else self._sink
+        recording = sink.recording if isinstance(sink, MemorySink) else None
+        if recording is None:
+            where = "still open" if self.path is None else f"recording to {str(self.path)!r}"
+            raise UsageError(
+                f"The recorder is {where}; only a closed one without a path has its recording in memory.",
+                hint="Close it first, or open its file: qdebug.open_recording(path).",
+            )
+        return recording
+
+    @property
+    def holds_anything(self) -> bool:
+        """Whether there is a recording, or will be once the recorder closes: something was put and not discarded."""
+        return bool(self._places) and not self._discarded
+
+    def close(self, *, complete: bool = True) -> None:
+        """Finish the recording.
+
+        Args:
+            complete: False marks it as a run that did not finish.
+
+        Again, or after `discard`, does nothing. A disk that is full or broken raises nothing: it is warned of, and what
+        was recorded can be recovered.
+
+        Raises:
+            RecordingError: Nothing was recorded, or the file cannot be finished.
+        """
+        with self._alone():
+            if self._open:
+                self._finish(complete=complete)
+
+    def discard(self) -> None:
+        """Close and leave nothing behind. Again, or after `close`, does nothing."""
+        with self._alone():
+            if self._open:
+                self._open, self._discarded = False, True
+                self._sink.discard()
+
+    def __reduce__(self) -> NoReturn:
+        raise RecordingError(
+            "A recorder is of one process, and cannot be copied or passed to another one.",
+            hint="Open a recorder on a file of its own in each process, and join the files: "
+            "qdebug file join FILE FILE -o RUN.json.",
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._open or (self.path is not None and os.getpid() != self._owner):
+            return  # it is closed, or the process that forked this one goes on with it
+        if error is None:
+            self.close()
+        elif not self.kept:
+            self.discard()
+        else:
+            try:
+                self.close(complete=False)
+            except QdebugError as failure:
+                error.add_note(f"The recording could not be finished either: {failure}")
+
+    def _put(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: At | None,
+        *,
+        facts: NodeFacts,
+        said: Mapping[str, Any],
+        dtype: str | None,
+    ) -> None:
+        """Keep values and what was said of them; nothing happens once recording has stopped.
+
+        Args:
+            name: The tensor.
+            data: Its values.
+            place: Sample and step; None for a constant.
+            facts: The node that makes it.
+            said: Fields of `TensorInfo`, those that were said.
+            dtype: Logical dtype as the caller gave it.
+
+        Raises:
+            RecordingError: The facts contradict earlier ones, or the array cannot be stored.
+            GraphError: The node would read what is made of its own output.
+        """
+        if self._has_stopped():
+            return
+        sample = None if place is None else place[0]
+        wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
+        keep = self._policy.without_room(wanted, self._used, data.nbytes)
+        new, quant = self._builder.note(name, data.shape, facts, **said)
+        if new and "quant" in said and (doubt := doubt_of(said["quant"])):
+            self._doubts.setdefault(name, doubt)
+        try:
+            if new and (facts or not keep.anything or not said.keys() <= _TOLD):
+                self._sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
+            if keep.anything:
+                self._keep_values(name, data, place, keep, quant, truncated=keep is not wanted)
+                self._skipped.pop(name, None)
+            self._names.setdefault(name, dtype)
+            if place is not None:
+                if place not in self._places:
+                    self._places[place] = set()
+                self._places[place].add(name)
+        except RecordingError as error:
+            self._stop_at(error)
+
+    def _keep_values(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: At | None,
+        keep: Keep,
+        quant: QuantParams | None,
+        *,
+        truncated: bool,
+    ) -> None:
+        """Write as much of an array as is to be kept."""
+        where, constant, self._any = place or (0, 0), place is None, True
+        # The index has no room for further extents, and without values nothing else would tell them.
+        if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
+            self._sink.append(name, data, where, constant=constant, quant=quant)
+            self._used += data.nbytes
+            return
+        info = self._builder.quant(name) if quant is None else quant
+        kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
+        self._partly[name, *where] = _identity(data)
+        self._sink.append(name, kept, where, constant=constant, quant=quant)
+        self._used += 0 if kept.values is None else kept.values.nbytes
+
+    def _note(self, plain: Mapping[str, Any]) -> None:
+        """Write down what was said of the run."""
+        if not self._has_stopped():
+            try:
+                self._sink.note(plain)
+            except RecordingError as error:
+                self._stop_at(error)
+
+    def _stop_at(self, error: RecordingError) -> None:
+        """Raise an error, but if it is the disk's: that is no concern of the program that is being recorded."""
+        if self.failure is None:
+            raise error
+        if not self._warned:
+            warn_stopped(error)
+        self._warned = True
+
+    def _has_stopped(self) -> bool:
+        """Tell whether recording has stopped, and warn of it if nobody did."""
+        if self.failure is not None:
+            self._stop_at(RecordingError(self.failure))
+        return self.failure is not None
+
+    def _check_output(self, name: str, value: Any, place: At) -> bool:
+        """Compare an output of a plain run with what was put; False if recording had stopped before it came."""
+        where = (0, 0) if self._builder.is_constant(name) else place
+        key, recorded = (name, *where), self._sink.read_back(name, where)
+        if recorded is not None:
+            self._checked.compare(name, recorded, as_array(name, value, self._names[name]), place)
+        elif self.failure is not None:
+            return False
+        elif key in self._partly:
+            plain = _identity(as_array(name, value, self._names[name]))
+            self._checked.compare_hash(name, self._partly[key], plain, place)
+        elif name not in self._places.get(place, ()):  # else nothing of it was to be kept
+            raise RecordingError(
+                f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",
+                hint="Put it before check(), under the same name.",
+            )
+        return True
+
+    def _detail(self) -> str:
+        return self._checked.detail(len(self._places), self._builder.output_names)
+
+    def _finish(self, *, complete: bool) -> None:
+        if self._has_stopped() and not self.kept:
+            self.discard()
+            return
+        if not self._places and self.failure is None:
+            self.discard()
+            raise RecordingError(
+                "Nothing was recorded: no tensor was put.",
+                hint="Call put() for each tensor before the recorder closes.",
+            )
+        if not self._any and self.failure is None:
+            self.discard()
+            raise RecordingError(
+                "Nothing was kept: what was said about how much to keep leaves out every tensor.",
+                hint="Keep something of one, such as keep='stats' (qdebug record --keep stats).",
+            )
+        self._open = False
+        missing = [name for name in self._builder.output_names if name not in self._names]
+        try:
+            info = RunInfo(
+                **self._facts,
+                complete=complete,
+                fidelity=self.fidelity,
+                fidelity_detail=self._detail(),
+                doubts=self._doubts,
+                skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
+            )
+            self._sink.close(self._builder.build(self._names, info.model), info)
+        except RecordingError as error:
+            self._stop_at(error)
+        finally:
+            with suppress(RecordingError):
+                self._sink.leave()
+
+    def _alone(self) -> RLock:
+        """Keep other threads out. A forked child has a lock of its own: nobody there lets go of the other one."""
+        if self._pid != os.getpid():
+            self._pid, self._lock = os.getpid(), RLock()
+        return self._lock
+
+    def _check_open(self) -> None:
+        if not self._open:
+            raise RecordingError("The recorder is closed.", hint="Open a new one.")
+
+
+def _said(
+    name: str, data: np.ndarray, quant: QuantParams | None, layout: str | None, stands_for: str | None
+) -> dict[str, Any]:
+    """Return what was said of a tensor, as fields of `TensorInfo`; only what was.
+
+    Raises:
+        RecordingError: What should be text is not.
+    """
+    said: dict[str, Any] = {"dtype": logical_name(data.dtype)}
+    if quant is not None:
+        said["quant"] = quant
+    for title, text in (("layout", layout), ("stands_for", stands_for)):
+        if text is not None:
+            check_texts(name, title, (text,))
+            said[title] = text
+    return said
+
+
+def _check_kinds(said: Mapping[str, Any], kinds: tuple[type, ...], expected: str) -> None:
+    """Refuse arguments of a wrong kind before the run.
+
+    Args:
+        said: What was said, by what it is called in a message.
+        kinds: Types that it may have.
+        expected: What those are, for the message.
+
+    Raises:
+        UsageError: One is something else.
+    """
+    for title, value in said.items():
+        if not isinstance(value, kinds):
+            raise UsageError(f"A recorder is opened with {title} {in_short(value)}; expected {expected}.")
+
+
+def _path_of(path: str | os.PathLike[str]) -> Path:
+    """Return the path that a recorder was told to record to.
+
+    Raises:
+        UsageError: It is none.
+    """
+    try:
+        path = os.fsdecode(path)
+    except TypeError:
+        raise UsageError(f"{path!r} is no path.", hint="Name a file, such as run.h5.") from None
+    if path == "-":
+        raise UsageError(
+            "A recording cannot be written to standard output.",
+            hint="Name a file, such as run.h5.",
+        )
+    return Path(path)
+
+
+def _identity(array: np.ndarray) -> bytes:
+    """Return a hash of an array's dtype, shape and bits."""
+    dtype = logical_name(array.dtype)
+    return payload_hash(f"{dtype} {array.shape}".encode() + payload_hash(to_bytes(array, dtype)))

@@ -1,0 +1,114 @@
+"""Facts of a quantization are kept as they are, and refused where they cannot be."""
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.errors import RecordingError
+from qdebug.model import QuantParams
+from qdebug.recording.arguments import QuantFacts
+
+CODES = np.zeros((4, 2, 3), dtype=np.int8)
+
+
+def test_nothing_said_is_no_quantization():
+    assert QuantFacts().params("x", CODES) is None
+
+
+def test_what_is_said_is_kept():
+    found = QuantFacts(scale=np.float32([0.5, 0.25]), zero_point=[1, 2], axis=1, qmin=-127, multiplier=[3, 4], shift=5)
+    assert found.params("x", CODES) == QuantParams(
+        dtype="int8", scale=np.float32([0.5, 0.25]), zero_point=[1, 2], axis=1, qmin=-127, multiplier=[3, 4], shift=5
+    )
+
+
+def test_axes_are_counted_from_the_front():
+    assert QuantFacts(scale=[1.0, 2.0, 3.0], axis=-1).params("x", CODES).axis == 2
+
+
+def test_an_impossible_scale_is_a_fact_too():
+    for scale in (0.0, -1.0, float("nan")):
+        assert str(QuantFacts(scale=scale).params("x", CODES).scale[0]) == str(scale)
+
+
+def test_blocks_may_share_scales():
+    found = QuantFacts(scale=np.ones((4, 1, 3)), axis=1, block_size=2).params("x", CODES)
+    assert (found.scale.shape, found.block_size) == ((4, 1, 3), 2)
+
+
+@pytest.mark.parametrize(
+    ("facts", "said"),
+    [
+        ({"zero_point": 1}, "without scale"),
+        ({"axis": 0}, "without scale"),
+        ({"qmax": 3}, "without scale"),
+        ({"scale": [1.0, 2.0]}, "axis"),
+        ({"scale": [1.0, 2.0], "axis": 0}, "2 scales along axis 0, which has 4 elements"),
+        ({"scale": [1.0, 2.0], "axis": 3}, "axis 3 of a tensor with 3 dimensions"),
+        ({"scale": 1.0, "zero_point": [1, 2]}, "shape"),
+        ({"scale": 1.0, "zero_point": 0.5}, "whole numbers"),
+        ({"scale": 1.0, "qmin": -129}, "qmin -129"),
+        ({"scale": 1.0, "qmax": 128}, "qmax 128"),
+        ({"scale": "wide"}, "makes no sense"),
+    ],
+    ids=str,
+)
+def test_what_makes_no_sense_is_refused_by_name(facts, said):
+    with pytest.raises(RecordingError, match="'odd one'") as caught:
+        QuantFacts(**facts).params("odd one", CODES)
+    assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("said", "message"),
+    [
+        ({"qmin": -0.5}, "qmin must be a whole number"),
+        ({"qmin": 5, "qmax": 1}, "qmin 5 above qmax 1"),
+        ({"axis": 0.5}, "axis must be a whole number"),
+        ({"axis": 0, "block_size": 0}, "block_size 0"),
+        ({"zero_point": 2**63}, "zero_point must be whole numbers"),
+        ({"zero_point": [None]}, "zero_point must be whole numbers"),
+        ({"multiplier": "a"}, "multiplier must be whole numbers"),
+        ({"shift": []}, "shift must be whole numbers"),
+        ({"scale": []}, "scale must be numbers"),
+        ({"scale": [None]}, "scale must be numbers"),
+        ({"scale": "0.1"}, "scale must be numbers"),
+        ({"scale": 1j}, "scale must be numbers"),
+    ],
+    ids=str,
+)
+def test_numbers_that_are_none_are_refused(said, message):
+    with pytest.raises(RecordingError, match=message):
+        QuantFacts(**{"scale": 0.5, **said}).params("x", np.zeros((4, 8), np.int8))
+
+
+@pytest.mark.parametrize("shape", [(4, 2), (2,)], ids=str)
+def test_blocks_along_an_axis(shape):
+    quant = QuantFacts(scale=np.ones(shape), axis=-1, block_size=4).params("x", np.zeros((4, 8), np.int8))
+    assert (quant.axis, quant.block_size, quant.scale.shape) == (1, 4, shape)
+
+
+@pytest.mark.parametrize("shape", [(4, 3), (8, 2), (3,), (2, 4)], ids=str)
+def test_blocks_that_do_not_fit(shape):
+    with pytest.raises(RecordingError, match="in blocks of 4"):
+        QuantFacts(scale=np.ones(shape), axis=1, block_size=4).params("x", np.zeros((4, 8), np.int8))
+
+
+@pytest.mark.parametrize(
+    ("scale", "doubt"),
+    [
+        (0.0, "its scale is 0"),
+        (-0.5, "its scale is negative"),
+        (np.nan, "its scale is not finite"),
+        ([1.0, np.inf, 2.0], "1 of its 3 scales are not finite"),
+        ([1.0, 0.0, -1.0], "1 of its 3 scales are 0"),
+        (0.5, None),
+    ],
+)
+def test_a_scale_that_can_hardly_be_meant_is_kept_and_said(tmp_path, scale, doubt):
+    with qdebug.Recorder(tmp_path / "run.h5", backend="b") as rec:
+        rec.put("a", np.zeros(3, np.int8), scale=scale, axis=0 if np.ndim(scale) else None)
+    recording = qdebug.open_recording(tmp_path / "run.h5")
+    assert np.array_equal(recording.graph.tensors["a"].quant.scale, np.atleast_1d(scale), equal_nan=True)
+    assert dict(recording.info.doubts) == ({} if doubt is None else {"a": doubt})
+    assert recording.info.to_dict()["doubts"] == dict(recording.info.doubts)

@@ -1,0 +1,255 @@
+"""Recordings of several processes are read as one, or it is said why not."""
+
+import json
+import pickle
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.cli.main import main
+from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError, UsageError
+from qdebug.model import Fidelity, Role
+from qdebug.recording.opening import join
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.verify import verify
+
+
+def value(name, sample):
+    return np.full((2, 3), 10 * sample + len(name), np.float32)
+
+
+def record(path, nodes, samples=2, *, complete=True, check=True, constant=True, start=0):
+    """Record a chain of nodes; the first reads what is before it."""
+    rec = Recorder(path, backend="b", model="net")
+    if constant:
+        rec.constant("w", np.ones(3))
+    for sample in range(samples):
+        rec.at(sample)
+        for name in nodes:
+            facts = {} if name == nodes[0] else {"node": f"n_{name}", "op": "Relu", "inputs": (f"{name[:-1]}",)}
+            rec.put(name, value(name, start + sample), **facts)
+        if check:
+            rec.check({nodes[-1]: value(nodes[-1], start + sample)})
+    rec.outputs(nodes[-1])
+    rec.close(complete=complete)
+    return path
+
+
+@pytest.fixture
+def ranks(tmp_path):
+    """Two ranks of a pipeline: the second one is handed what the first has made."""
+    return [record(tmp_path / "r0.h5", ["a", "aa", "aaa"]), record(tmp_path / "r1.h5", ["aaa", "aaaa"])]
+
+
+def test_ranks_make_one_graph(tmp_path, ranks):
+    join(ranks, tmp_path / "run.json")
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert isinstance(whole, qdebug.Recording)
+        assert [node.name for node in whole.graph.nodes] == ["n_aa", "n_aaa", "n_aaaa"]
+        assert whole.graph.inputs == ("a",)
+        assert whole.graph.tensors["aaa"].role is not Role.INPUT
+        assert set(whole.names) == {"w", "a", "aa", "aaa", "aaaa"}
+        assert (whole.samples, whole.steps) == (2, 1)
+        assert whole.load("aaaa", 1).tolist() == value("aaaa", 1).tolist()
+        assert whole.load("w", 1).tolist() == [1, 1, 1]
+        assert not whole.has("aaaa", 2)
+        assert (whole.info.fidelity, whole.info.complete) == (Fidelity.BIT_EQUAL, True)
+        with pytest.raises(RecordingError, match="no tensor 'zzz'"):
+            whole.load("zzz")
+        with pytest.raises(RecordingError, match="sample 7"):
+            whole.load("a", 7)
+        again = pickle.loads(pickle.dumps(whole))  # noqa: S301  our own
+        assert again.load("a").tolist() == value("a", 0).tolist()
+        again.close()
+
+
+def test_workers_continue_each_others_samples(tmp_path):
+    paths = [record(tmp_path / f"w{number}.h5", ["a", "aa"], 2 + number, start=2 * number) for number in range(2)]
+    join(paths, tmp_path / "run.json", by="samples")
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert whole.samples == 5
+        for sample in range(5):
+            assert whole.load("aa", sample).tolist() == value("aa", sample).tolist()
+        assert len(whole.graph.nodes) == 1
+    one = record(tmp_path / "one.h5", ["a", "aa"], 5)
+    result = qdebug.diff(one, tmp_path / "run.json")
+    assert result.status == "identical"
+
+
+def test_prefixes_tell_ranks_apart(tmp_path):
+    paths = [record(tmp_path / "r0.h5", ["a", "aa"]), record(tmp_path / "r1.h5", ["a", "aa"])]
+    join(paths, tmp_path / "run.json", prefixes=["r0/", "r1/"])
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert {"r0/a", "r0/aa", "r1/a", "r1/aa", "r0/w"} <= set(whole.names)
+        assert [node.inputs for node in whole.graph.nodes] == [("r0/a",), ("r1/a",)]
+
+
+def test_one_part_that_is_not_whole_makes_the_whole_so(tmp_path):
+    paths = [
+        record(tmp_path / "r0.h5", ["a", "aa"]),
+        record(tmp_path / "r1.h5", ["aa", "aaa"], complete=False, check=False),
+    ]
+    join(paths, tmp_path / "run.json")
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert (whole.info.complete, whole.info.fidelity) == (False, Fidelity.UNKNOWN)
+
+
+def test_what_is_said_of_single_samples_is_found_under_its_number(tmp_path):
+    paths = []
+    for number in range(2):
+        with Recorder(tmp_path / f"w{number}.h5", backend="b", keep="z=stats") as rec:
+            for sample in range(2):
+                rec.at(sample)
+                rec.put("y", np.ones(2, np.int8), scale=0.5 if sample == 0 else 0.25)
+                rec.put("z", np.full(4, number))
+        paths.append(tmp_path / f"w{number}.h5")
+    join(paths, tmp_path / "run.json", by="samples")
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert sorted(whole.event_quants) == [("y", 1, 0), ("y", 3, 0)]
+        assert whole.kept("z", 3).statistics.mean == 1
+        with pytest.raises(RecordingError, match="not all values"):
+            whole.load("z", 3)
+
+
+def test_recordings_that_contradict_each_other(tmp_path):
+    paths = [record(tmp_path / "r0.h5", ["a", "aa"]), tmp_path / "r1.h5"]
+    with Recorder(paths[1], backend="b") as rec:
+        rec.put("aa", value("aa", 0), node="n_aa", op="Sigmoid", inputs=("a",))
+    with pytest.raises(RecordingError, match="'n_aa'") as caught:
+        join(paths, tmp_path / "run.json")
+    assert "--prefix" in caught.value.hint
+    assert not (tmp_path / "run.json").exists()
+
+
+def test_recordings_beside_the_manifest_alone(tmp_path, ranks):
+    (tmp_path / "below").mkdir()
+    with pytest.raises(UsageError, match="not below"):
+        join(ranks, tmp_path / "below" / "run.json")
+
+
+def test_a_manifest_is_overwritten_on_demand(tmp_path, ranks):
+    join(ranks, tmp_path / "run.json")
+    with pytest.raises(OutputExistsError):
+        join(ranks, tmp_path / "run.json")
+    join(ranks[:1], tmp_path / "run.json", force=True)
+    assert len(json.loads((tmp_path / "run.json").read_text())["parts"]) == 1
+
+
+def test_it_can_be_moved_with_its_recordings(tmp_path, ranks):
+    join(ranks, tmp_path / "run.json")
+    (tmp_path / "there").mkdir()
+    for path in (*ranks, tmp_path / "run.json"):
+        path.rename(tmp_path / "there" / path.name)
+    with qdebug.open_recording(tmp_path / "there" / "run.json") as whole:
+        assert len(whole.names) == 5
+
+
+PARTS = [
+    [{"path": "/etc/passwd"}],
+    [{"path": "../r0.h5"}],
+    [{"path": "a/../../r0.h5"}],
+    [{"path": ""}],
+    [{"path": "r0.h5\0"}],
+    [{"path": 5}],
+    [{}],
+    [],
+    5,
+    [{"path": "r0.h5", "prefix": 5}],
+    [{"path": "r0.h5", "first_sample": -1}],
+    [{"path": "r0.h5", "first_sample": True}],
+    [{"path": "run.json"}],
+    [{"path": "missing.h5"}],
+]
+
+
+@pytest.mark.parametrize("parts", PARTS, ids=str)
+def test_a_manifest_that_leads_elsewhere_or_nowhere(tmp_path, ranks, parts):
+    (tmp_path / "run.json").write_text(json.dumps({"format": "qdebug.manifest", "version": 1, "parts": parts}))
+    with pytest.raises(RecordingError) as caught:
+        qdebug.open_recording(tmp_path / "run.json")
+    assert caught.value.hint
+
+
+@pytest.mark.parametrize("text", ['{"a": 1}', "{", '{"format": "qdebug.diff"}', "{" * 100_000])
+def test_json_that_is_no_manifest(tmp_path, text):
+    (tmp_path / "run.json").write_text(text)
+    with pytest.raises(NotARecordingError):
+        qdebug.open_recording(tmp_path / "run.json")
+
+
+def test_a_manifest_of_a_later_version(tmp_path):
+    (tmp_path / "run.json").write_text('{"format": "qdebug.manifest", "version": 2, "parts": []}')
+    with pytest.raises(RecordingError, match="version 2"):
+        qdebug.open_recording(tmp_path / "run.json")
+
+
+def test_commands_take_it_in_place_of_a_file(tmp_path, ranks, capsys):
+    run = str(tmp_path / "run.json")
+    assert main(["file", "join", *map(str, ranks), "-o", run]) == 0
+    assert "2 recordings, 5 tensors, 2 samples" in capsys.readouterr().out
+    assert main(["info", run]) == 0
+    assert main(["diff", run, run]) == 0
+    assert main(["diff", run, run, "--untrusted"]) == 0
+    assert main(["file", "verify", run]) == 0
+    assert verify(tmp_path / "run.json").tensors == 12
+    assert main(["file", "join", *map(str, ranks), "--prefix", "a", "-o", run, "--force"]) == 2
+
+
+def test_a_manifest_never_replaces_one_of_its_recordings(tmp_path, ranks):
+    before = ranks[1].read_bytes()
+    with pytest.raises(UsageError, match=r"r1\.h5' is one of the recordings; the manifest would replace it"):
+        join(ranks, tmp_path / "r1.h5", force=True)
+    assert ranks[1].read_bytes() == before
+
+
+def test_a_recording_is_joined_once(tmp_path, ranks):
+    with pytest.raises(UsageError, match=r"r0\.h5' is given twice"):
+        join([*ranks, ranks[0]], tmp_path / "run.json")
+    join([ranks[0], ranks[0]], tmp_path / "run.json", prefixes=["a/", "b/"])
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert {"a/aa", "b/aa"} <= set(whole.names)
+
+
+@pytest.mark.parametrize("read", [qdebug.open_recording, verify], ids=["open", "verify"])
+def test_a_manifest_that_names_itself_or_another_one_is_refused(tmp_path, ranks, read):
+    inner = {"format": "qdebug.manifest", "version": 1, "parts": [{"path": "run.json"}]}
+    (tmp_path / "run.json").write_text(json.dumps(inner))
+    with pytest.raises(RecordingError, match=r"run\.json' is JSON, such as a manifest, and no recording file"):
+        read(tmp_path / "run.json")
+
+
+def test_a_recording_that_is_gone_is_named(tmp_path, ranks, capsys):
+    join(ranks, tmp_path / "run.json")
+    ranks[1].unlink()
+    assert main(["info", str(tmp_path / "run.json")]) == 2
+    said = capsys.readouterr().err.replace("\n", " ")
+    assert "stands for" in said
+    assert f"There is no file '{ranks[1]}'" in said
+
+
+def other_values(path, name, *, constant=False):
+    with Recorder(path, backend="b", model="net") as rec:
+        rec.put("mine", np.ones(2))
+        (rec.constant if constant else rec.put)(name, np.full((2, 3), 77, np.float32))
+    return path
+
+
+@pytest.mark.parametrize("constant", [False, True], ids=["activation", "constant"])
+def test_ranks_that_hold_different_values_of_a_tensor_are_refused(tmp_path, constant):
+    ranks = [other_values(tmp_path / "r0.h5", "a", constant=constant), tmp_path / "r1.h5"]
+    with Recorder(ranks[1], backend="b", model="net") as rec:
+        rec.put("yours", np.ones(2))
+        (rec.constant if constant else rec.put)("a", np.full((2, 3), 78, np.float32))
+    with pytest.raises(RecordingError, match=r"r0\.h5' and .*r1\.h5' hold different values of tensor 'a', sample 0"):
+        join(ranks, tmp_path / "run.json")
+    assert not (tmp_path / "run.json").exists()
+    join(ranks, tmp_path / "run.json", prefixes=["0/", "1/"])
+
+
+def test_a_recording_that_changed_since_is_found_to_contradict_the_others(tmp_path, ranks):
+    join(ranks, tmp_path / "run.json")
+    ranks[1].unlink()
+    record(ranks[1], ["aaa", "aaaa"], start=5)
+    with pytest.raises(RecordingError, match="hold different values of tensor 'aaa'"):
+        qdebug.open_recording(tmp_path / "run.json")
