@@ -16,8 +16,9 @@ from qdebug.tui.console.terminal import require_terminal, say_waiting, skeleton
 if TYPE_CHECKING:
     from qdebug.compare.result.limits import Limits
     from qdebug.model import Recording
+    from qdebug.session import DiffSession
     from qdebug.tui.reading.following import Following
-    from qdebug.tui.reading.source import DiffSource, Opening
+    from qdebug.tui.reading.source import Opening
 
 __all__ = ["TuiChoices", "run_tui"]
 
@@ -158,7 +159,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     def names() -> Sequence[str]:
         return opened("backend", backend).names
 
-    def compare() -> DiffSource:
+    def compare() -> DiffSession:
         from qdebug.session import DiffSession
 
         limits = None if choices.limits is None else choices.limits()

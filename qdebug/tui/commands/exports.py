@@ -18,12 +18,12 @@ from qdebug.tui.elements.element_files import new_file
 from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.source import DiffSource
 from qdebug.view import shell
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult, RunComparison
+    from qdebug.session import DiffSession
 
 __all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
 
@@ -33,7 +33,7 @@ SUFFIXES = (".svg", ".csv", ".json", ".npy", ".npz")
 _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
-Write = Callable[[DiffSource, Path], str]
+Write = Callable[["DiffSession", Path], str]
 
 
 TAKE_BACK = "-"
@@ -135,7 +135,7 @@ def _notes(scene: Scene) -> list[dict[str, str]]:
     return [{"node": rows[at].node, "tensor": rows[at].tensor, "text": text} for at, text in _marks(scene).items()]
 
 
-def _write_json(_: DiffSource, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
+def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
     """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
     whole = result.to_dict() | {"notes": list(notes)}
     noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""
@@ -143,14 +143,14 @@ def _write_json(_: DiffSource, path: Path, *, result: RunComparison, notes: Sequ
     return _write_text(_, path, text=text + "\n", what=f"the comparison{noted}")
 
 
-def _write_text(_: DiffSource, path: Path, *, text: str, what: str) -> str:
+def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
     with new_file(path, text=True) as file:
         file.write(text)
     return what
 
 
 def _write_csv(
-    source: DiffSource,
+    source: DiffSession,
     path: Path,
     *,
     rows: Sequence[tuple[int, PlannedRow, NodeResult | None]],

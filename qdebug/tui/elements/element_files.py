@@ -14,7 +14,8 @@ from qdebug.errors import UsageError
 from qdebug.numerics.affine import dequantize
 
 if TYPE_CHECKING:
-    from qdebug.tui.reading.source import DiffSource, ReadablePair
+    from qdebug.compare.measure.pair_values import OpenPair
+    from qdebug.session import DiffSession
 
 __all__ = ["export_elements", "new_file"]
 
@@ -50,7 +51,7 @@ _STRETCH = 1 << 18
 _NAMES = ("reference", "backend", "reference_codes", "backend_codes")
 
 
-def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
+def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
     """Write the elements of a tensor into a new file; say what was written.
 
     Args:
@@ -79,7 +80,7 @@ def export_elements(source: DiffSource, path: Path, *, tensor: str, sample: int,
     return f"{', '.join(names)} of {whose}"
 
 
-def _write(file: IO[bytes], pair: ReadablePair, name: str) -> None:
+def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
     """Write one array as numpy does; numbers that are no codes as numpy knows them."""
     header = {
         "descr": np.lib.format.dtype_to_descr(_part(pair, name, 0, 0).dtype),
@@ -91,6 +92,6 @@ def _write(file: IO[bytes], pair: ReadablePair, name: str) -> None:
         file.write(_part(pair, name, start, min(start + _STRETCH, pair.size)).tobytes())
 
 
-def _part(pair: ReadablePair, name: str, start: int, stop: int) -> np.ndarray:
+def _part(pair: OpenPair, name: str, start: int, stop: int) -> np.ndarray:
     values: np.ndarray = getattr(pair.read(start, stop), name)
     return values if name.endswith("codes") else dequantize(values, None)

@@ -13,8 +13,8 @@ import numpy as np
 from qdebug.tui.elements.slab import differences, plane_size
 
 if TYPE_CHECKING:
+    from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.numerics.channels import Stretch
-    from qdebug.tui.reading.source import ReadablePair
 
 __all__ = ["POOLED", "UNREAD", "PlaneMap", "PlaneSums", "PooledMap"]
 
@@ -102,10 +102,10 @@ class PlaneSums:
         place: Which plane.
     """
 
-    def __init__(self, pair: ReadablePair, place: tuple[int, ...]) -> None:
+    def __init__(self, pair: OpenPair, place: tuple[int, ...]) -> None:
         from qdebug.numerics.channels import stretches
 
-        self._pair: ReadablePair | None = pair  # until all is read
+        self._pair: OpenPair | None = pair  # until all is read
         self._place = place
         self._size = plane_size(pair.shape)
         at = int(np.ravel_multi_index(place, pair.shape[: len(place)])) if place else 0

@@ -16,8 +16,8 @@ import numpy as np
 from qdebug.tui.drawing.draw import pool_plane
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
+    from qdebug.compare.measure.pair_values import PairedWindow
     from qdebug.model import QuantParams
-    from qdebug.tui.reading.source import PairWindow
 
 __all__ = ["PLANE_MOST", "Slab", "differences", "matched", "plane", "plane_size", "slab_of"]
 
@@ -113,7 +113,7 @@ class Slab:
         return float(scales[place[at]]) if at < len(place) and place[at] < len(scales) else None
 
 
-def slab_of(window: PairWindow) -> Slab:
+def slab_of(window: PairedWindow) -> Slab:
     """Make what the screens draw out of a window."""
     error = differences(window.reference, window.backend)
     largest = float(np.max(np.abs(error), initial=0.0, where=np.isfinite(error)))

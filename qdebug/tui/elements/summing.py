@@ -17,9 +17,9 @@ from qdebug.tui.elements.plane_map import PooledMap
 from qdebug.tui.elements.slab import Slab, matched
 
 if TYPE_CHECKING:
+    from qdebug.compare.measure.pair_values import OpenPair, PairedStretch
     from qdebug.model import QuantParams
     from qdebug.numerics.channels import Stretch
-    from qdebug.tui.reading.source import PairValues, ReadablePair
 
 __all__ = ["MOST_CHANNELS", "Cancelled", "ChannelFacts", "ChannelSums", "Summing", "Whole"]
 
@@ -76,7 +76,7 @@ class Summing:
         most_bytes: Memory that its elements may take.
     """
 
-    def __init__(self, pair: ReadablePair, *, most_bytes: int) -> None:
+    def __init__(self, pair: OpenPair, *, most_bytes: int) -> None:
         from qdebug.numerics.channels import stretches
 
         self._pair = pair
@@ -163,7 +163,7 @@ class _Copies:
         pair: Both sides.
     """
 
-    def __init__(self, pair: ReadablePair) -> None:
+    def __init__(self, pair: OpenPair) -> None:
         self._arrays = [None if part is None else np.empty(pair.size, part.dtype) for part in _parts(pair.read(0, 0))]
 
     @property
@@ -171,7 +171,7 @@ class _Copies:
         """Memory they take."""
         return sum(array.nbytes for array in self._arrays if array is not None)
 
-    def put(self, start: int, part: PairValues) -> None:
+    def put(self, start: int, part: PairedStretch) -> None:
         """Copy a stretch."""
         for array, values in zip(self._arrays, _parts(part), strict=True):
             if array is not None and values is not None:
@@ -182,7 +182,7 @@ class _Copies:
         return [None if array is None else array.reshape(shape) for array in self._arrays]
 
 
-def _parts(part: PairValues) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
+def _parts(part: PairedStretch) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
     return part.reference, part.backend, part.reference_codes, part.backend_codes
 
 

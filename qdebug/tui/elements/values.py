@@ -12,7 +12,7 @@ from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.histogram import BinCounter
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
-    from qdebug.tui.reading.source import ReadablePair
+    from qdebug.compare.measure.pair_values import OpenPair
 
 __all__ = ["BINS", "SideValues", "ValueFacts", "value_facts"]
 
@@ -64,7 +64,7 @@ class ValueFacts:
     shape: tuple[int, ...] = ()
 
 
-def value_facts(pair: ReadablePair) -> ValueFacts:
+def value_facts(pair: OpenPair) -> ValueFacts:
     """Summarise both sides of a pair, block by block.
 
     Args:
@@ -85,7 +85,7 @@ def value_facts(pair: ReadablePair) -> ValueFacts:
     return ValueFacts(reference=reference, backend=backend, low=low, high=high, shape=pair.shape)
 
 
-def _blocks(pair: ReadablePair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Give both sides as float64, stretch by stretch, each time in the same two arrays."""
     wide = np.empty((2, min(_BLOCK, pair.size)))
     for start in range(0, pair.size, _BLOCK):
@@ -96,7 +96,7 @@ def _blocks(pair: ReadablePair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield sides[0], sides[1]
 
 
-def _exponents(pair: ReadablePair) -> tuple[int, int]:
+def _exponents(pair: OpenPair) -> tuple[int, int]:
     """Give the exponents of values so large that their squares are too large for a number; else 0."""
     none = pair.read(0, 0)
     sides = [none.reference, none.backend]

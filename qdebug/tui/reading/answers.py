@@ -21,17 +21,17 @@ from qdebug.tui.elements.summing import Cancelled, Summing, Whole
 from qdebug.tui.elements.values import ValueFacts, value_facts
 from qdebug.tui.reading.messages import AloneReady, DetailReady, DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.source import DiffSource, ReadablePair
 from qdebug.view import numbers
 from qdebug.view.detail import NodeDetail
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation
+    from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.compare.result.result import NodeResult
     from qdebug.model import QuantParams, Recording
     from qdebug.numerics.profile import TensorProfile
+    from qdebug.session import DiffSession
     from qdebug.tui.reading.messages import DetailRequest
-    from qdebug.tui.reading.source import DiffSource
 
 __all__ = [
     "AnswerCache",
@@ -77,7 +77,7 @@ class RecordedFacts:
     backend: RecordedSide
 
 
-def recorded_facts(source: DiffSource, result: NodeResult, *, sample: int, step: int) -> RecordedFacts | None:
+def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> RecordedFacts | None:
     """Read the statistics of a pair; called on the reader thread.
 
     Args:
@@ -255,7 +255,7 @@ class AnswerCache:
 
 
 def answer(
-    source: DiffSource,
+    source: DiffSession,
     request: DetailRequest,
     results: Mapping[str, NodeResult],
     *,
@@ -325,7 +325,7 @@ def answer(
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    source: DiffSource
+    source: DiffSession
     request: DetailRequest
     result: NodeResult
     sample: int
@@ -356,7 +356,7 @@ def _load(asked: _Asked) -> Iterator[Whole | None]:
     yield known.whole
 
 
-def _read(asked: _Asked, pair: ReadablePair) -> Iterator[Whole]:
+def _read(asked: _Asked, pair: OpenPair) -> Iterator[Whole]:
     """Read all elements; give what they come to so far where that takes long. What was read is not read again."""
     known = asked.known
     if known.summing is None:
@@ -372,7 +372,7 @@ def _read(asked: _Asked, pair: ReadablePair) -> Iterator[Whole]:
         yield known.whole
 
 
-def _pair(asked: _Asked) -> ReadablePair:
+def _pair(asked: _Asked) -> OpenPair:
     """Open both sides; where there are not all values, take down what was recorded of them instead."""
     source, known, tensor = asked.source, asked.known, asked.result.tensor
     sample, step = asked.sample, asked.request.step
@@ -394,7 +394,7 @@ def check_unchanged(changed: Callable[[], str] | None) -> None:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
-def _explained(source: DiffSource, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
+def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
     """Look for the arithmetic of a node; None if that was cancelled."""
     from qdebug.numerics.checkpoint import asking
     from qdebug.workflow.explain import explain
@@ -423,7 +423,7 @@ def shown_sample(result: NodeResult, asked: int | None) -> int:
 
 
 def _node_detail(
-    source: DiffSource,
+    source: DiffSession,
     result: NodeResult,
     results: Mapping[str, NodeResult],
     profile: TensorProfile | None,
@@ -441,7 +441,9 @@ def _node_detail(
     )
 
 
-def answer_alone(source: DiffSource, request: DetailRequest, *, changed: Callable[[], str] | None = None) -> AloneReady:
+def answer_alone(
+    source: DiffSession, request: DetailRequest, *, changed: Callable[[], str] | None = None
+) -> AloneReady:
     """Sum up the values of one side; called on the reader thread.
 
     Args:

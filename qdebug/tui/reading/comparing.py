@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 from qdebug.tui.nodes.rows import Batch, NodeTable
 from qdebug.tui.reading.messages import Computed, Event, NamesLoaded
 from qdebug.tui.reading.plan_rows import describe, named_rows
-from qdebug.tui.reading.source import DiffSource, Opening
+from qdebug.tui.reading.source import Opening
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
+    from qdebug.session import DiffSession
 
 __all__ = ["ComparisonInProgress"]
 
@@ -58,7 +59,7 @@ class ComparisonInProgress:
         self._forget()
 
     def _forget(self) -> None:
-        self.source: DiffSource | None = None
+        self.source: DiffSession | None = None
         self.table: NodeTable | None = None
         self.results: dict[str, NodeResult] = {}
         self.left: Iterator[NodeResult] | None = None

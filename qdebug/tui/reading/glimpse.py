@@ -16,8 +16,9 @@ from qdebug.tui.reading.messages import Glimpsed, LookRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
 
 if TYPE_CHECKING:
+    from qdebug.compare.measure.pair_values import OpenPair
+    from qdebug.session import DiffSession
     from qdebug.tui.elements.plane_map import PlaneSums
-    from qdebug.tui.reading.source import DiffSource, ReadablePair
 
 __all__ = ["EXTENTS", "ROOM", "Glimpser"]
 
@@ -43,7 +44,7 @@ class Glimpser(threading.Thread):
 
     def __init__(
         self,
-        find: Callable[[LookRequest], tuple[DiffSource, int] | None],
+        find: Callable[[LookRequest], tuple[DiffSession, int] | None],
         post: Callable[[Glimpsed], object],
         pairs: OpenPairs,
     ) -> None:
@@ -52,7 +53,7 @@ class Glimpser(threading.Thread):
         self._wake = threading.Condition()
         self._request: LookRequest | None = None
         self._stopped = self._away = False
-        self._plane: tuple[tuple[object, ...], DiffSource, PlaneSums] | None = None
+        self._plane: tuple[tuple[object, ...], DiffSession, PlaneSums] | None = None
 
     def ask(self, request: LookRequest | None) -> None:
         """Read this next, instead of what waits; nothing with None. Begins with the first request."""
@@ -109,7 +110,7 @@ class Glimpser(threading.Thread):
         except (QdebugError, ValueError, TypeError, OSError, MemoryError) as error:
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
-    def _plane_of(self, source: DiffSource, request: LookRequest, sample: int, pair: ReadablePair) -> PlaneSums:
+    def _plane_of(self, source: DiffSession, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
         """Give the plane through the element; the last one again, which is not read twice, if it is that one."""
         from qdebug.tui.elements.plane_map import PlaneSums
 

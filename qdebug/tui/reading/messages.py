@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.profile import TensorProfile
+    from qdebug.session import DiffSession
     from qdebug.tui.elements.plane_map import PlaneMap
     from qdebug.tui.elements.slab import Slab
     from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import Batch, NodeTable
     from qdebug.tui.reading.answers import RecordedFacts, RecordedSide
-    from qdebug.tui.reading.source import DiffSource
     from qdebug.view.detail import NodeDetail
 
 __all__ = [
@@ -128,7 +128,7 @@ class ExportRequest:
 
     backend: int
     path: Path
-    write: Callable[[DiffSource, Path], str]
+    write: Callable[[DiffSession, Path], str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,8 @@ import threading
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from qdebug.tui.reading.source import DiffSource, ReadablePair
+    from qdebug.compare.measure.pair_values import OpenPair
+    from qdebug.session import DiffSession
 
 __all__ = ["OpenPairs"]
 
@@ -24,7 +25,7 @@ class OpenPairs:
     def __init__(self, least: int = 1 << 22) -> None:
         self._least = least
         self._lock = threading.Lock()
-        self._kept: tuple[DiffSource, tuple[str, int, int], ReadablePair] | None = None
+        self._kept: tuple[DiffSession, tuple[str, int, int], OpenPair] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -32,7 +33,7 @@ class OpenPairs:
         kept = self._kept
         return 0 if kept is None else kept[2].held
 
-    def open(self, source: DiffSource, tensor: str, *, sample: int, step: int) -> ReadablePair:
+    def open(self, source: DiffSession, tensor: str, *, sample: int, step: int) -> OpenPair:
         """Open both sides of a tensor, for the thread that calls.
 
         Args:

@@ -10,16 +10,17 @@ from qdebug.model import operators
 from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import Opened
-from qdebug.tui.reading.source import DiffSource, Entry
 
 if TYPE_CHECKING:
     from qdebug.compare.align.pairs import Unmatched
+    from qdebug.compare.attribute.plan import PlannedNode
     from qdebug.model import Graph, TensorInfo
+    from qdebug.session import DiffSession
 
 __all__ = ["describe", "named_rows", "planned_rows"]
 
 
-def describe(source: DiffSource, backend_at: int = 0, *, writing: bool = False) -> Opened:
+def describe(source: DiffSession, backend_at: int = 0, *, writing: bool = False) -> Opened:
     """Tell what is known of an open comparison; reads no values.
 
     Args:
@@ -51,7 +52,7 @@ def named_rows(names: Sequence[str]) -> NodeTable:
     return NodeTable(rows, names=names)
 
 
-def planned_rows(source: DiffSource) -> list[PlannedRow]:
+def planned_rows(source: DiffSession) -> list[PlannedRow]:
     """List what is compared and what is not, in the backend's order.
 
     Last comes what has no place in it: what is computed of constants alone, then what only the reference has.
@@ -76,7 +77,7 @@ def planned_rows(source: DiffSource) -> list[PlannedRow]:
     return [row for _, row in placed]
 
 
-def _paired_row(entry: Entry, backend: Graph) -> PlannedRow:
+def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
     """Return the line of a pair."""
     return PlannedRow(
         node=entry.node,

@@ -43,8 +43,8 @@ from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
+    from qdebug.session import DiffSession
     from qdebug.tui.reading.answers import AnswerCache
-    from qdebug.tui.reading.source import DiffSource
 
 __all__ = ["Reader"]
 
@@ -398,7 +398,7 @@ class Reader(threading.Thread):
         comparison = self._comparisons[request.backend]
         return request.tensor in comparison.results if not request.side else comparison.source is not None
 
-    def _to_glimpse(self, request: LookRequest) -> tuple[DiffSource, int] | None:
+    def _to_glimpse(self, request: LookRequest) -> tuple[DiffSession, int] | None:
         """Give what a window is read from and the sample that its answer will show; called on the other thread.
 
         Raises:
