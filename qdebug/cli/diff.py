@@ -294,7 +294,7 @@ def _after(options: DiffOptions, results: Sequence[RunComparison], timings: Sequ
 
 def _incomplete(result: RunComparison) -> str:
     """Say what makes a comparison incomplete and what would accept it."""
-    from qdebug.compare.align.pairs import Kind
+    from qdebug.compare.align.pairs import UnmatchedKind
     from qdebug.compare.result.result import Status
     from qdebug.model import Fidelity
 
@@ -302,7 +302,7 @@ def _incomplete(result: RunComparison) -> str:
     causes = {
         "--allow-partial": any(not info.complete for info in sides) or any(node.note for node in result.nodes),
         "--allow-unfaithful": any(info.fidelity is Fidelity.DIFFERS for info in sides),
-        "--allow-uncompared GLOB": any(entry.kind is Kind.LOST for entry in result.coverage.unmatched),
+        "--allow-uncompared GLOB": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched),
     }
     said = list(result.shortcomings)
     incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)

@@ -7,11 +7,11 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from qdebug.compare.align.pairs import Kind, Side, Unmatched
+from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.node_result import is_excused
 from qdebug.compare.result.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
@@ -35,10 +35,10 @@ def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, st
     """
     status, reason = _decided(context, findings)
     if context.stats is None:
-        said = [context.comparison.reason, *(f.sentence for f in findings if f.role is Role.DIFFERENCE)]
+        said = [context.comparison.reason, *(f.sentence for f in findings if f.role is FindingRole.DIFFERENCE)]
         if status is Status.NONFINITE:
             return status, reason
-        proved = any(found.role is Role.BREACH for found in findings)
+        proved = any(found.role is FindingRole.BREACH for found in findings)
         return (Status.DIVERGED if proved else Status.INCOMPARABLE), "; ".join(filter(None, said)) or None
     if status is Status.IDENTICAL and not context.comparison.known_equal:
         return Status.WITHIN, None
@@ -67,26 +67,26 @@ def judge_sample(
     firm = context.reproduced is not None and context.reproduced.firm
     case: Error = context.sample(sample, stats, excused=whole is Status.WITHIN and (firm or not known))
     status = judge_error(case)[0]
-    differs = any(found.role is Role.DIFFERENCE and _counts(context, found) for found in findings)
+    differs = any(found.role is FindingRole.DIFFERENCE and _counts(context, found) for found in findings)
     return Status.DIVERGED if differs and status is Status.WITHIN else status
 
 
 def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | None]:
     stats = of.stats
-    causes = [found.sentence for found in findings if found.role is Role.CAUSE]
-    differences = [found.sentence for found in findings if found.role is Role.DIFFERENCE]
+    causes = [found.sentence for found in findings if found.role is FindingRole.CAUSE]
+    differences = [found.sentence for found in findings if found.role is FindingRole.DIFFERENCE]
     for found in findings:
-        if found.kind is FindingKind.NONFINITE and found.role is Role.BREACH:
+        if found.kind is FindingKind.NONFINITE and found.role is FindingRole.BREACH:
             return Status.NONFINITE, ": ".join([found.sentence, *[*differences, *causes][:1]])
     if stats is not None and not stats.mismatches:
         return Status.IDENTICAL, None
     for found in findings:
-        if found.role is Role.DIFFERENCE and _counts(of, found):
+        if found.role is FindingRole.DIFFERENCE and _counts(of, found):
             return Status.DIVERGED, found.sentence
     for found in findings:
-        if found.role is Role.BREACH and _counts(of, found):
+        if found.role is FindingRole.BREACH and _counts(of, found):
             return Status.DIVERGED, ": ".join([found.sentence, *causes[:1]])
-    excuses = [found.sentence for found in findings if found.role is Role.EXCUSE]
+    excuses = [found.sentence for found in findings if found.role is FindingRole.EXCUSE]
     return Status.WITHIN, excuses[0] if excuses and not (stats and of.limits.judge_whole(stats)) else None
 
 
@@ -113,7 +113,7 @@ def shortcomings(
             found.append(f"the {side} recording is incomplete")
         if info.fidelity is Fidelity.DIFFERS and not limits.allow_unfaithful:
             found.append(f"recording changed the result of the {side} run")
-    lost = tuple(entry for entry in coverage.unmatched if entry.kind is Kind.LOST)
+    lost = tuple(entry for entry in coverage.unmatched if entry.kind is UnmatchedKind.LOST)
     missed = limits.not_allowed(lost)
     if missed:
         first = missed[0]
@@ -136,7 +136,8 @@ def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     """Return what has a partner and cannot be compared with it."""
     apart = (node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node))
     return tuple(
-        Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=Kind.LOST, reason=node.reason or "") for node in apart
+        Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
+        for node in apart
     )
 
 

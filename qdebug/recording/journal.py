@@ -10,7 +10,7 @@ back.
 All numbers are little-endian. The file begins with the 8 bytes b"QDJ1\r\n\x1a\n"; frames follow without gaps:
 
     magic       u32   0x4D464451, the text "QDFM"
-    kind        u8    of the frame, see `Kind`; a reader skips one it does not know
+    kind        u8    of the frame, see `FrameKind`; a reader skips one it does not know
     reserved    u8 u16    0
     length      u32   bytes of the body
     inline      u64   bytes of the payload behind the body, 0 if none
@@ -58,10 +58,10 @@ __all__ = [
     "MAX_BODY",
     "MAX_NAME",
     "Frame",
+    "FrameKind",
     "HashKind",
     "Journal",
     "JournalEvent",
-    "Kind",
     "Sampled",
     "Where",
     "decode_event",
@@ -272,7 +272,7 @@ _MAGIC_NUMBER = 0x4D464451
 _JSON = json.JSONEncoder(allow_nan=False, separators=(",", ":"))
 
 
-class Kind(IntEnum):
+class FrameKind(IntEnum):
     """Kinds of frames."""
 
     RUN = 1
@@ -286,7 +286,7 @@ class Frame(NamedTuple):
     """One whole frame.
 
     Args:
-        kind: Its kind; one that is not in `Kind` is of a later version.
+        kind: Its kind; one that is not in `FrameKind` is of a later version.
         body: Its body.
         payload: Where the payload behind the body begins in the journal.
         inline: Bytes of that payload.
@@ -316,7 +316,7 @@ class Journal:
         self._waiting = bytearray()
         self._write(MAGIC)
 
-    def add(self, kind: Kind, body: bytes) -> None:
+    def add(self, kind: FrameKind, body: bytes) -> None:
         """Write a frame together with the next `commit`."""
         self._waiting += _frame(kind, body)
 
@@ -358,7 +358,7 @@ class Journal:
                 os.close(fd)
 
 
-def _frame(kind: Kind, body: bytes) -> bytes:
+def _frame(kind: FrameKind, body: bytes) -> bytes:
     head = _FRAME.pack(_MAGIC_NUMBER, kind, 0, 0, len(body), 0)
     return head + _CRC.pack(zlib.crc32(body, zlib.crc32(head))) + body
 

@@ -23,9 +23,9 @@ from qdebug.recording.container import BAD_FILE, MAX_ROWS, damaged
 from qdebug.recording.format import Flag, physical_dtype
 from qdebug.recording.journal import (
     Frame,
+    FrameKind,
     HashKind,
     JournalEvent,
-    Kind,
     Where,
     decode_event,
     decode_json,
@@ -111,7 +111,7 @@ class JournalReader:
         return entries
 
     def _take(self, frame: Frame, entries: list[Entry]) -> None:
-        if frame.kind == Kind.EVENT:
+        if frame.kind == FrameKind.EVENT:
             event = decode_event(frame.body)
             self._rows += 1
             if self._rows > MAX_ROWS:
@@ -127,15 +127,15 @@ class JournalReader:
         self._noted += len(frame.body)
         if self._noted > _MAX_NOTES_BYTES:
             raise ValueError("what it says of tensors is too much")
-        if frame.kind == Kind.RUN:
+        if frame.kind == FrameKind.RUN:
             self.head = decode_json(frame.body)
-        elif frame.kind == Kind.GRAPH:
+        elif frame.kind == FrameKind.GRAPH:
             tables = decode_tables(frame.body)
             check_graph(tables)
             self.graph = decode_graph(tables, decode_run(tables))
-        elif frame.kind == Kind.NOTE:
+        elif frame.kind == FrameKind.NOTE:
             entries.append(decode_json(frame.body))
-        elif frame.kind == Kind.END:
+        elif frame.kind == FrameKind.END:
             self.end = decode_json(frame.body)
 
     @property
@@ -146,7 +146,7 @@ class JournalReader:
     def ends(self) -> bool:
         """Tell whether the journal has been finished, be it in a part that `refresh` has not given yet."""
         try:
-            return any(frame.kind == Kind.END for frame in read_frames(self._fd, self._end))
+            return any(frame.kind == FrameKind.END for frame in read_frames(self._fd, self._end))
         except BAD_FILE:
             return False
 

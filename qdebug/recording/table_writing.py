@@ -31,7 +31,7 @@ from qdebug.recording.format import (
 )
 from qdebug.recording.payload_store import Stored
 
-__all__ = ["IndexRows", "Partly", "Place", "check_storable", "encode_tables", "pack_kept_row", "pack_row"]
+__all__ = ["EventPlace", "IndexRows", "Partly", "check_storable", "encode_tables", "pack_kept_row", "pack_row"]
 
 # One row of TABLES["index"]: before the hash, and behind it.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
@@ -40,7 +40,7 @@ _UNKNOWN = math.nan
 _ZEROS = (0,) * INDEX_DIMS
 
 
-class Place(NamedTuple):
+class EventPlace(NamedTuple):
     """Where an event belongs: row of its tensor, sample and step."""
 
     tensor: int
@@ -62,7 +62,7 @@ class Partly(NamedTuple):
     positions: Stored | None = None
 
 
-def pack_row(seq: int, place: Place, stored: Stored, flags: Flag) -> bytes:
+def pack_row(seq: int, place: EventPlace, stored: Stored, flags: Flag) -> bytes:
     """Make the row of an event whose values are kept in full."""
     values, numbers = _described(stored.dtype, stored.shape)
     return b"".join((_EVENT.pack(seq, *place, stored.payload, -1, flags), values, stored.digest, numbers))
@@ -77,7 +77,7 @@ def _described(dtype: str, shape: tuple[int, ...]) -> tuple[bytes, bytes]:
     return values, _NUMBERS.pack(count, 0, 0, 0, 0, 0, *(math.nan,) * 6, _UNKNOWN)
 
 
-def pack_kept_row(seq: int, place: Place, partly: Partly) -> bytes:
+def pack_kept_row(seq: int, place: EventPlace, partly: Partly) -> bytes:
     """Make the row of an event whose values are not kept in full."""
     kept, found = partly.kept, partly.kept.statistics
     flags = Flag.COUNTS | Flag.RAILS | Flag.SUMMARY | Flag.HISTOGRAM
@@ -111,17 +111,17 @@ class IndexRows:
         """Number of rows."""
         return len(self._rows) // TABLES["index"].itemsize
 
-    def place(self, name: str, sample: int, step: int, *, constant: bool) -> Place:
+    def place(self, name: str, sample: int, step: int, *, constant: bool) -> EventPlace:
         """Return the place of the next event; the tensor is known from the moment its first row is added."""
         known = self._tensors.get(name)
         tensor = len(self._tensors) if known is None else known[0]
-        return Place(tensor, 0, 0) if constant else Place(tensor, sample, step)
+        return EventPlace(tensor, 0, 0) if constant else EventPlace(tensor, sample, step)
 
     def add(
         self,
         row: bytes,
         name: str,
-        place: Place,
+        place: EventPlace,
         dtype: str,
         *,
         constant: bool,

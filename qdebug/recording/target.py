@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
-from qdebug.recording.journal import Kind, read_frames
+from qdebug.recording.journal import FrameKind, read_frames
 
 __all__ = [
     "HOW_TO_RECORD",
@@ -217,7 +217,7 @@ def unfinished(path: Path) -> bool:
     except NotARecordingError:
         return False
     try:
-        return any(frame.kind == Kind.EVENT for frame in read_frames(fd)) and part_of(path).exists()
+        return any(frame.kind == FrameKind.EVENT for frame in read_frames(fd)) and part_of(path).exists()
     except (OSError, ValueError):
         return False
     finally:

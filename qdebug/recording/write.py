@@ -22,7 +22,7 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.recording.facts import plain_facts
-from qdebug.recording.journal import Journal, Kind, encode_event, encode_json, encode_tables_body
+from qdebug.recording.journal import FrameKind, Journal, encode_event, encode_json, encode_tables_body
 from qdebug.recording.payload import storable_dtype
 from qdebug.recording.payload_store import PayloadStore, Stored
 from qdebug.recording.read import FileRecording
@@ -63,10 +63,10 @@ def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) ->
         fd = os.open(journal_path, flags, 0o666)
         journal = Journal(fd)
         head = {"journal": 1, "created_by": f"qdebug {__version__}", "info": plain_facts(info)}
-        journal.add(Kind.RUN, encode_json(head))
+        journal.add(FrameKind.RUN, encode_json(head))
         if graph is not None:
             tables, *_ = encode_tables(graph, info, (), samples=1, steps=1)
-            journal.add(Kind.GRAPH, encode_tables_body(tables))
+            journal.add(FrameKind.GRAPH, encode_tables_body(tables))
         journal.commit()
     except BaseException:
         payloads.file.abandon()
@@ -210,7 +210,7 @@ class RecordingWriter:
             RecordingError: As of `append`.
         """
         self._check_usable()
-        self._journal.add(Kind.NOTE, encode_json(plain))
+        self._journal.add(FrameKind.NOTE, encode_json(plain))
         if now:
             try:
                 self._journal.commit()
@@ -249,7 +249,7 @@ class RecordingWriter:
                 stored, flags = self._payloads.store(array, dtype)
                 offset, row = stored.offset, pack_row(self.events, where, stored, flags)
             event = encode_event(row, array.shape, name, offset=offset, constant=constant, partly=partly)
-            self._journal.add(Kind.EVENT, event)
+            self._journal.add(FrameKind.EVENT, event)
             self._journal.commit()
         except BaseException as exc:
             self.fail(f"Tensor {name!r}", exc)
@@ -365,7 +365,7 @@ class RecordingWriter:
 
     def _end(self, *, complete: bool) -> None:
         """Tell those who follow that the recording is finished."""
-        self._journal.add(Kind.END, encode_json({"complete": complete, "events": self.events}))
+        self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
         with contextlib.suppress(OSError):  # the file is: whoever opens it now needs no journal
             self._journal.commit()
         if self._sync_every is not None:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Mapping, Sequence
 from importlib import resources
 
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.numerics.agreement import Agreement
@@ -341,7 +341,7 @@ def _coverage(result: RunComparison) -> Element:
     made = element("div", element("h3", "What was not compared"))
     unmatched = result.coverage.unmatched
     benign = sentences.benign_reasons(unmatched)
-    lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
+    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
     if not unmatched:
         made.append(element("p", "Nothing was left out."))
     for clause in result.shortcomings:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.view import sentences
@@ -166,7 +166,7 @@ def _coverage(result: RunComparison) -> list[str]:
         f"- {many} {side}: {markdown_text(reason)}"
         for many, side, reason in sentences.benign_reasons(unmatched)[:_LOST_SHOWN]
     ]
-    lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
+    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
     lines += [
         f"- **lost** {entry.side} {markdown_text(entry.tensor)}: {markdown_text(entry.reason)}"
         for entry in lost[:_LOST_SHOWN]

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from qdebug.compare.align.pairs import Kind, Match
+from qdebug.compare.align.pairs import Match, UnmatchedKind
 from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Fidelity, RunInfo
@@ -326,7 +326,7 @@ def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
 
 def _coverage_section(result: RunComparison, *, everything: bool) -> list[RenderableType]:
     unmatched = result.coverage.unmatched
-    lost = [entry for entry in unmatched if entry.kind is Kind.LOST]
+    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
     lines: list[RenderableType] = [fact_table([("coverage", Text(sentences.coverage_sentence(result)))])]
     for many, side, reason in sentences.benign_reasons(unmatched):
         lines.append(Text(f"  {numbers.grouped(many)} {side}: {reason}", style="dim"))
@@ -335,7 +335,7 @@ def _coverage_section(result: RunComparison, *, everything: bool) -> list[Render
         lines.extend(
             Text.assemble("  benign ", f"{entry.side} ", styled(entry.tensor, limit=200), ": ", safe_text(entry.reason))
             for entry in unmatched
-            if entry.kind is Kind.BENIGN
+            if entry.kind is UnmatchedKind.BENIGN
         )
     return lines
 

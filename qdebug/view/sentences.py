@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qdebug.compare.align.pairs import Kind, Unmatched
-from qdebug.compare.result.finding import FindingKind, Role
+from qdebug.compare.align.pairs import Unmatched, UnmatchedKind
+from qdebug.compare.result.finding import FindingKind, FindingRole
 from qdebug.compare.result.node_result import breaks_limit
 from qdebug.compare.result.result import Compounding, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.timing import Timing
@@ -204,7 +204,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         if node.status not in (Status.WITHIN, Status.IDENTICAL):
             continue
         for found in node.findings:
-            note = found.role in (Role.NOTE, Role.CAUSE, Role.EXCUSE)
+            note = found.role in (FindingRole.NOTE, FindingRole.CAUSE, FindingRole.EXCUSE)
             if note and found.kind is FindingKind.PRECISION:
                 continue
             if len(said) == most:
@@ -281,7 +281,7 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
     """
     groups: dict[tuple[str, str], list[str]] = {}
     for entry in unmatched:
-        if entry.kind is Kind.BENIGN:
+        if entry.kind is UnmatchedKind.BENIGN:
             groups.setdefault((str(entry.side), _QUOTED.sub("''", entry.reason)), []).append(entry.reason)
     found = []
     for (side, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
@@ -294,12 +294,12 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
 def coverage_sentence(result: RunComparison) -> str:
     """Say how many tensors were compared and how many were not."""
     unmatched = result.coverage.unmatched
-    lost = sum(1 for u in unmatched if u.kind is Kind.LOST)
+    lost = sum(1 for u in unmatched if u.kind is UnmatchedKind.LOST)
     compared = numbers.grouped(result.coverage.compared)
     plural = "tensor" if result.coverage.compared == 1 else "tensors"
     if not unmatched:
         return f"{compared} {plural} compared, none left out"
-    constants = sum(1 for u in unmatched if u.kind is not Kind.LOST and u.reason == _CONSTANT)
+    constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
     benign = len(unmatched) - lost - constants
     parts = [f"{numbers.grouped(benign)} without partner for a benign reason"] if benign else []
     if constants:

@@ -8,7 +8,7 @@ import pytest
 
 import qdebug
 from qdebug.errors import RecordingError
-from qdebug.recording.journal import Journal, Kind, encode_json
+from qdebug.recording.journal import FrameKind, Journal, encode_json
 from qdebug.recording.journal_reader import JournalReader
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
@@ -71,7 +71,7 @@ def with_note(path, note):
     fd = os.open(journal_of(path), os.O_RDWR)
     journal = Journal.__new__(Journal)
     journal.fd, journal._end, journal._waiting = fd, os.fstat(fd).st_size, bytearray()
-    journal.add(Kind.NOTE, encode_json(note))
+    journal.add(FrameKind.NOTE, encode_json(note))
     journal.commit()
     journal.close()
 

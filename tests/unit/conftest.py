@@ -4,7 +4,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
+from qdebug.compare.align.pairs import Match, Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.result import (
     Coverage,
     NodeResult,
@@ -65,7 +65,7 @@ def node(index=0, status=Status.WITHIN, **changed):
     return NodeResult(index=index, status=status, **{**known, **changed})
 
 
-def unmatched(tensor="bias", *, kind=Kind.BENIGN, side=Side.BACKEND, reason="folded into its node"):
+def unmatched(tensor="bias", *, kind=UnmatchedKind.BENIGN, side=Side.BACKEND, reason="folded into its node"):
     return Unmatched(side=side, tensor=tensor, kind=kind, reason=reason)
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from qdebug.compare.align.context import Context, add_partner
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import Kind, Pair, Side, Unmatched
+from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
 from qdebug.model.outline import Outline, outline_of
@@ -97,31 +97,31 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     run, place = half.run, half.inside.get(tensor)
     graph = run.recording.graph
 
-    def entry(kind: Kind, reason: str, within: str | None = None) -> Unmatched:
+    def entry(kind: UnmatchedKind, reason: str, within: str | None = None) -> Unmatched:
         return Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason, inside=within)
 
     if run.folds(tensor):
-        return entry(Kind.BENIGN, "constant" if graph.is_constant(tensor) else "computed from constants alone")
+        return entry(UnmatchedKind.BENIGN, "constant" if graph.is_constant(tensor) else "computed from constants alone")
     node = graph.producer(tensor)
     outline = outline_of(run.recording, tensor) if node is not None and says_nothing(node) else None
     if outline is not None and outline in half.outlines:  # blocks hand on their last
-        return entry(Kind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
+        return entry(UnmatchedKind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
     twin = half.roots.get(run.root(tensor))
     if twin is not None:
-        return entry(Kind.BENIGN, f"another form of {twin!r}, which is compared")
+        return entry(UnmatchedKind.BENIGN, f"another form of {twin!r}, which is compared")
     if tensor in half.unpartnered:
-        return entry(Kind.LOST, f"the {half.side.other}'s recording has no values of it")
+        return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
     if place is not None and tensor not in graph.outputs:
-        return entry(Kind.BENIGN, *place)
+        return entry(UnmatchedKind.BENIGN, *place)
     double = half.doubles.get(run.number(tensor)) if half.twins else None
     if double is not None:
-        return entry(Kind.BENIGN, f"the same computation as {double!r}, which is compared")
+        return entry(UnmatchedKind.BENIGN, f"the same computation as {double!r}, which is compared")
     harmless = _harmless(tensor, run, half.paired)
     if harmless:
-        return entry(Kind.BENIGN, harmless)
+        return entry(UnmatchedKind.BENIGN, harmless)
     if tensor in half.missing:
-        return entry(Kind.LOST, f"the {half.side.other}'s recording has no values of it")
-    return entry(Kind.LOST, half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it"))
+        return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
+    return entry(UnmatchedKind.LOST, half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it"))
 
 
 def said_unchecked(reason: str, why: str) -> str:
@@ -164,9 +164,9 @@ def _skipped(half: _Half) -> Iterator[Unmatched]:
     """List what was never recorded; nothing is lost by a list or a text if all that is made of it is compared."""
     graph = half.run.graph
     for tensor, why in half.run.recording.info.skipped.items():
-        kind, reason = Kind.LOST, f"not recorded: {why}"
+        kind, reason = UnmatchedKind.LOST, f"not recorded: {why}"
         if tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
-            kind, reason = Kind.BENIGN, f"{reason}; what is made of it is compared"
+            kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
 
 

@@ -38,7 +38,7 @@ __all__ = [
 ]
 
 
-class Evidence(IntEnum):
+class NameEvidence(IntEnum):
     """How well two graphs bear out that a name means one tensor."""
 
     NONE = 0
@@ -61,12 +61,12 @@ def inputs_of_a_name(context: Context) -> Iterator[Pair]:
 def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
     """Pair a tensor by its name if the graphs bear that out strongly; less will do where the model states the name."""
     said = context.be.graph.tensors[tensor].stands_for is not None
-    return _by_name(context, tensor, Evidence.WEAK if said else Evidence.STRONG)
+    return _by_name(context, tensor, NameEvidence.WEAK if said else NameEvidence.STRONG)
 
 
 def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
     """Pair a tensor by its name if the graphs bear that out at all."""
-    return _by_name(context, tensor, Evidence.WEAK)
+    return _by_name(context, tensor, NameEvidence.WEAK)
 
 
 def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:
@@ -108,7 +108,7 @@ def _form(context: Context, tensor: str, reference: str, reason: str, match: Mat
     return paired(tensor, form, Match.QUANTIZATION if after else match, reason)
 
 
-def _by_name(context: Context, tensor: str, needed: Evidence) -> Pair | None:
+def _by_name(context: Context, tensor: str, needed: NameEvidence) -> Pair | None:
     """Pair a tensor by its name, or by the name it is said to stand for, if the graphs bear that out."""
     reference = namesake(context, tensor)
     if reference is None:
@@ -198,7 +198,7 @@ def _of_node(context: Context, tensor: str) -> str | None:
     return ours.name if single else None
 
 
-def _judged(context: Context, tensor: str, reference: str) -> Evidence:
+def _judged(context: Context, tensor: str, reference: str) -> NameEvidence:
     """Tell how well the two graphs bear out that a backend tensor is a reference tensor.
 
     One node with the same operator on the same inputs is strong evidence, and so is an output of both networks.
@@ -210,23 +210,23 @@ def _judged(context: Context, tensor: str, reference: str) -> Evidence:
     ref, be = context.ref, context.be
     ours, theirs = be.graph.producer(tensor), ref.graph.producer(reference)
     if ours is None and theirs is None:
-        return Evidence.STRONG
+        return NameEvidence.STRONG
     if tensor in be.graph.outputs and reference in ref.graph.outputs:
-        return Evidence.STRONG
+        return NameEvidence.STRONG
     if not be.graph.nodes or not ref.graph.nodes:
-        return Evidence.STRONG  # a graph that states nothing contradicts nothing
+        return NameEvidence.STRONG  # a graph that states nothing contradicts nothing
     if ours is None or theirs is None or says_nothing(ours) or says_nothing(theirs):
-        return Evidence.WEAK
+        return NameEvidence.WEAK
     same = alike(ours, theirs)
     if same and _same_inputs(context, ours, theirs):
-        return Evidence.STRONG
+        return NameEvidence.STRONG
     reads, several = _same_entries(context, tensor, reference)
     used = _used_alike(context, tensor, reference)
     if same and used:
         distance = weight_distance(ref, theirs, be, ours)
         if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
-            return Evidence.WEAK
-    return Evidence.WEAK if reads and (used or several) else Evidence.NONE
+            return NameEvidence.WEAK
+    return NameEvidence.WEAK if reads and (used or several) else NameEvidence.NONE
 
 
 def _same_inputs(context: Context, ours: Node, theirs: Node) -> bool:
@@ -287,7 +287,7 @@ def _has_claim(context: Context, holder: str, forms: Sequence[str]) -> bool:
     named = None if holder in context.found else namesake(context, holder)
     if named is None or named not in forms:
         return False
-    return any(_judged(context, holder, name) is Evidence.STRONG for name in dict.fromkeys((named, forms[0])))
+    return any(_judged(context, holder, name) is NameEvidence.STRONG for name in dict.fromkeys((named, forms[0])))
 
 
 def made_with_what_follows(context: Context, tensor: str, reference: str) -> bool:

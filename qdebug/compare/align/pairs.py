@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["Alignment", "Kind", "Match", "Pair", "Side", "Transform", "Unmatched", "block_of", "clamp_of"]
+__all__ = ["Alignment", "Match", "Pair", "Side", "Transform", "Unmatched", "UnmatchedKind", "block_of", "clamp_of"]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
@@ -36,7 +36,7 @@ class Side(StrEnum):
         return Side.REFERENCE if self is Side.BACKEND else Side.BACKEND
 
 
-class Kind(StrEnum):
+class UnmatchedKind(StrEnum):
     """Whether a tensor without partner is missed."""
 
     BENIGN = "benign"
@@ -121,7 +121,7 @@ class Unmatched:
 
     side: Side
     tensor: str
-    kind: Kind
+    kind: UnmatchedKind
     reason: str
     inside: str | None = None
 
@@ -136,4 +136,4 @@ class Alignment:
     @property
     def lost(self) -> tuple[Unmatched, ...]:
         """The tensors whose absence from the comparison matters."""
-        return tuple(entry for entry in self.unmatched if entry.kind is Kind.LOST)
+        return tuple(entry for entry in self.unmatched if entry.kind is UnmatchedKind.LOST)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qdebug.compare.checks.measured import Measured, breach
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
@@ -49,7 +49,7 @@ def _fits(
     found = breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False)
     if before is None or error.rmse is None or error.rmse > before:
         return found
-    return replace(found, role=Role.EXCUSE, sentence=f"{left}, but no more is lost by it than was lost before")
+    return replace(found, role=FindingRole.EXCUSE, sentence=f"{left}, but no more is lost by it than was lost before")
 
 
 def saturation(of: Measured) -> Finding | None:

@@ -20,7 +20,7 @@ from qdebug.compare.explaining.reproduce import Reproduced, Reproducer
 from qdebug.compare.graph_checks.graph_check import GraphCheck, rounded_first
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
 from qdebug.compare.measure.compare import Comparison, compare_pair
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
 from qdebug.model import Node, Recording
 from qdebug.model.thresholds.attribution import (
@@ -265,7 +265,9 @@ class NodeContext:
         if self.stats is None or self.comparison.nonfinite:
             return False
         case = Error(stats=self.stats, attribution=attribution, limits=Limits(), excused=excused, exact=self.exact)
-        found = [each for check in ERROR_CHECKS if (each := check(case)) is not None and each.role is Role.BREACH]
+        found = [
+            each for check in ERROR_CHECKS if (each := check(case)) is not None and each.role is FindingRole.BREACH
+        ]
         return bool(found) and all(each.kind is not FindingKind.NONFINITE for each in found)
 
     # What a node reads
@@ -282,7 +284,7 @@ class NodeContext:
             return None
         return Finding(
             kind=FindingKind.PRECISION,
-            role=Role.CAUSE,
+            role=FindingRole.CAUSE,
             node=self.node.name,
             sentence=rounded_first(formats),
             evidence=" or ".join(formats),

@@ -11,7 +11,7 @@ from qdebug.compare.attribute.backend_replay import replay
 from qdebug.compare.attribute.code_spans import uniform_span
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node
 from qdebug.model.thresholds.checks import DEAD_ZONE_MIN_ELEMENTS
@@ -55,7 +55,7 @@ def dead_zone(context: NodeContext) -> Finding | None:
     said += ", and all that should be farther are right: a dead zone"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
-        role=Role.CAUSE,
+        role=FindingRole.CAUSE,
         node=context.name,
         sentence=said,
         amount=float(zone),

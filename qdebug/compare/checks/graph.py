@@ -7,7 +7,7 @@ from dataclasses import replace
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
 __all__ = ["difference", "otherwise_said", "overflow", "precision", "read_otherwise", "unholdable"]
 
@@ -23,7 +23,7 @@ def unholdable(context: NodeContext) -> Finding | None:
     if found is None:
         return None
     failed = nonfinite(context) is not None or context.comparison.nonfinite
-    return replace(found, role=Role.CAUSE if failed else Role.NOTE)
+    return replace(found, role=FindingRole.CAUSE if failed else FindingRole.NOTE)
 
 
 def read_otherwise(context: NodeContext) -> Finding | None:
@@ -38,7 +38,7 @@ def otherwise_said(context: NodeContext) -> Finding | None:
     said = (
         "what its node is said to do does not give its values; what the reference's nodes make of the same inputs does"
     )
-    return Finding(kind=FindingKind.OPERATOR, role=Role.NOTE, node=context.name, sentence=said)
+    return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=context.name, sentence=said)
 
 
 def overflow(context: NodeContext) -> Finding | None:
@@ -54,7 +54,7 @@ def overflow(context: NodeContext) -> Finding | None:
         said = float32_overflow(recording, recording.graph.producer(tensor), tensor, sample)
         if said is not None:
             return Finding(
-                kind=FindingKind.SCALE, role=Role.CAUSE, node=entry.node, sentence=said + side, evidence=tensor
+                kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=said + side, evidence=tensor
             )
     return None
 
@@ -65,4 +65,4 @@ def precision(context: NodeContext) -> Finding | None:
     if name is None:
         return None
     said = f"its values are what {name} holds, whatever they are kept in; the reference's are not"
-    return Finding(kind=FindingKind.PRECISION, role=Role.NOTE, node=context.name, sentence=said, evidence=name)
+    return Finding(kind=FindingKind.PRECISION, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=name)

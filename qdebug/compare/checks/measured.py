@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from qdebug.compare.attribute.attribute import Attribution
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
 from qdebug.numerics.stats import ErrorStats, Rails
 
@@ -76,7 +76,7 @@ def breach(of: Measured, kind: FindingKind, sentence: str, *, judged: tuple[floa
     amount, limit, unit = judged
     return Finding(
         kind=kind,
-        role=Role.BREACH,
+        role=FindingRole.BREACH,
         node=of.name,
         sentence=sentence,
         amount=float(amount),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from qdebug.compare.checks.arithmetic import differing
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.measured import breach
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
 __all__ = ["nonfinite_at_least", "sqnr_at_most", "undecided"]
 
@@ -39,7 +39,7 @@ def undecided(context: NodeContext) -> Finding | None:
     said = f"{differing(stats)}, for which what it reads may account"
     return Finding(
         kind=FindingKind.ARITHMETIC,
-        role=Role.EXCUSE,
+        role=FindingRole.EXCUSE,
         node=context.name,
         sentence=said,
         amount=float(stats.mismatches),

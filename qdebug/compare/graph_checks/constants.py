@@ -13,7 +13,7 @@ from qdebug.compare.attribute.band import unit_roundoff
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import hair, scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model import Node, Recording, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
@@ -208,7 +208,7 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
     """
     return Finding(
         kind=FindingKind.SCALE,
-        role=Role.DIFFERENCE,
+        role=FindingRole.DIFFERENCE,
         node=node.name,
         sentence=f"its {title} {name!r} is rounded far too coarsely: it uses {used} of {count} codes",
         amount=float(used),
@@ -225,7 +225,7 @@ def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> F
 
 def _finding(node: Node, title: str, sentence: str, *, evidence: str | None) -> Finding:
     kind = _KINDS.get(title, FindingKind.CONSTANT)
-    return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
+    return Finding(kind=kind, role=FindingRole.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 def _scales_bias(*nodes: Node) -> bool:
@@ -260,7 +260,7 @@ def unrepresentable_constant(reference: Recording, backend: Recording, theirs: N
         if lost is not None:
             return Finding(
                 kind=FindingKind.PRECISION,
-                role=Role.DIFFERENCE,
+                role=FindingRole.DIFFERENCE,
                 node=ours.name,
                 sentence=f"{lost[1]} in {logical_name(mine.dtype)}",
                 amount=float(lost[0]),

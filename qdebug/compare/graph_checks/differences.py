@@ -17,7 +17,7 @@ from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model import Node, operators
 from qdebug.replay.real_form import real_form
 
@@ -176,7 +176,7 @@ class GraphDifferences:
 
 
 def _difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:
-    return Finding(kind=kind, role=Role.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
+    return Finding(kind=kind, role=FindingRole.DIFFERENCE, node=node.name, sentence=sentence, evidence=evidence)
 
 
 def _differing_attrs(one: Node, other: Node) -> Sequence[str]:

@@ -30,7 +30,7 @@ from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.graph_checks.constants import coarse_constant
 from qdebug.compare.graph_checks.differences import GraphDifferences
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
@@ -234,7 +234,7 @@ def lost_to_rounding(entry: PlannedNode, result: np.ndarray, error: np.ndarray, 
         return None
     return Finding(
         kind=FindingKind.SCALE,
-        role=Role.DIFFERENCE,
+        role=FindingRole.DIFFERENCE,
         node=entry.node,
         sentence=f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {CODES_MIN_SQNR:g} dB",
         amount=left,
@@ -257,7 +257,7 @@ def _wrong(step: _Step, last: Node) -> Finding:
     who = "it" if node is last else f"{node.op} {node.name!r}"
     return Finding(
         kind=FindingKind.ARITHMETIC,
-        role=Role.DIFFERENCE,
+        role=FindingRole.DIFFERENCE,
         node=node.name,
         sentence=f"{who} gives {wrong} of {count} {what} that are not those of its inputs",
         amount=float(wrong),

@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import ArrayLike
 
-from qdebug.compare.result.finding import Finding, FindingKind, Role
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.real_form import real_form
@@ -50,7 +50,7 @@ def contradicted(recording: Recording, node: Node) -> Finding | None:
     for tensor, quant, scale, zero_point in _read(recording, node):
         found = _by_other_numbers(node, tensor, quant, scale, zero_point)
         if found and recording.graph.producer(tensor) is not None and _tells(quant, scale, zero_point):
-            return replace(found, role=Role.DIFFERENCE)
+            return replace(found, role=FindingRole.DIFFERENCE)
     return None
 
 
@@ -75,7 +75,7 @@ def _cause(kind: FindingKind, node: Node, sentence: str, tensor: str, numbers: t
     off = np.abs(found - written) / (written if scale else 1.0) if alike else np.zeros(0)
     return Finding(
         kind=kind,
-        role=Role.CAUSE,
+        role=FindingRole.CAUSE,
         node=node.name,
         sentence=sentence,
         amount=float(off.max()) if off.size else None,

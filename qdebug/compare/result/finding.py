@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Finding", "FindingKind", "Role", "Status"]
+__all__ = ["Finding", "FindingKind", "FindingRole", "Status"]
 
 
 class Status(StrEnum):
@@ -40,7 +40,7 @@ class FindingKind(StrEnum):
     ERROR = "error"
 
 
-class Role(StrEnum):
+class FindingRole(StrEnum):
     """How a finding counts; `qdebug.compare.policy` says what follows from it."""
 
     DIFFERENCE = "difference"
@@ -72,7 +72,7 @@ class Finding:
     """
 
     kind: FindingKind
-    role: Role
+    role: FindingRole
     node: str
     sentence: str
     amount: float | None = None

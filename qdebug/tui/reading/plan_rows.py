@@ -60,7 +60,7 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
     Args:
         source: An open session; no values are read.
     """
-    from qdebug.compare.align.pairs import Kind, Side  # loaded by then: there is an alignment
+    from qdebug.compare.align.pairs import Side, UnmatchedKind  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     placed = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
@@ -70,7 +70,7 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
         graph = backend if ours else reference
         if graph.is_constant(name):
             continue
-        constant = ours and left_out.kind is Kind.BENIGN and _is_of_constants(backend, name, folded)
+        constant = ours and left_out.kind is UnmatchedKind.BENIGN and _is_of_constants(backend, name, folded)
         place = _position(backend, name) if ours and not constant else len(backend.nodes) + (not ours)
         placed.append((place, _lone_row(left_out, graph, ours=ours, constant=constant)))
     placed.sort(key=itemgetter(0))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
 from qdebug.workflow.record import record_run
 
@@ -50,7 +50,7 @@ def runs(tmp_path_factory):
 def check(reference: Path, backend: Path) -> None:
     result = qdebug.diff(reference, backend)
     assert result.status in (Status.WITHIN, Status.IDENTICAL), result.verdict.sentence
-    assert [entry for entry in result.coverage.unmatched if entry.kind is Kind.LOST] == []
+    assert [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST] == []
     assert [node.tensor for node in result.nodes if node.status is Status.INCOMPARABLE] == []
     assert result.exit_code == 0
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
 from qdebug.numerics.affine import dequantize
 from qdebug.workflow.record import record_run
@@ -35,7 +35,7 @@ def check_healthy(reference: Path, backend: Path) -> None:
     graph = recording.graph
     free = [name for node in graph.nodes for name in node.outputs if name and not graph.is_constant(name)]
     compared = {node.tensor for node in result.nodes if node.status is not Status.INCOMPARABLE}
-    lost = [entry for entry in result.coverage.unmatched if entry.kind is Kind.LOST]
+    lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     assert lost == []
     assert result.status in (Status.WITHIN, Status.IDENTICAL), result.verdict.sentence
     assert len(compared & set(free)) >= 0.95 * len(free)
@@ -90,7 +90,7 @@ def test_the_text_recognition_net_is_ruined_by_rounding_two_weights_alone(folder
     paths = [recorded(folder, nets.net("rec"), feed, "none")]
     paths.append(recorded(folder, nets.quantized("rec", form), feed, "extended"))
     result, (reference, backend) = qdebug.diff(*paths), map(qdebug.open_recording, paths)
-    assert [entry for entry in result.coverage.unmatched if entry.kind is Kind.LOST] == []
+    assert [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST] == []
     ruined = [entry for entry in result.nodes if entry.status not in (Status.WITHIN, Status.IDENTICAL)]
     assert len(ruined) == 2
     for entry in ruined:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
 from qdebug.workflow.record import record_run
 
@@ -136,7 +136,7 @@ def model(name: str, path, wrong: str | None):
 def test_a_rewritten_pattern_answers_to_the_pattern(recorded, name, reference, backend):
     result = qdebug.diff(recorded(name, reference), recorded(name, backend))
     assert result.status in (Status.WITHIN, Status.IDENTICAL), result.verdict.sentence
-    assert [entry for entry in result.coverage.unmatched if entry.kind is Kind.LOST] == []
+    assert [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST] == []
     assert result.exit_code == 0
 
 

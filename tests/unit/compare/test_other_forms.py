@@ -8,7 +8,7 @@ from qdebug.compare.align.context import Context
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import layouts_of, with_dimensions
-from qdebug.compare.align.pairs import Kind, Transform
+from qdebug.compare.align.pairs import Transform, UnmatchedKind
 from qdebug.compare.align.structure import with_weights_of
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
@@ -45,7 +45,7 @@ def check(one, other):
     """Compare two recordings in both directions."""
     for result in (diff(one, other), diff(other, one)):
         assert result.exit_code == 0, result.verdict.sentence
-        assert [entry for entry in result.coverage.unmatched if entry.kind is Kind.LOST] == []
+        assert [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST] == []
 
 
 def test_a_product_is_not_the_product_and_sum_of_the_reference_though_it_has_its_weights():
@@ -322,10 +322,10 @@ def listed(*, read):
 
 def test_nothing_is_lost_by_a_list_if_what_is_made_of_it_is_compared():
     kept = {entry.tensor: entry for entry in diff(listed(read=True), listed(read=True)).coverage.unmatched}
-    assert kept["parts"].kind is Kind.BENIGN
+    assert kept["parts"].kind is UnmatchedKind.BENIGN
     assert kept["parts"].reason.endswith("what is made of it is compared")
     left = {entry.tensor: entry for entry in diff(listed(read=False), listed(read=False)).coverage.unmatched}
-    assert left["parts"].kind is Kind.LOST
+    assert left["parts"].kind is UnmatchedKind.LOST
 
 
 def test_a_turn_that_is_cast_after_it_is_the_turn_of_the_reference():

@@ -3,7 +3,7 @@
 import numpy as np
 
 from qdebug.api import diff
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
 
@@ -36,7 +36,7 @@ def recorded(*, apart, shape=(2, -1), kept=True, off=0.0):
 
 
 def reasons(result):
-    return {entry.tensor: entry.reason for entry in result.coverage.unmatched if entry.kind is Kind.BENIGN}
+    return {entry.tensor: entry.reason for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.BENIGN}
 
 
 def test_a_part_that_is_replayed_is_said_to_be_accounted_for_and_no_more():

@@ -3,7 +3,7 @@
 import math
 from dataclasses import fields, replace
 
-from qdebug.compare.align.pairs import Kind, Match, Side, Unmatched
+from qdebug.compare.align.pairs import Match, Side, Unmatched, UnmatchedKind
 from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, SampleResult, Status
@@ -64,21 +64,23 @@ def coverage(*kinds):
 def test_each_shortcoming_can_be_accepted_on_its_own():
     good = RunInfo(backend="a")
     partial = RunInfo(backend="b", complete=False, fidelity=Fidelity.DIFFERS)
-    found = shortcomings(good, partial, coverage(Kind.LOST, Kind.BENIGN), ResultTable(()), limits=Limits())
+    found = shortcomings(
+        good, partial, coverage(UnmatchedKind.LOST, UnmatchedKind.BENIGN), ResultTable(()), limits=Limits()
+    )
     assert found == (
         "the backend recording is incomplete",
         "recording changed the result of the backend run",
         "1 tensor was lost to the comparison (the first: backend tensor 'u0')",
     )
     allowed = Limits(allow_partial=True)
-    assert len(shortcomings(good, partial, coverage(Kind.LOST), ResultTable(()), limits=allowed)) == 2
+    assert len(shortcomings(good, partial, coverage(UnmatchedKind.LOST), ResultTable(()), limits=allowed)) == 2
     every = Limits(allow_partial=True, allow_unfaithful=True, allow_uncompared=1)
-    assert shortcomings(good, partial, coverage(Kind.LOST), ResultTable(()), limits=every) == ()
+    assert shortcomings(good, partial, coverage(UnmatchedKind.LOST), ResultTable(()), limits=every) == ()
 
 
 def test_unknown_fidelity_is_no_shortcoming():
     info = RunInfo(backend="a", fidelity=Fidelity.UNKNOWN)
-    assert shortcomings(info, info, coverage(Kind.BENIGN), ResultTable(()), limits=Limits()) == ()
+    assert shortcomings(info, info, coverage(UnmatchedKind.BENIGN), ResultTable(()), limits=Limits()) == ()
 
 
 def test_samples_that_one_side_lacks_are_a_shortcoming():

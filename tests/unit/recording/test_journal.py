@@ -11,7 +11,15 @@ import pytest
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph, Node, RunInfo
 from qdebug.recording import journal as journal_module
-from qdebug.recording.journal import Journal, Kind, decode_event, decode_json, decode_tables, encode_json, read_frames
+from qdebug.recording.journal import (
+    FrameKind,
+    Journal,
+    decode_event,
+    decode_json,
+    decode_tables,
+    encode_json,
+    read_frames,
+)
 from qdebug.recording.journal_reader import JournalReader, journal_at
 from qdebug.recording.target import journal_of
 from qdebug.recording.write import RecordingWriter
@@ -39,9 +47,14 @@ def frames_of(path):
 
 def test_frames_come_back_in_order(left):
     frames = frames_of(journal_of(left))
-    assert [frame.kind for frame in frames] == [Kind.RUN, Kind.GRAPH, *[Kind.NOTE, Kind.EVENT] * 5, Kind.EVENT]
+    assert [frame.kind for frame in frames] == [
+        FrameKind.RUN,
+        FrameKind.GRAPH,
+        *[FrameKind.NOTE, FrameKind.EVENT] * 5,
+        FrameKind.EVENT,
+    ]
     assert decode_json(frames[0].body)["info"]["backend"] == "b"
-    events = [decode_event(frame.body) for frame in frames if frame.kind == Kind.EVENT]
+    events = [decode_event(frame.body) for frame in frames if frame.kind == FrameKind.EVENT]
     assert [event.name for event in events] == ["t0", "t1", "t2", "t3", "t4", "t0"]
     assert [event.shape for event in events] == [(0,), (3,), (6,), (9,), (12,), (3,)]
     assert events[5].offset == events[1].offset  # equal values are stored once
@@ -83,7 +96,7 @@ def test_something_else_is_no_journal(tmp_path, content):
 
 def test_a_frame_of_a_later_version_is_skipped(left):
     with journal_of(left).open("ab") as file:
-        file.write(journal_module._frame(77, b"?") + journal_module._frame(Kind.END, b'{"complete":true}'))
+        file.write(journal_module._frame(77, b"?") + journal_module._frame(FrameKind.END, b'{"complete":true}'))
     reader = JournalReader(journal_of(left))
     assert len([entry for entry in reader.refresh() if not isinstance(entry, dict)]) == 6
     assert reader.end == {"complete": True}
@@ -93,7 +106,7 @@ def test_a_frame_of_a_later_version_is_skipped(left):
 def test_frames_that_cannot_be_written_leave_no_trace(tmp_path, monkeypatch):
     fd = os.open(tmp_path / "j", os.O_RDWR | os.O_CREAT)
     journal = Journal(fd)
-    journal.add(Kind.NOTE, encode_json({"first": 1}))
+    journal.add(FrameKind.NOTE, encode_json({"first": 1}))
     journal.commit()
     real = os.pwrite
 
@@ -103,14 +116,14 @@ def test_frames_that_cannot_be_written_leave_no_trace(tmp_path, monkeypatch):
         return real(fd, bytes(data)[:5], offset)
 
     monkeypatch.setattr(os, "pwrite", full)
-    journal.add(Kind.NOTE, encode_json({"second": 2}))
+    journal.add(FrameKind.NOTE, encode_json({"second": 2}))
     with pytest.raises(OSError, match="full"):
         journal.commit()
     monkeypatch.undo()
     assert [decode_json(frame.body) for frame in frames_of(tmp_path / "j")] == [{"first": 1}]
-    journal.add(Kind.NOTE, encode_json({"third": 3}))
+    journal.add(FrameKind.NOTE, encode_json({"third": 3}))
     journal.forget()
-    journal.add(Kind.NOTE, encode_json({"fourth": 4}))
+    journal.add(FrameKind.NOTE, encode_json({"fourth": 4}))
     journal.commit()
     assert [decode_json(frame.body) for frame in frames_of(tmp_path / "j")] == [{"first": 1}, {"fourth": 4}]
     journal.close()
@@ -220,7 +233,7 @@ def foreign_event(name, values, *, check=True, nbytes=None):
         count=values.size,
     )
     body += struct.pack("<QBBBB", 0, 2, 2 if check else 0, 0, 0) + name.encode()
-    return frame(Kind.EVENT, body, data)
+    return frame(FrameKind.EVENT, body, data)
 
 
 class TestJournalOfAnotherProgram:
@@ -259,13 +272,13 @@ class TestJournalOfAnotherProgram:
         ids=["nothing", "zeros", "dtype", "dimensions", "no name"],
     )
     def test_an_event_that_is_none(self, tmp_path, body):
-        reader = self.write(tmp_path / "c", frame(Kind.EVENT, body))
+        reader = self.write(tmp_path / "c", frame(FrameKind.EVENT, body))
         with pytest.raises(RecordingError, match="damaged"):
             reader.refresh()
         reader.close()
 
     @pytest.mark.parametrize("body", [b"[]", b"{", b"\xff", b"[" * 100_000], ids=["list", "cut", "no text", "deep"])
-    @pytest.mark.parametrize("kind", [Kind.RUN, Kind.NOTE, Kind.END])
+    @pytest.mark.parametrize("kind", [FrameKind.RUN, FrameKind.NOTE, FrameKind.END])
     def test_a_note_that_is_none(self, tmp_path, kind, body):
         reader = self.write(tmp_path / "c", frame(kind, body))
         with pytest.raises(RecordingError, match="damaged"):

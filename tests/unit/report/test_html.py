@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import SampleResult, Status
 from qdebug.numerics.profile import profile_tensor
@@ -60,7 +60,7 @@ def nodes(made):
 
 
 def test_the_page_is_well_formed_and_says_what_the_result_says(nodes, made):
-    left_out = [made.unmatched(), made.unmatched("gone", kind=Kind.LOST, reason="nobody has it")]
+    left_out = [made.unmatched(), made.unmatched("gone", kind=UnmatchedKind.LOST, reason="nobody has it")]
     page = Page(diff_html({"int8.h5": made.result(nodes, left_out=left_out, sentence="It diverges.")}))
     assert page.open == []
     assert "It diverges." in page.text("p")

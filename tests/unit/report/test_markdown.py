@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.model import TensorInfo
@@ -53,7 +53,7 @@ def test_no_name_breaks_out_of_its_cell(name):
 
 def test_a_comparison_is_told_in_full(made):
     nodes = [made.node(0), made.node(1, Status.DIVERGED, node="conv|1")]
-    left_out = [made.unmatched("b"), made.unmatched("out*put", kind=Kind.LOST, reason="no partner")]
+    left_out = [made.unmatched("b"), made.unmatched("out*put", kind=UnmatchedKind.LOST, reason="no partner")]
     text = diff_markdown(made.result(nodes, left_out=left_out))
     assert text.startswith("## qdebug: diverged\n")
     assert "- **limits**: default: SQNR at least 20 dB" in text
@@ -76,7 +76,7 @@ def test_a_long_comparison_keeps_the_worst_nodes_in_order_and_says_what_is_cut(m
 
 
 def test_the_default_limit_is_below_that_of_a_job_summary(made):
-    left_out = [made.unmatched("t" * 250 + str(i), kind=Kind.LOST, reason="r" * 250) for i in range(3000)]
+    left_out = [made.unmatched("t" * 250 + str(i), kind=UnmatchedKind.LOST, reason="r" * 250) for i in range(3000)]
     nodes = [made.node(i, node="名" * 200) for i in range(3000)]
     text = diff_markdown(made.result(nodes, left_out=left_out))
     assert len(text.encode()) <= MARKDOWN_LIMIT < 1024 * 1024
@@ -106,7 +106,7 @@ def test_the_agreement_on_the_winner_has_a_line_for_each_output(made):
 def test_names_that_swell_when_they_are_escaped_do_not_break_the_limit(made):
     hostile = "@#" * 2000
     said = Acknowledgement(node="n", reason=hostile)
-    left_out = [made.unmatched(hostile + str(i), kind=Kind.LOST, reason=hostile) for i in range(600)]
+    left_out = [made.unmatched(hostile + str(i), kind=UnmatchedKind.LOST, reason=hostile) for i in range(600)]
     nodes = [made.node(i, Status.DIVERGED, acknowledged=said, node=hostile, tensor=f"{hostile}{i}") for i in range(600)]
     text = diff_markdown(made.result(nodes, left_out=left_out))
     assert len(text.encode()) <= MARKDOWN_LIMIT

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from referencing import Registry, Resource
 
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
@@ -41,7 +41,7 @@ def result(made):
         made.node(3, Status.NONFINITE, metrics=made.stats(sqnr_db=None, worst_index=(), nonfinite=3)),
     ]
     unranked = made.ranking(samples=0, top1_agreement=None, top5_agreement=None, worst_rank=None, worst_sample=None)
-    left_out = [made.unmatched(), made.unmatched("lost", kind=Kind.LOST)]
+    left_out = [made.unmatched(), made.unmatched("lost", kind=UnmatchedKind.LOST)]
     return made.result(nodes, left_out=left_out, outputs=(made.ranking(), unranked))
 
 

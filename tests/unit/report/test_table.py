@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from qdebug.compare.align.pairs import Kind, Side
+from qdebug.compare.align.pairs import Side, UnmatchedKind
 from qdebug.compare.result.result import Compounding, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.report.markdown import diff_markdown
@@ -28,7 +28,7 @@ def diverged(made):
         made.node(2, Status.DIVERGED, metrics=made.stats(sqnr_db=2.0)),
         made.node(3, Status.INCOMPARABLE, reason="shape 1x2 against 1x3"),
     ]
-    left_out = [made.unmatched("b1"), made.unmatched("head\x1b[31m", kind=Kind.LOST, reason="no partner")]
+    left_out = [made.unmatched("b1"), made.unmatched("head\x1b[31m", kind=UnmatchedKind.LOST, reason="no partner")]
     return made.result(nodes, left_out=left_out, sentence="The backend diverges first at conv1.")
 
 
@@ -122,7 +122,7 @@ def test_many_reasons_are_cut_and_counted(made):
 
 
 def test_lost_tensors_of_both_sides_are_named(made):
-    left_out = [made.unmatched(f"t{i}", kind=Kind.LOST, side=side) for i, side in enumerate(Side)]
+    left_out = [made.unmatched(f"t{i}", kind=UnmatchedKind.LOST, side=side) for i, side in enumerate(Side)]
     text = shown(diff_report(made.result([made.node(0)], left_out=left_out), width=100))
     assert "LOST reference t0" in text
     assert "LOST backend t1" in text

@@ -6,7 +6,7 @@ from dataclasses import dataclass, fields
 
 import numpy as np
 
-from qdebug.compare.align.pairs import Alignment, Kind, Match, Side, Unmatched
+from qdebug.compare.align.pairs import Alignment, Match, Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
 from qdebug.errors import RecordingError
@@ -198,8 +198,12 @@ class FakeSession:
             for i in range(nodes)
         )
         left_out = (
-            Unmatched(side=Side.BACKEND, tensor="loose_out", kind=Kind.LOST, reason="no tensor of the reference fits"),
-            Unmatched(side=Side.REFERENCE, tensor="ref_only", kind=Kind.BENIGN, reason="computed inside QLinearConv"),
+            Unmatched(
+                side=Side.BACKEND, tensor="loose_out", kind=UnmatchedKind.LOST, reason="no tensor of the reference fits"
+            ),
+            Unmatched(
+                side=Side.REFERENCE, tensor="ref_only", kind=UnmatchedKind.BENIGN, reason="computed inside QLinearConv"
+            ),
         )
         self._alignment = Alignment(pairs=(), unmatched=left_out)
         chain = [

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from qdebug.compare.align.pairs import Kind, Side
+from qdebug.compare.align.pairs import Side, UnmatchedKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Compounding, Status
 from qdebug.compare.timing import Timing
@@ -79,7 +79,7 @@ def test_coverage_says_what_is_lost(made):
     apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant")])
     said = "1 tensor compared, 1 without partner for a benign reason, 1 constant beside them, none lost"
     assert sentences.coverage_sentence(apart) == said
-    lost = made.result([made.node(0)], left_out=[made.unmatched(kind=Kind.LOST)])
+    lost = made.result([made.node(0)], left_out=[made.unmatched(kind=UnmatchedKind.LOST)])
     assert sentences.coverage_sentence(lost) == "1 tensor compared, 1 LOST"
 
 
@@ -88,7 +88,7 @@ def test_benign_tensors_are_grouped_by_side_and_reason(made):
         made.unmatched("a"),
         made.unmatched("b"),
         made.unmatched("c", side=Side.REFERENCE, reason="fused\x07away"),
-        made.unmatched("d", kind=Kind.LOST),
+        made.unmatched("d", kind=UnmatchedKind.LOST),
         made.unmatched("e", reason="computed inside Conv 'one'"),
         made.unmatched("f", reason="computed inside Conv 'two'"),
         made.unmatched("g", reason="computed inside Conv 'two'"),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.align.pairs import Kind, Match, Side
+from qdebug.compare.align.pairs import Match, Side, UnmatchedKind
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 
@@ -106,7 +106,7 @@ def test_equal_graphs_pair_by_name_and_leave_only_constants():
     alignment = align(float_net(), float_net())
     assert partners(alignment) == {n: (n, Match.EXACT) for n in ("x", "conv1", "relu1", "conv2", "pool")}
     assert {e.tensor for e in alignment.unmatched} == {"w1", "w2"}
-    assert all(e.kind is Kind.BENIGN and e.reason == "constant" for e in alignment.unmatched)
+    assert all(e.kind is UnmatchedKind.BENIGN and e.reason == "constant" for e in alignment.unmatched)
 
 
 def test_qoperator_graph_is_walked_from_its_input():
@@ -120,7 +120,7 @@ def test_qoperator_graph_is_walked_from_its_input():
         "out": ("pool", Match.QUANTIZATION),
     }
     folded = leftover(alignment, Side.REFERENCE)["conv1"]
-    assert folded.kind is Kind.BENIGN
+    assert folded.kind is UnmatchedKind.BENIGN
     assert folded.reason == "computed inside QLinearConv 'QLinearConv_a_q'"
     assert not alignment.lost
 
@@ -175,7 +175,7 @@ def test_fused_activation_keeps_the_name():
     )
     alignment = align(float_net(), backend)
     assert partners(alignment)["relu1"] == ("relu1", Match.EXACT)
-    assert leftover(alignment, Side.REFERENCE)["conv1"].kind is Kind.BENIGN
+    assert leftover(alignment, Side.REFERENCE)["conv1"].kind is UnmatchedKind.BENIGN
 
 
 def test_stands_for_pairs_codes_with_their_source():
@@ -225,7 +225,7 @@ def test_equal_branches_are_left_unpaired_rather_than_guessed():
     alignment = align(reference, backend)
     assert set(partners(alignment)) == {"x", "sum"}
     ours = leftover(alignment, Side.BACKEND)
-    assert ours["one"].kind is Kind.LOST
+    assert ours["one"].kind is UnmatchedKind.LOST
     assert "2 reference nodes fit equally well" in ours["one"].reason
 
 
@@ -242,7 +242,7 @@ def test_a_missing_recording_of_a_partner_is_lost():
         skip=("relu1",),
     )
     entry = leftover(align(reference, backend), Side.REFERENCE)["relu1"]
-    assert (entry.kind, entry.reason) == (Kind.LOST, "the backend's recording has no values of it")
+    assert (entry.kind, entry.reason) == (UnmatchedKind.LOST, "the backend's recording has no values of it")
 
 
 def test_a_tensor_that_was_skipped_while_recording_is_lost():
@@ -262,7 +262,7 @@ def test_what_hangs_on_constants_alone_is_benign():
         constants={"q1": qcodes(W1)[0], "s": ONE, "z": ZERO},
     )
     entry = leftover(align(float_net(), backend), Side.BACKEND)["w1_dq"]
-    assert (entry.kind, entry.reason) == (Kind.BENIGN, "computed from constants alone")
+    assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "computed from constants alone")
 
 
 def test_a_lone_input_of_another_name_is_paired_by_shape():
@@ -285,7 +285,7 @@ def test_a_name_ending_alone_never_pairs():
     backend = record([node("Relu", "x", "a"), node("Sigmoid", "a", "t_quantized")])
     alignment = align(reference, backend)
     assert set(partners(alignment)) == {"x", "a"}
-    assert leftover(alignment, Side.REFERENCE)["t"].kind is Kind.LOST
+    assert leftover(alignment, Side.REFERENCE)["t"].kind is UnmatchedKind.LOST
 
 
 def test_same_name_for_another_position_is_never_paired_by_order():
@@ -340,7 +340,7 @@ def test_branches_are_told_apart_by_the_name_of_the_activation_that_is_fused_int
     )
     found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
     assert (found["t1"], found["t2"]) == ("s", "c1")
-    assert not [entry for entry in align(ref, be).unmatched if entry.kind is Kind.LOST]
+    assert not [entry for entry in align(ref, be).unmatched if entry.kind is UnmatchedKind.LOST]
 
 
 @pytest.mark.parametrize("alpha", [1.0, 1.702])
@@ -358,7 +358,7 @@ def test_what_follows_a_fused_quick_gelu_without_a_name_is_found(alpha):
     )
     found = align(ref, be)
     assert {pair.backend: pair.reference for pair in found.pairs} == {"x": "x", "t1": "h", "t2": "g", "y": "y"}
-    assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
+    assert not [entry for entry in found.unmatched if entry.kind is UnmatchedKind.LOST]
 
 
 def test_a_factor_behind_what_only_picks_values_is_not_taken_for_part_of_it():
@@ -389,7 +389,7 @@ def test_a_factor_behind_what_only_picks_values_is_not_taken_for_part_of_it():
     found = align(ref, be)
     expected = {"x": "x", "h": "h", "part": "s", "n1": "m", "y": "y"}
     assert {pair.backend: pair.reference for pair in found.pairs} == expected
-    assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
+    assert not [entry for entry in found.unmatched if entry.kind is UnmatchedKind.LOST]
 
 
 def test_of_several_compared_forms_the_first_is_named():
@@ -442,7 +442,7 @@ def test_an_output_that_the_backend_turned_further_up_is_that_output():
     be = record([node("Transpose", "x", "t", perm=(0, 1, 3, 2)), node("Relu", "t", "g"), node("Cast", "g", "y", to=10)])
     found = align(with_formats(ref), with_formats(be))
     assert {pair.backend: pair.reference for pair in found.pairs}["y"] == "y"
-    assert not [entry for entry in found.unmatched if entry.kind is Kind.LOST]
+    assert not [entry for entry in found.unmatched if entry.kind is UnmatchedKind.LOST]
 
 
 def with_formats(recording):
@@ -491,4 +491,4 @@ def test_what_normalizes_behind_a_transpose_is_found_where_the_backend_moved_tha
     assert {name: pairs[name].reference for name in expected} == expected
     turned = {name for name, pair in pairs.items() if pair.backend_view is not None}
     assert turned == {"d1", "m1", "y1"} | ({"h1"} if bias else set())
-    assert not [entry for entry in align(ref, be).unmatched if entry.kind is Kind.LOST]
+    assert not [entry for entry in align(ref, be).unmatched if entry.kind is UnmatchedKind.LOST]

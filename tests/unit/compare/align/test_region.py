@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
@@ -22,7 +22,7 @@ def recording(nodes, *, constants=(), held=True):
 
 def inside(reference, backend):
     entries = {entry.tensor: entry for entry in align(reference, backend).unmatched}
-    assert entries["a"].kind is entries["b"].kind is Kind.BENIGN
+    assert entries["a"].kind is entries["b"].kind is UnmatchedKind.BENIGN
     return entries["a"].reason, entries["b"].reason
 
 

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.compare.result.finding import FindingKind, Role
+from qdebug.compare.result.finding import FindingKind, FindingRole
 from qdebug.compare.result.result import Status
-from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
-from qdebug.model import Role as TensorRole
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import run_node
 
 RNG = np.random.default_rng(77)
@@ -28,7 +27,7 @@ def recorded(nodes, constants, *, quants=None, change=None):
         if change is not None and each.outputs[0] in change:
             values[each.outputs[0]] = change[each.outputs[0]](values[each.outputs[0]].copy())
     known = quants or {}
-    roles = dict.fromkeys(constants, TensorRole.CONSTANT) | {"x": TensorRole.INPUT}
+    roles = dict.fromkeys(constants, Role.CONSTANT) | {"x": Role.INPUT}
     infos = [TensorInfo(name=name, role=role, quant=known.get(name)) for name, role in roles.items()]
     infos += [TensorInfo(name=name, quant=quant) for name, quant in known.items() if name not in roles]
     graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=nodes[-1].outputs, opset={"": 18})
@@ -92,7 +91,7 @@ def test_a_fault_gives_a_finding_of_its_kind_and_its_healthy_twin_none(kind, ref
     entry = next(entry for entry in result.nodes if entry.node == where)
     found = [each for each in entry.findings if each.kind == kind]
     assert found, [str(each) for each in entry.findings]
-    assert found[0].role in (Role.DIFFERENCE, Role.BREACH, Role.CAUSE)
+    assert found[0].role in (FindingRole.DIFFERENCE, FindingRole.BREACH, FindingRole.CAUSE)
     assert entry.status in (Status.DIVERGED, Status.NONFINITE)
     assert found[0].sentence in entry.reason
     assert (found[0].node, found[0].unit) == (where, unit)
@@ -105,7 +104,7 @@ def test_a_fault_gives_a_finding_of_its_kind_and_its_healthy_twin_none(kind, ref
 def test_precision_is_worth_saying_and_decides_nothing_by_itself():
     entry = next(row for row in diff(product(), product(change=HALF)).nodes if row.tensor == "h")
     (found,) = (each for each in entry.findings if each.kind == FindingKind.PRECISION)
-    assert (found.role, found.evidence, entry.precision) == (Role.NOTE, "float16", "float16")
+    assert (found.role, found.evidence, entry.precision) == (FindingRole.NOTE, "float16", "float16")
 
 
 @pytest.mark.parametrize(
@@ -135,6 +134,6 @@ def test_a_code_that_loses_no_more_than_was_lost_before_is_excused_and_says_so()
     )
     backend = recorded(nodes, {"s": np.float32(0.9), "z": np.int8(0)}, quants={"t_q": quant}, change={"h": np.negative})
     entry = next(entry for entry in diff(reference, backend).nodes if entry.node == "n_t_q")
-    (found,) = (each for each in entry.findings if each.role is Role.EXCUSE)
+    (found,) = (each for each in entry.findings if each.role is FindingRole.EXCUSE)
     assert (entry.status, entry.reason) == (Status.WITHIN, found.sentence)
     assert found.amount < found.limit

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.compare.align.pairs import Kind
+from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
 
@@ -69,7 +69,7 @@ FORMS = ("parts", "half", "fused")
 
 
 def lost(result):
-    return [entry.tensor for entry in result.coverage.unmatched if entry.kind is Kind.LOST]
+    return [entry.tensor for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -200,7 +200,7 @@ def test_sums_of_codes_answer_to_no_real_product():
     result = diff(plain(), dynamic())
     assert "acc" not in {node.tensor for node in result.nodes}
     reasons = {entry.tensor: entry.kind for entry in result.coverage.unmatched}
-    assert reasons["acc"] is Kind.BENIGN
+    assert reasons["acc"] is UnmatchedKind.BENIGN
 
 
 def recurrent(*, levels=None, wrong=False):

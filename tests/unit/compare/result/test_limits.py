@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from qdebug.compare.align.pairs import Kind, Side, Unmatched
+from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.limits import LimitRule, Limits, checked_limits
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording
@@ -32,7 +32,7 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
 
 
 def lost(*names):
-    return tuple(Unmatched(side=Side.BACKEND, tensor=n, kind=Kind.LOST, reason="") for n in names)
+    return tuple(Unmatched(side=Side.BACKEND, tensor=n, kind=UnmatchedKind.LOST, reason="") for n in names)
 
 
 def test_lost_tensors_are_accepted_by_number_or_by_pattern():
