@@ -2,8 +2,7 @@
 
 from qdebug.replay.candidates import candidates
 from qdebug.replay.canonical import canonical
-from qdebug.replay.columns import Columns
-from qdebug.replay.describe import describe
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
 from qdebug.replay.registry import (
@@ -17,8 +16,10 @@ from qdebug.replay.registry import (
     run_node,
 )
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
+from qdebug.replay.scaling import Multiplier
+from qdebug.replay.steps import Step
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.variant import Arithmetic, Multiplier, Step, Sums, Variant, parse_variant
+from qdebug.replay.variant import Arithmetic, Variant, describe, parse_variant
 
 __all__ = [
     "Arithmetic",

@@ -16,8 +16,10 @@ import numpy as np
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.replay.interpolate import is_bilinear
+from qdebug.replay.scaling import EXPRESSIONS, Multiplier
+from qdebug.replay.steps import steps_of
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import EXPRESSIONS, Multiplier, Variant, steps_of
+from qdebug.replay.variant import Variant
 
 __all__ = ["candidates", "real_program", "requantizations", "whole_program"]
 
@@ -162,7 +164,7 @@ def _listed(traits: _Traits) -> tuple[Variant, ...]:
     return tuple(dict.fromkeys(_FAMILIES[traits.kind](traits)))
 
 
-_PRODUCT_ORDERS = EXPRESSIONS[:6]
+_PRODUCT_ORDERS = tuple(EXPRESSIONS)[:6]
 _MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
 _ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
 _REAL_ENDS = tuple(

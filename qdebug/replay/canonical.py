@@ -14,21 +14,24 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model import operators
-from qdebug.replay.columns import Columns
-from qdebug.replay.given import GIVEN, whole_of
-from qdebug.replay.scaling import Fixed, Scales, fixed, float_multiplier, real_multiplier, scales_of
+from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.scaling import (
+    EXPRESSIONS,
+    NUMBERS,
+    Fixed,
+    Multiplier,
+    Scales,
+    float_multiplier,
+    real_multiplier,
+    scales_of,
+    whole_of,
+)
+from qdebug.replay.steps import STEPS, Step
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Sums, Variant
+from qdebug.replay.variant import FORMS, Variant
 
 __all__ = ["canonical", "functions"]
 
-_MULTIPLYING = frozenset({"mul", "shl", "mulhi", "pre", "shr"})
-_OWN_SCALES = frozenset({"ls", "each", "leaky"})
-"""Forms whose operand programs have multipliers that are not the unit's."""
-_NO_MULTIPLIER = frozenset(
-    {"common20", "common21", "grid10", "blend10", "blend11", "hswish16", "fixed16", "fixed31", "counted"}
-)
-_DOUBLE_MATTERS = frozenset({"deq", "table", "sum", "raw", "real", "taps", "exp32", "exp64", "ort"})
 _WHOLE = Multiplier(number="q31")
 _INT32_END = 2.0**31
 
@@ -87,9 +90,8 @@ class _Multipliers:
         """Give the integers that stand for it."""
         key = number, expression
         if key not in self._fixed:
-            given = number == GIVEN
-            whole = whole_of(self._unit, self._scales, Multiplier(number=number)) if given else None
-            self._fixed[key] = fixed(self.real(expression), number) if whole is None else whole
+            multiplier = Multiplier(number=number, expression=expression)
+            self._fixed[key] = whole_of(self._unit, self._scales, multiplier)
         return self._fixed[key]
 
 
@@ -114,32 +116,35 @@ def _without(steps: tuple[Step, ...], op: str) -> tuple[Step, ...]:
     return tuple(step for step in steps if step.op != op)
 
 
+def _multiplies(steps: tuple[Step, ...]) -> bool:
+    return any(STEPS[step.op].multiplies for step in steps)
+
+
 def _without_unused(variant: Variant) -> Variant:
     """Give stages that the form or the program never reads their defaults."""
     found = variant
-    if found.form not in _OWN_SCALES:
+    if not FORMS[found.form].own_scales:
         found = replace(found, operand=())
     if found.form != "ls":
         found = replace(found, shift=0)
     if found.bias in ("float", "codes") and not any(step.op == "bias" for step in found.requantize):
         found = replace(found, bias="none")
-    ops = {step.op for step in (*found.requantize, *found.operand)}
-    if found.form in _NO_MULTIPLIER:
+    if not FORMS[found.form].multiplier:
         return replace(found, multiplier=Multiplier())
-    if not ops & _MULTIPLYING:
+    if not _multiplies((*found.requantize, *found.operand)):
         number = found.multiplier.number
         if not found.multiplier.real:
             kept = _WHOLE
         else:
-            kept = Multiplier(number=number if number == "f64" and found.form in _DOUBLE_MATTERS else "f32")
+            kept = Multiplier(number=number if number == "f64" and FORMS[found.form].double else "f32")
         found = replace(found, multiplier=kept)
     return found
 
 
 def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
     """Give the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
-    ops = {step.op for step in variant.requantize}
-    if "avg" in ops or variant.form in _OWN_SCALES or variant.form in _NO_MULTIPLIER or not ops & _MULTIPLYING:
+    form, averages = FORMS[variant.form], any(step.op == "avg" for step in variant.requantize)
+    if averages or form.own_scales or not form.multiplier or not _multiplies(variant.requantize):
         return variant
     if unit.kind in ("average_pool", "global_average_pool", "reduce_mean") and columns is None:
         return variant  # the count is not known
@@ -163,8 +168,8 @@ def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier
 def _first_whole(variant: Variant, multipliers: _Multipliers) -> Variant:
     number = variant.multiplier.number
     own = multipliers.fixed(number, variant.multiplier.expression)
-    numbers = {"q31": ("q31", "q31t", "q31e"), "m24": ("m24", "q24"), "q24": ("m24", "q24")}
-    rivals = numbers.get(number.rstrip("te") if number.startswith("q31") else number, (number,))
+    first = NUMBERS[number].like or number
+    rivals = [rival for rival, row in NUMBERS.items() if first in (rival, row.like)]
     chosen = variant.multiplier
     for rival, expression in ((r, e) for r in rivals for e in EXPRESSIONS):
         if _same(multipliers.fixed(rival, expression), own):

@@ -21,12 +21,13 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
 from qdebug.replay.candidates import candidates
-from qdebug.replay.columns import Columns
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish
-from qdebug.replay.given import GIVEN
 from qdebug.replay.registry import Call
+from qdebug.replay.scaling import GIVEN
+from qdebug.replay.steps import Step
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.variant import Step, Sums, Variant
+from qdebug.replay.variant import Variant
 
 __all__ = ["Suspect", "distance_to_ties", "layout_of", "residual_of", "suspects", "turned_sign"]
 

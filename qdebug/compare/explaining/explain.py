@@ -34,12 +34,11 @@ from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
 from qdebug.replay.blockwise_weight import rounds_data
-from qdebug.replay.describe import describe
-from qdebug.replay.given import GIVEN
 from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
-from qdebug.replay.variant import Variant, parse_variant
+from qdebug.replay.scaling import GIVEN
+from qdebug.replay.variant import Variant, describe, parse_variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
 

@@ -18,10 +18,10 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.model.dtypes import code_limits, logical_name
 from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
 from qdebug.replay.canonical import functions
-from qdebug.replay.columns import Columns
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import finish_many
 from qdebug.replay.unit import Operand, Unit
-from qdebug.replay.variant import Sums, Variant
+from qdebug.replay.variant import Variant
 
 __all__ = ["Shape", "same_functions", "shape_of"]
 

@@ -14,9 +14,8 @@ from qdebug.compare.explaining.units import Units, UnitSource
 from qdebug.errors import QdebugError
 from qdebug.model import Node, Recording
 from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS, VARIANTS_TRIED_FIRST
-from qdebug.replay.describe import describe
 from qdebug.replay.run import one_thread
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, describe
 
 __all__ = ["Reproduced", "Reproducer"]
 

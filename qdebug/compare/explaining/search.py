@@ -32,13 +32,14 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.candidates import candidates
-from qdebug.replay.columns import Columns
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish, finish_many
 from qdebug.replay.given import given_ratio, given_variants
 from qdebug.replay.presets import PRESETS
-from qdebug.replay.scaling import real_multiplier, scales_of
+from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, Multiplier, real_multiplier, scales_of
+from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import EXPRESSIONS, Multiplier, Step, Sums, Variant, keys_of, steps_of
+from qdebug.replay.variant import Variant, keys_of
 
 __all__ = [
     "Finding",
@@ -57,14 +58,9 @@ __all__ = [
 
 _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
 _REAL = ("mul", "scale,div", "scale,inv")
-_WHOLE_NUMBERS = (
-    "given", "q31", "q31t", "q31e", "m24", "m24s7", "q24", "q16", "q15", "q15t", "q8", "q8t", "q7", "glow",
-)  # fmt: skip
-_HIGH = ("up", "away", "trunc", "floor")
+_HIGH = STEPS["mulhi"].roundings
 _ENDS = ("sat",)
 _WHOLE_ENDS = ("sat16,zp,sat",)
-_SHORT = ("given", "m24", "m24s7", "q24", "q16", "q15", "q15t", "q8", "q8t", "q7", "glow")
-"""Multipliers too short for the order of the expression to matter often."""
 
 
 def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
@@ -123,8 +119,9 @@ def _whole(unit: Unit, start: Variant) -> Iterator[Variant]:
     middles += [f"{left}mulhi.{high},shr.{last}" for left, high, last in product(("", "shl,"), _HIGH, _ROUNDINGS)]
     middles += [f"pre.{pre},mul,shr.{last}" for pre, last in product(("floor", "up"), _ROUNDINGS)]
     recorded = unit.out.multiplier is not None or unit.out.shift is not None
-    for number in _WHOLE_NUMBERS if recorded else _WHOLE_NUMBERS[1:]:
-        for expression in _expressions(unit, most=1 if number in _SHORT else len(EXPRESSIONS)):
+    numbers = [number for number, row in NUMBERS.items() if row.orders and number != GIVEN]
+    for number in (GIVEN, *numbers) if recorded else numbers:
+        for expression in _expressions(unit, most=1 if NUMBERS[number].orders == "one" else len(EXPRESSIONS)):
             multiplier = Multiplier(number=number, expression=expression)
             for middle in middles:
                 yield replace(start, multiplier=multiplier, requantize=steps_of(f"{middle},zp,sat"))

@@ -21,6 +21,7 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.columns import Columns
+from qdebug.replay.steps import STEPS
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -29,7 +30,6 @@ __all__ = ["Decisive", "decisive", "never_decreases", "parameters"]
 _MONOTONE = frozenset(
     {"conv", "linear", "average_pool", "global_average_pool", "reduce_mean", "requantize", "quantize", "mul"}
 )
-_WRAPS = frozenset({"wrap", "wrap32"})
 _TABLE = 1 << 22
 """Different numbers up to which a table is faster than sorting."""
 _BLOCK = 1 << 20
@@ -60,7 +60,7 @@ class Decisive:
 
 def never_decreases(variant: Variant) -> bool:
     """Tell whether a variant's program gives larger codes for larger numbers, and never wraps around."""
-    return not any(step.op in _WRAPS for step in (*variant.requantize, *variant.operand))
+    return not any(STEPS[step.op].wraps for step in (*variant.requantize, *variant.operand))
 
 
 def decisive(unit: Unit, columns: Columns, recorded: np.ndarray) -> Decisive:

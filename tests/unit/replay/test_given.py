@@ -11,10 +11,10 @@ from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.replay.candidates import candidates
 from qdebug.replay.canonical import canonical
 from qdebug.replay.evaluate import compute
-from qdebug.replay.given import GIVEN, given_ratio, given_variants, whole_of
-from qdebug.replay.scaling import scales_of
+from qdebug.replay.given import given_ratio, given_variants
+from qdebug.replay.scaling import GIVEN, Multiplier, scales_of, whole_of
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.variant import Multiplier, Variant, parse_variant
+from qdebug.replay.variant import Variant, parse_variant
 
 X, Y = np.float32(0.0312), np.float32(0.121)
 W = np.array([0.0257, 0.0031], np.float32)
