@@ -239,7 +239,7 @@ def _stated(chosen: Preset) -> dict[str, str]:
     """Give what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
     if chosen.provenance != "file":
         return {}
-    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.arithmetic.variants.items())}
+    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
 
 
 def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:

@@ -24,7 +24,7 @@ from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.replay.unit import KINDS
-from qdebug.replay.variant import Arithmetic, Variant, kind_of, parse_variant
+from qdebug.replay.variant import Variant, kind_of, parse_variant
 
 __all__ = ["arithmetic_text", "find_arithmetic", "read_arithmetic"]
 
@@ -65,12 +65,11 @@ def read_arithmetic(path: str | Path) -> Preset:
     base = preset(tables.get("base", DEFAULT_PRESET))
     own = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
     # What the file says of a kind goes before what its base says of the kind with some types.
-    variants = {key: variant for key, variant in base.arithmetic.variants.items() if kind_of(key) not in own}
+    variants = {key: variant for key, variant in base.variants.items() if kind_of(key) not in own}
     variants |= own
-    name = tables.get("name", path.stem)
     return Preset(
-        name=name,
-        arithmetic=Arithmetic(variants=variants, name=name),
+        name=tables.get("name", path.stem),
+        variants=variants,
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,

@@ -1,14 +1,14 @@
 """The legitimate ways of computing each kind of unit, simplest first: what a search goes through.
 
 Every entry is what some backend does or may do by design (rounding, order, precision of the multiplier, width of sums);
-nothing in here is a bug.
+nothing in here is a bug. Entries are texts of variants with alternatives, `<one|other>`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
 from functools import cache
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -16,84 +16,72 @@ import numpy as np
 from qdebug.model import operators
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.replay.interpolate import is_bilinear
-from qdebug.replay.scaling import EXPRESSIONS, Multiplier
-from qdebug.replay.steps import steps_of
+from qdebug.replay.scaling import EXPRESSIONS, recorded_multiplier, scales_of
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, parse_variant
 
-__all__ = ["candidates", "real_program", "requantizations", "whole_program"]
+__all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
+
+
+def _expanded(text: str) -> Iterator[str]:
+    """Give a text with each choice of its alternatives; those that stand first change last."""
+    parts = [part.split("|") for piece in text.split("<") for part in piece.split(">", 1)]
+    yield from map("".join, product(*parts))
+
+
+def any_of(*texts: str) -> str:
+    """Give all choices of the alternatives of some texts as alternatives of one text."""
+    return f"<{'|'.join(choice for text in texts for choice in _expanded(text))}>"
+
+
+@cache
+def ways(text: str) -> tuple[Variant, ...]:
+    """Read the text of variants with alternatives, `<one|other>`: all choices; those that stand first change last.
+
+    Raises:
+        UsageError: One of them is no variant.
+    """
+    return tuple(map(parse_variant, _expanded(text)))
+
 
 _REAL_ROUNDINGS = ("even", "away", "up", "down", "plus", "floor", "trunc")
-_SINGLE = ("up", "away", "even", "tosa", "floor", "down", "trunc")
+_EVEN_OR_AWAY = "<even,zp|zp,even|away,zp|zp,away>"
+_NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
+_REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
+_WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
+_TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
+_GLOW = "pre.floor,mul,wrap32,shr.up"
+_PRODUCT_ORDERS = tuple(EXPRESSIONS)[:6]
+_MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
+_ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
+_PAIR_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", "chw"), "linear": ("hwc",)})
 
 
-def requantizations(*, orders: tuple[str, ...], unfused: bool = True) -> Iterator[Variant]:
+def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
     """Give the ways of turning integer sums into codes.
 
     Args:
-        orders: Expressions of the multiplier to go through.
+        orders: Expressions of the multiplier to go through; one at least is in float64.
         unfused: Whether to include scaling to real units and dividing by the output's scale after.
     """
-    first = orders[0]
-    for rounding in _REAL_ROUNDINGS:
-        yield real_program(f"mul,{rounding},zp,sat", first)
-        yield real_program(f"mul,zp,{rounding},sat", first)
-    for order in orders[1:]:
-        for rounding in ("even", "away", "up"):
-            yield real_program(f"mul,{rounding},zp,sat", order)
-            yield real_program(f"mul,zp,{rounding},sat", order)
-    for rounding in ("even", "away", "up"):
-        yield real_program(f"mul,{rounding},zp,sat", _double(orders), "f64")
-        yield real_program(f"mul,zp,{rounding},sat", _double(orders), "f64")
+    first, *others = orders
+    precise = [order for order in orders if order.startswith("d:")]
+    exact = precise[0]
+    every = any_of(*(f"<{rounding},zp|zp,{rounding}>" for rounding in _REAL_ROUNDINGS))
+    yield f"m=f32:{first} steps=mul,{every},sat"
+    yield f"m=f32:<{'|'.join(others)}> steps=mul,{_NEAREST},sat"
+    yield f"m=f64:{exact} steps=mul,{_NEAREST},sat"
     if unfused:
-        for last in ("div", "inv"):
-            for rounding in ("even", "away"):
-                yield real_program(f"scale,{last},{rounding},zp,sat", first)
-                yield real_program(f"scale,{last},zp,{rounding},sat", first)
-    yield from _fixed_point(orders)
-
-
-def _fixed_point(orders: tuple[str, ...]) -> Iterator[Variant]:
-    """Give the ways with an integer multiplier: one or two roundings, several widths."""
-    precise = [order for order in orders if order.startswith("d:")] or [orders[0]]
-    for order in dict.fromkeys((*precise, orders[0])):
-        for rounding in _SINGLE:
-            yield whole_program(f"mul,shr.{rounding},zp,sat", "q31", order)
-        for high in ("up", "trunc", "away"):
-            for rounding in ("away", "up", "even", "floor"):
-                yield whole_program(f"shl,mulhi.{high},shr.{rounding},zp,sat", "q31", order)
-    for number in ("q31t", "q31e"):
-        yield whole_program("shl,mulhi.up,shr.away,zp,sat", number, precise[0])
-        yield whole_program("mul,shr.up,zp,sat", number, precise[0])
-    for rounding in ("up", "away", "even"):
-        yield whole_program(f"mul,shr.{rounding},zp,sat", "m24", orders[0])
-        yield whole_program(f"mul,shr.{rounding},zp,sat", "q24", precise[0])
-    for rounding in ("away", "up"):
-        yield whole_program(f"mulhi.up,shr.{rounding},zp,sat", "m24s7", orders[0])
-    for number in ("q16", "q15"):
-        for rounding in ("up", "away", "floor"):
-            yield whole_program(f"mul,shr.{rounding},zp,sat", number, precise[0])
-    yield whole_program("pre.up,sat16,mulhi.up,zp,sat", "m15", orders[0])
-    yield whole_program("pre.floor,mul,wrap32,shr.up,wrap32,zp,sat", "glow", orders[0])
-    for rounding in ("up", "away", "even", "floor"):
-        yield whole_program(f"shr.{rounding},zp,sat", "pow2", orders[0])
-
-
-def _double(orders: tuple[str, ...]) -> str:
-    return next((order for order in orders if order.startswith("d:")), orders[0])
-
-
-def real_program(steps: str, expression: str, number: str = "f32") -> Variant:
-    """Give the variant of a program and its multiplier."""
-    return Variant(multiplier=Multiplier(number=number, expression=expression), requantize=steps_of(steps))
-
-
-def whole_program(steps: str, number: str, expression: str) -> Variant:
-    """Give the variant of a program with an integer multiplier."""
-    return real_program(steps, expression, number)
-
-
-_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", "chw"), "linear": ("hwc",)})
+        yield f"m=f32:{first} steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
+    once_or_twice = any_of("mul,shr.<up|away|even|tosa|floor|down|trunc>", _TWICE)
+    yield f"m=q31:<{'|'.join(dict.fromkeys((*precise, first)))}> steps={once_or_twice},zp,sat"
+    yield f"m=<q31t|q31e>:{exact} steps=<shl,mulhi.up,shr.away|mul,shr.up>,zp,sat"
+    yield f"steps=mul,shr.<up|away|even>,zp,sat m=<m24:{first}|q24:{exact}>"
+    yield f"m=m24s7:{first} steps=mulhi.up,shr.<away|up>,zp,sat"
+    yield f"m=<q16|q15>:{exact} steps=mul,shr.<up|away|floor>,zp,sat"
+    yield f"m=m15:{first} steps=pre.up,sat16,mulhi.up,zp,sat"
+    yield f"m=glow:{first} steps={_GLOW},wrap32,zp,sat"
+    yield f"m=pow2:{first} steps=shr.<up|away|even|floor>,zp,sat"
 
 
 def candidates(unit: Unit) -> tuple[Variant, ...]:
@@ -102,39 +90,7 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
     Args:
         unit: The unit; its kind, dtypes and bias decide.
     """
-    traits = _Traits(
-        kind=unit.kind,
-        function=unit.function,
-        types=tuple(operand.codes.dtype for operand in unit.operands[:2]),
-        bias=unit.bias is not None,
-        own_bias_scale=unit.bias_scale is not None,
-        whole_bias=unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None,
-        transposed=unit.transposed,
-        nearest=unit.attrs.get("mode", "nearest") == "nearest",
-        linear=unit.kind == "resize" and is_bilinear(unit),
-        same_quantization=_same_quantization(unit),
-        beyond_padding=bool(unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad")),
-        powers_of_two=_powers_of_two(unit),
-    )
-    return _listed(traits)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Traits:
-    """What of a unit decides about its candidates."""
-
-    kind: str
-    function: str
-    types: tuple[np.dtype, ...]
-    bias: bool
-    own_bias_scale: bool
-    whole_bias: bool
-    transposed: bool
-    nearest: bool
-    linear: bool
-    same_quantization: bool
-    beyond_padding: bool
-    powers_of_two: bool
+    return tuple(dict.fromkeys(variant for text in _FAMILIES[unit.kind](unit) for variant in ways(text)))
 
 
 def _same_quantization(unit: Unit) -> bool:
@@ -146,11 +102,7 @@ def _same_quantization(unit: Unit) -> bool:
 
 
 def _powers_of_two(unit: Unit) -> bool:
-    """Tell whether a function of one code, or a softmax, has scales that fixed point can do with."""
-    if unit.kind == "softmax":
-        return bool(np.all(unit.out.scale == 2.0**-8))
-    if unit.kind != "lookup":
-        return False
+    """Tell whether a function of one code has scales that fixed point can do with."""
     needed = [unit.out.scale]
     if unit.operands[0].codes.dtype.itemsize > 1:
         needed.append(unit.operands[0].scale)
@@ -159,255 +111,144 @@ def _powers_of_two(unit: Unit) -> bool:
     return all(scale.size == 1 and bool(np.all(np.frexp(scale)[0] == 0.5)) for scale in needed)
 
 
-@cache
-def _listed(traits: _Traits) -> tuple[Variant, ...]:
-    return tuple(dict.fromkeys(_FAMILIES[traits.kind](traits)))
-
-
-_PRODUCT_ORDERS = tuple(EXPRESSIONS)[:6]
-_MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
-_ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
-_REAL_ENDS = tuple(
-    f"{last},{order}"
-    for last in ("div", "inv")
-    for order in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat", "plus,zp,sat")
-)
-_WHOLE_PROGRAMS = ("shl,mulhi.up,shr.away", "shl,mulhi.up,shr.up", "mul,shr.up", "mul,shr.away")
-_GLOW = "pre.floor,mul,wrap32,shr.up"
-
-
-_BLENDS: Mapping[str, tuple[str, ...]] = MappingProxyType(
-    {
-        "blend32": ("trunc,sat", "even,sat", "away,sat"),
-        "rows32": ("trunc,sat",),
-        "blend10": ("shr.trunc,sat", "shr.away,sat"),
-        "blend11": ("shr.up,sat", "shr.away,sat"),
-        "grid10": ("shr.away,sat", "shr.up,sat"),
-        "lerp": ("mul,zp,even,sat", "mul,even,zp,sat", "mul,away,zp,sat"),
-        "lerp-fma": ("mul,zp,even,sat", "mul,even,zp,sat"),
-    }
-)
-
-
-def _sum_of_products(traits: _Traits) -> Iterator[Variant]:
+def _sum_of_products(unit: Unit) -> Iterator[str]:
     """Convolutions and matrix products: all requantizations on exact sums, real biases, and the sums of pairs."""
-    plain = tuple(requantizations(orders=_PRODUCT_ORDERS))
+    plain = tuple(_requantizations(_PRODUCT_ORDERS))
     yield from plain
-    if traits.bias:
-        yield from _with_real_bias()
-    if traits.whole_bias:
-        yield from _with_late_bias()
-    if traits.own_bias_scale:
-        for variant in plain:
-            if variant.multiplier.number in ("f32", "glow"):
-                yield replace(variant, bias="glow")
-    for pairs in _pairs(traits):
-        for variant in plain[:2]:
-            yield replace(variant, accumulate=pairs)
+    if unit.bias is not None:  # added to real numbers, in real units or in units of the output
+        yield f"bias=float steps=scale,bias,{_REAL_ENDS}"
+        yield f"bias=float m=f32:<{'|'.join(_PRODUCT_ORDERS[:4])}> steps=mul,bias,<even,zp|zp,even|away,zp>,sat"
+    if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
+        # rounded to codes on its own, and added to what the sums were rounded to
+        yield "bias=codes steps=mul,<even|away|up>,bias,zp,sat"
+        yield "bias=codes m=<q31|q15>:d:xw/y steps=mul,shr.<up|away|floor>,bias,zp,sat"
+        yield "bias=codes m=q31:d:xw/y steps=shl,mulhi.up,shr.<away|up>,bias,zp,sat"
+        yield "bias=codes m=pow2 steps=shr.up,bias,zp,sat"
+    if unit.bias_scale is not None:
+        yield from (f"bias=glow {text}" for text in plain if ways(text)[0].multiplier.number in ("f32", "glow"))
+    for pairs in _pairs(unit):
+        yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
 
 
-def _pairs(traits: _Traits) -> Iterator[str]:
+def _pairs(unit: Unit) -> Iterator[str]:
     """Give the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
-    x, weight = traits.types
-    if weight != np.int8 or x.itemsize != 1 or traits.transposed:
+    x, weight = (operand.codes.dtype for operand in unit.operands)
+    if weight != np.int8 or x.itemsize != 1 or unit.transposed:
         return
-    for order in _ORDERS[traits.kind]:
+    for order in _PAIR_ORDERS[unit.kind]:
         yield f"pairsat16:{order}"
-    for order in _ORDERS[traits.kind] if x == np.int8 else ():
+    for order in _PAIR_ORDERS[unit.kind] if x == np.int8 else ():
         yield f"pairwrap16:{order}:8"
 
 
-def _with_real_bias() -> Iterator[Variant]:
-    """A bias that is added to real numbers, in real units or in units of the output."""
-    for end in _REAL_ENDS:
-        yield replace(real_program(f"scale,bias,{end}", "xw/y"), bias="float")
-    for order in _PRODUCT_ORDERS[:4]:
-        for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat"):
-            yield replace(real_program(f"mul,bias,{end}", order), bias="float")
+_MADE_REAL = f"form=<deq|deq-fma> steps={_REAL_ENDS}"
+_RATIO = f"form=ratio steps={_EVEN_OR_AWAY},sat"
+_MADE_REAL_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
 
 
-def _with_late_bias() -> Iterator[Variant]:
-    """A bias that is rounded to codes on its own, and added to what the sums were rounded to."""
-    for rounding in ("even", "away", "up"):
-        yield replace(real_program(f"mul,{rounding},bias,zp,sat", "xw/y"), bias="codes")
-    for number in ("q31", "q15"):
-        for rounding in ("up", "away", "floor"):
-            yield replace(whole_program(f"mul,shr.{rounding},bias,zp,sat", number, "d:xw/y"), bias="codes")
-    for rounding in ("away", "up"):
-        yield replace(whole_program(f"shl,mulhi.up,shr.{rounding},bias,zp,sat", "q31", "d:xw/y"), bias="codes")
-    yield replace(whole_program("shr.up,bias,zp,sat", "pow2", "xw/y"), bias="codes")
-
-
-def _sums_of_two(traits: _Traits) -> Iterator[Variant]:
+def _sums_of_two(unit: Unit) -> Iterator[str]:
     """Sums and differences of two codes."""
-    del traits
-    for form in ("fold-fma", "fold"):
-        for rounding in ("even", "away", "up"):
-            yield Variant(form=form, requantize=steps_of(f"{rounding},sat"))
-    yield from _madereal_program()
-    for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
-        yield Variant(form="ratio", requantize=steps_of(end))
-    yield from _made_real_in_double()
-    yield Variant(form="common20", requantize=steps_of("shr.up,zp,sat"))
-    yield Variant(form="common21", requantize=steps_of("shr.away,zp,sat"))
-    yield Variant(form="common20", requantize=steps_of("shr.away,zp,sat"))
-    yield Variant(form="common21", requantize=steps_of("shr.up,zp,sat"))
-    yield Variant(form="fixed15", requantize=steps_of("mul,zp,away,sat"))
-    yield Variant(form="fixed15", requantize=steps_of("mul,away,zp,sat"))
-    whole = Multiplier(number="q31", expression="d:xw/y")
-    for shift in (20, 15):
-        for first in _WHOLE_PROGRAMS:
-            for last in _WHOLE_PROGRAMS:
-                yield Variant(
-                    form="ls",
-                    shift=shift,
-                    multiplier=whole,
-                    operand=steps_of(first),
-                    requantize=steps_of(f"{last},zp,sat"),
-                )
-    yield Variant(
-        form="each", multiplier=Multiplier(number="glow"), operand=steps_of(_GLOW), requantize=steps_of("zp,sat")
-    )
-    for first in _WHOLE_PROGRAMS:
-        yield Variant(form="each", multiplier=whole, operand=steps_of(first), requantize=steps_of("zp,sat"))
-    for rounding in ("even", "away"):
-        yield Variant(form="each", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
+    del unit
+    yield "form=<fold-fma|fold> steps=<even|away|up>,sat"
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
+    yield from ("form=common20 steps=shr.up,zp,sat", "form=common21 steps=shr.away,zp,sat")
+    yield from ("form=common20 steps=shr.away,zp,sat", "form=common21 steps=shr.up,zp,sat")
+    yield "form=fixed15 steps=mul,<zp,away|away,zp>,sat"
+    yield f"form=ls shift=<20|15> m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
+    yield f"form=each m=glow operand={_GLOW} steps=zp,sat"
+    yield f"form=each m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps=zp,sat"
+    yield "form=each operand=mul,<even|away> steps=zp,sat"
 
 
-def _madereal_program() -> Iterator[Variant]:
-    for form in ("deq", "deq-fma"):
-        for end in _REAL_ENDS:
-            yield Variant(form=form, requantize=steps_of(end))
+def _products_of_two(unit: Unit) -> Iterator[str]:
+    del unit
+    yield from _requantizations(_PRODUCT_ORDERS)
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE)
 
 
-def _made_real_in_double() -> Iterator[Variant]:
-    for end in _REAL_ENDS[:4]:
-        yield Variant(form="deq", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
+def _quotients(unit: Unit) -> Iterator[str]:
+    del unit
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
 
 
-def _products_of_two(traits: _Traits) -> Iterator[Variant]:
-    del traits
-    yield from requantizations(orders=_PRODUCT_ORDERS)
-    yield from _madereal_program()
-    yield from _made_real_in_double()
-
-
-def _quotients(traits: _Traits) -> Iterator[Variant]:
-    del traits
-    yield from _madereal_program()
-    for end in ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat"):
-        yield Variant(form="ratio", requantize=steps_of(end))
-    yield from _made_real_in_double()
-
-
-def _means(traits: _Traits) -> Iterator[Variant]:
+def _means(unit: Unit) -> Iterator[str]:
     """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
-    for end in _REAL_ENDS:
-        yield Variant(form="real", requantize=steps_of(end))
-    if traits.kind == "average_pool" and traits.beyond_padding:
-        for end in _REAL_ENDS:
-            yield Variant(form="taps", requantize=steps_of(end))
-    yield from requantizations(orders=_MEAN_ORDERS, unfused=False)
-    for order in ("x/(y*n)", "d:xw/y") if traits.kind != "average_pool" else ():
-        for program in _WHOLE_PROGRAMS:
-            multiplier = Multiplier(number="q31", expression=order)
-            yield Variant(form="offset", multiplier=multiplier, requantize=steps_of(f"{program},zp,sat"))
-    for order in _MEAN_ORDERS[:3] if traits.kind != "average_pool" else ():
-        yield replace(real_program("mul,zp,even,sat", order), form="offset")
-    for program in _WHOLE_PROGRAMS if traits.kind != "average_pool" else ():
-        yield Variant(form="counted", requantize=steps_of(f"{program},zp,sat"))
-    for rounding in ("away", "up"):
-        yield whole_program(f"{_GLOW},avg.{rounding},zp,sat", "glow", "xw/y")
-    for rounding in ("away", "even", "up", "floor", "trunc") if traits.same_quantization else ():
-        yield Variant(form="raw", multiplier=Multiplier(number="q31"), requantize=steps_of(f"avg.{rounding},sat"))
-        yield whole_program(f"avg.{rounding},zp,sat", "q31", "xw/y")
+    pool = unit.kind == "average_pool"
+    yield f"form=real steps={_REAL_ENDS}"
+    if pool and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
+        yield f"form=taps steps={_REAL_ENDS}"
+    yield from _requantizations(_MEAN_ORDERS, unfused=False)
+    if not pool:
+        yield f"form=offset m=q31:<x/(y*n)|d:xw/y> steps={_WHOLE_PROGRAMS},zp,sat"
+        yield f"form=offset m=f32:<{'|'.join(_MEAN_ORDERS[:3])}> steps=mul,zp,even,sat"
+        yield f"form=counted steps={_WHOLE_PROGRAMS},zp,sat"
+    yield f"m=glow steps={_GLOW},avg.<away|up>,zp,sat"
+    for rounding in ("away", "even", "up", "floor", "trunc") if _same_quantization(unit) else ():
+        yield f"form=raw m=q31 steps=avg.{rounding},sat"
+        yield f"m=q31 steps=avg.{rounding},zp,sat"
 
 
-def _of_one_code(traits: _Traits) -> Iterator[Variant]:
+def _of_one_code(unit: Unit) -> Iterator[str]:
     """Changes of scale, and elements that are moved: centred codes with one multiplier."""
-    del traits
-    ends = ("even,zp,sat", "zp,even,sat", "away,zp,sat", "zp,away,sat")
-    for last in ("div", "inv"):
-        for end in ends:
-            yield Variant(requantize=steps_of(f"scale,{last},{end}"))
-    yield from requantizations(orders=_ONE_ORDERS, unfused=False)
-    yield whole_program("mul,shr.up,zp,sat", "p8", "xw/y")
+    del unit
+    yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
+    yield from _requantizations(_ONE_ORDERS, unfused=False)
+    yield "m=p8 steps=mul,shr.up,zp,sat"
 
 
-def _resized(traits: _Traits) -> Iterator[Variant]:
-    if traits.linear and traits.same_quantization:
-        for form, ends in _BLENDS.items():
-            for end in ends:
-                yield Variant(form=form, requantize=steps_of(end))
-    for end in _REAL_ENDS:
-        yield Variant(form="real", requantize=steps_of(end))
-    # Interpolated codes are no whole numbers.
-    yield from (variant for variant in _of_one_code(traits) if traits.nearest or variant.multiplier.real)
+def _resized(unit: Unit) -> Iterator[str]:
+    if is_bilinear(unit) and _same_quantization(unit):
+        yield "form=blend32 steps=<trunc|even|away>,sat"
+        yield "form=rows32 steps=trunc,sat"
+        yield "form=blend10 steps=shr.<trunc|away>,sat"
+        yield "form=blend11 steps=shr.<up|away>,sat"
+        yield "form=grid10 steps=shr.<away|up>,sat"
+        yield "form=lerp steps=mul,<zp,even|even,zp|away,zp>,sat"
+        yield "form=lerp-fma steps=mul,<zp,even|even,zp>,sat"
+    yield f"form=real steps={_REAL_ENDS}"
+    nearest = unit.attrs.get("mode", "nearest") == "nearest"  # else interpolated codes are no whole numbers
+    yield from (text for text in _of_one_code(unit) if nearest or ways(text)[0].multiplier.real)
 
 
-def _functions(traits: _Traits) -> Iterator[Variant]:
+def _functions(unit: Unit) -> Iterator[str]:
     """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
-    own = operators.of(traits.function).forms
-    for form in (*(("mlas",) if "mlas" in own else ()), "table", "table-fma", "stepped"):
-        for end in _REAL_ENDS:
-            yield Variant(form=form, requantize=steps_of(end))
-    for end in (*_REAL_ENDS, "div,trunc,zp,sat", "div,floor,zp,sat"):
-        yield Variant(form="table", multiplier=Multiplier(number="f64"), requantize=steps_of(end))
-    if "fixed" in own and traits.powers_of_two:
-        form = "fixed31" if traits.types[0].itemsize == 1 else "fixed16"
-        yield Variant(form=form, requantize=steps_of("shr.away,zp,sat"))
-    if "hswish16" in own and traits.types[0].itemsize == 1:
-        for rounding in ("away", "up"):
-            yield Variant(form="hswish16", requantize=steps_of(f"shr.{rounding},zp,sat"))
+    own, short = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
+    yield f"form=<{'mlas|' * ('mlas' in own)}table|table-fma|stepped> steps={_REAL_ENDS}"
+    yield from (f"form=table m=f64 steps={_REAL_ENDS}", "form=table m=f64 steps=div,<trunc|floor>,zp,sat")
+    if "fixed" in own and _powers_of_two(unit):
+        yield f"form={'fixed31' if short else 'fixed16'} steps=shr.away,zp,sat"
+    if "hswish16" in own and short:
+        yield "form=hswish16 steps=shr.<away|up>,zp,sat"
     if "leaky" in own:
-        for program in (*_WHOLE_PROGRAMS, _GLOW):
-            number = Multiplier(number="glow" if program == _GLOW else "q31", expression="xw/y")
-            for order in ("xw/y", "d:xw/y"):
-                multiplier = replace(number, expression=order)
-                yield Variant(
-                    form="leaky", multiplier=multiplier, operand=steps_of(program), requantize=steps_of("zp,sat")
-                )
-        for order in ("xw/y", "(x/y)*w"):
-            multiplier = Multiplier(number="p8", expression=order)
-            yield Variant(
-                form="leaky", multiplier=multiplier, operand=steps_of("mul,shr.up"), requantize=steps_of("zp,sat")
-            )
-        for rounding in ("even", "away"):
-            yield Variant(form="leaky", operand=steps_of(f"mul,{rounding}"), requantize=steps_of("zp,sat"))
+        yield f"form=leaky operand={_WHOLE_PROGRAMS} m=q31:<xw/y|d:xw/y> steps=zp,sat"
+        yield f"form=leaky operand={_GLOW} m=glow:<xw/y|d:xw/y> steps=zp,sat"
+        yield "form=leaky m=p8:<xw/y|(x/y)*w> operand=mul,shr.up steps=zp,sat"
+        yield "form=leaky operand=mul,<even|away> steps=zp,sat"
 
 
-def _probabilities(traits: _Traits) -> Iterator[Variant]:
-    for end in ("sat", "wrap") if traits.types[0].itemsize == 1 else ():
-        yield Variant(form="ort", requantize=steps_of(f"even,zp,{end}"))
-    if traits.types[0].itemsize == 1 and traits.powers_of_two:
-        yield Variant(form="exp31", requantize=steps_of("zp,sat"))
-    for form in ("exp32", "exp64"):
-        for end in _REAL_ENDS:
-            yield Variant(form=form, requantize=steps_of(end))
+def _probabilities(unit: Unit) -> Iterator[str]:
+    if unit.operands[0].codes.dtype.itemsize == 1:
+        yield "form=ort steps=even,zp,<sat|wrap>"
+        if np.all(unit.out.scale == 2.0**-8):
+            yield "form=exp31 steps=zp,sat"
+    yield f"form=<exp32|exp64> steps={_REAL_ENDS}"
 
 
-def _quantized(traits: _Traits) -> Iterator[Variant]:
+def _quantized(unit: Unit) -> Iterator[str]:
     """Real numbers made codes; the zero point before or after rounding, by quotient or by reciprocal."""
-    del traits
+    del unit
     for rounding in ("even", "away", "up", "plus", "down", "trunc", "floor"):
-        for last in ("div", "inv"):
-            yield Variant(requantize=steps_of(f"{last},{rounding},zp,sat"))
-            yield Variant(requantize=steps_of(f"{last},zp,{rounding},sat"))
-    double = Multiplier(number="f64")
-    for rounding in ("even", "away"):
-        yield Variant(multiplier=double, requantize=steps_of(f"div,{rounding},zp,sat"))
-        yield Variant(multiplier=double, requantize=steps_of(f"div,zp,{rounding},sat"))
+        yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
+    yield f"m=f64 steps=div,{_EVEN_OR_AWAY},sat"
 
 
-def _made_real_alone(traits: _Traits) -> Iterator[Variant]:
+def _made_real_alone(unit: Unit) -> Iterator[str]:
     """Codes made real numbers."""
-    del traits
-    yield Variant(requantize=steps_of("scale"))
-    for form in ("fold-fma", "fold"):
-        yield Variant(form=form, requantize=())
+    del unit
+    yield from ("steps=scale", "form=<fold-fma|fold> steps=")
 
 
-_FAMILIES: Mapping[str, Callable[[_Traits], Iterator[Variant]]] = MappingProxyType(
+_FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
     {
         **dict.fromkeys(("conv", "linear"), _sum_of_products),
         **dict.fromkeys(("add", "sub"), _sums_of_two),
@@ -422,3 +263,22 @@ _FAMILIES: Mapping[str, Callable[[_Traits], Iterator[Variant]]] = MappingProxyTy
         "dequantize": _made_real_alone,
     }
 )
+_WITH_MULTIPLIERS = frozenset(
+    {"conv", "linear", "mul", "requantize", "average_pool", "global_average_pool", "reduce_mean", "max_pool"}
+)
+"""Kinds of unit whose backends may record a multiplier and a shift."""
+_GIVEN = f"m=given steps={any_of('mul,shr.<up|away|even|floor|trunc|down|tosa>', _TWICE)},zp,sat"
+
+
+def given_variants(unit: Unit) -> tuple[Variant, ...]:
+    """Give the programs that may compute a unit by the multiplier that was recorded with its output; none without."""
+    return () if given_ratio(unit) is None else ways(_GIVEN)
+
+
+def given_ratio(unit: Unit) -> float | None:
+    """Give the recorded multiplier over the quotient of the scales, where it is furthest from 1; None without one."""
+    found = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
+    if found is None:
+        return None
+    _, ratio = found
+    return float(ratio.reshape(-1)[np.argmax(np.abs(np.log2(ratio)))])

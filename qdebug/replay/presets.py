@@ -18,7 +18,7 @@ from types import MappingProxyType
 from qdebug.errors import UsageError
 from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, parse_variant
 
-__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "Row", "names_of", "preset"]
+__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "names_of", "preset"]
 
 _EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
 _AWAY_AFTER, _AWAY_IN = "steps=mul,away,zp,sat", "steps=mul,zp,away,sat"
@@ -43,304 +43,6 @@ _COMMON = "form=common20 steps=shr.up,zp,sat"
 _SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
-    """A preset as text.
-
-    Args:
-        name: Its name.
-        known: How it is known: a key of `presets.PROVENANCES`.
-        about: What was measured or read, and where.
-        variants: Texts of variants by kind of unit, or by kind and dtypes.
-        fused: Whether groups of a QDQ graph are computed as one.
-        aliases: Other names for it.
-        apart: How kinds are known that are known otherwise than the rest.
-    """
-
-    name: str
-    known: str
-    about: str
-    variants: Mapping[str, str]
-    fused: bool = True
-    aliases: tuple[str, ...] = ()
-    apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
-
-
-def _products(text: str, **others: str) -> dict[str, str]:
-    """Give the same variant to convolutions and matrix products, and others to other kinds."""
-    return {"conv": text, "linear": text, **others}
-
-
-def _pairs(text: str) -> dict[str, str]:
-    """Give a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
-    return _products(text) | dict.fromkeys(_SATURATED, f"acc=pairsat16:hwc {text}")
-
-
-def _activations(leaky: str, softmax: str) -> dict[str, str]:
-    """Give TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
-    fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
-    typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
-    plain = {} if softmax == _EXP31 else {"softmax": softmax}
-    return {"lookup": _TABLE, "lookup.LeakyRelu": leaky} | plain | typed
-
-
-_LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
-_REFERENCE = {
-    "mul": _DOUBLE,
-    "add": _ADD_DOUBLE,
-    "sub": _ADD_DOUBLE,
-    "average_pool": _RAW_MEAN,
-    "reduce_mean": _COUNTED,
-    "requantize": _DOUBLE,
-    "resize": _GRID,
-    "quantize": _QUANTIZE_AWAY,
-} | _activations(_LEAKY, softmax=_EXP31)
-"""What TensorFlow Lite's reference kernels do beside products."""
-
-
-_TORCH = {
-    "resize": "form=lerp steps=mul,zp,even,sat",
-    "concat": "steps=scale,inv,zp,even,sat",
-    "global_average_pool": _GLOBAL_MEAN,
-    "lookup": _TABLE,
-    "softmax": _EXP32,
-}
-"""What PyTorch computes in the same way with every engine; its bilinear resize in the layout channels first."""
-
-
-ROWS = (
-    Row(
-        name="onnx-spec",
-        known="source",
-        about="the operators' definitions, node by node; what they leave open as ONNX Runtime on x86",
-        variants={},
-        fused=False,
-    ),
-    Row(
-        name="ort-mlas",
-        known="measured",
-        about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
-        variants={kind: str(variant) for kind, variant in DEFAULTS.items()},
-        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
-    ),
-    Row(
-        name="ort-mlas-avx2-nonvnni",
-        known="measured",
-        about="ONNX Runtime 1.31.1 on an emulated Haswell: uint8 x int8 saturates sums of pairs to 16 bits",
-        variants=_pairs(_EVEN_AFTER),
-    ),
-    Row(
-        name="ort-arm",
-        known="source",
-        about="onnxruntime mlas/lib/qladd.cpp, the NEON code",
-        variants=_products(_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
-    ),
-    Row(
-        name="float-unfused",
-        known="source",
-        about="dequantize, compute in float32, quantize: a QDQ graph that nobody fused",
-        variants=_products(_UNFUSED),
-        fused=False,
-    ),
-    Row(
-        name="xnnpack-fp32",
-        known="measured",
-        about="ai-edge-litert 2.3.0 with its default kernels; xnnpack/requantization.h",
-        variants=_products(
-            _EVEN_AFTER,
-            mul=_EVEN_AFTER,
-            add=_COMMON,
-            sub=_COMMON,
-            average_pool=_RAW_MEAN,
-            global_average_pool=_GLOBAL_MEAN,
-            reduce_mean="form=offset steps=mul,zp,even,sat",
-            requantize="m=p8 steps=mul,shr.up,zp,sat",
-            resize="form=blend11 steps=shr.up,sat",
-            quantize=_QUANTIZE_IN,
-            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32),
-        ),
-        aliases=("tflite-default",),
-        apart={"quantize": "source"},
-    ),
-    Row(
-        name="xnnpack-rndnu",
-        known="source",
-        about="xnnpack/requantization.h: 24 bits of the multiplier, one shift, ties up",
-        variants=_products(_RNDNU, average_pool=_RNDNU),
-    ),
-    Row(
-        name="xnnpack-rndnu16",
-        known="source",
-        about="xnnpack/requantization.h and gemm-config.c: 15 bits of the multiplier, for NEON kernels of uint8",
-        variants=_products(_RNDNU16),
-    ),
-    Row(
-        name="qnnpack",
-        known="source",
-        about="qnnpack/requantization.h: a float's 24 bits as fixed point, two roundings",
-        variants=_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
-    ),
-    Row(
-        name="torch-qnnpack-x86",
-        known="measured",
-        about="torch 2.13.0, engine qnnpack on x86",
-        variants=_products(
-            _EVEN_AFTER,
-            mul=_EVEN_AFTER,
-            add="form=common21 steps=shr.away,zp,sat",
-            quantize=_QUANTIZE_IN,
-            reduce_mean=_GLOBAL_MEAN,
-            **_TORCH,
-        ),
-    ),
-    Row(
-        name="fbgemm",
-        known="measured",
-        about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
-        variants=_products(
-            _EVEN_AFTER,
-            mul=_EVEN_AFTER,
-            add="form=deq-fma steps=inv,even,zp,sat",
-            quantize=_QUANTIZE_IN,
-            reduce_mean=_EVEN_IN,
-            **_TORCH,
-        ),
-    ),
-    Row(
-        name="fbgemm-nonvnni",
-        known="measured",
-        about="torch 2.13.0, engine fbgemm on an emulated Haswell",
-        variants=_pairs(_EVEN_AFTER) | {"add": "form=deq-fma steps=inv,even,zp,sat"},
-        apart={"conv": "memory"},
-    ),
-    Row(
-        name="onednn",
-        known="measured",
-        about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
-        variants=_products(
-            _EVEN_IN,
-            mul=_EVEN_AFTER,
-            add="form=deq-fma steps=inv,even,zp,sat",
-            quantize=_QUANTIZE_IN,
-            reduce_mean=_EVEN_IN,
-            **_TORCH,
-        ),
-        aliases=("torch-x86",),
-        apart={"linear": "memory"},
-    ),
-    Row(
-        name="onednn-nonvnni",
-        known="measured",
-        about="torch 2.13.0, engine onednn on an emulated Haswell (linear); convolutions follow from it",
-        variants=_pairs(_EVEN_IN),
-        apart={"conv": "memory"},
-    ),
-    Row(
-        name="openvino-cpu",
-        known="measured",
-        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net",
-        variants=_products(_EVEN_IN),
-        apart={"linear": "memory"},
-    ),
-    Row(
-        name="gemmlowp",
-        known="measured",
-        about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
-        variants=_products(_DOUBLE) | _REFERENCE,
-        aliases=("cmsis-nn", "tflite-micro"),
-        apart={"quantize": "memory"},
-    ),
-    Row(
-        name="tflite-reference",
-        known="measured",
-        about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
-        variants={"conv": _DOUBLE, "linear": _SINGLE_AWAY} | _REFERENCE,
-        apart={"quantize": "memory"},
-    ),
-    Row(
-        name="tflite-opt-avx",
-        known="measured",
-        about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
-        variants=_products(_DOUBLE_UP)
-        | _REFERENCE
-        | {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP}
-        | _activations(_LEAKY, softmax=_EXP32),
-        apart={"quantize": "memory"},
-    ),
-    Row(
-        name="tflite-opt-sse4",
-        known="measured",
-        about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
-        variants=_products(_SINGLE_UP),
-        aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
-        apart={"linear": "source"},
-    ),
-    Row(
-        name="tosa-double",
-        known="memory",
-        about="TOSA's apply_scale_32 with double_round; Ethos-U",
-        variants=_products(_SINGLE_TOSA),
-    ),
-    Row(
-        name="tvm-qnn-upward",
-        known="memory",
-        about="TVM Relay qnn.requantize, UPWARD, in 64 bits",
-        variants=_products(_SINGLE_UP, add=_ADD_TVM.format("up")),
-    ),
-    Row(
-        name="tvm-qnn-tonearest",
-        known="source",
-        about="TVM Relay qnn.requantize, TONEAREST, in 64 bits",
-        variants=_products(_SINGLE_AWAY, add=_ADD_TVM.format("away")),
-    ),
-    Row(
-        name="tvm-relay-pow2",
-        known="source",
-        about="TVM relay/quantize/realize.cc: scales are powers of two, and so is the multiplier",
-        variants=_products(_POWER),
-    ),
-    Row(
-        name="glow-interpreter",
-        known="source",
-        about="glow Interpreter/InterpreterNodes.cpp: float32, ties away from zero",
-        variants={
-            "conv": _AWAY_IN,
-            "linear": _AWAY_AFTER,
-            "mul": _AWAY_AFTER,
-            "add": "form=fixed15 steps=mul,zp,away,sat",
-            "sub": "form=ratio steps=zp,away,sat",
-            "average_pool": _AWAY_IN,
-            "lookup": _STEPPED,
-            "quantize": _QUANTIZE_IN,
-        },
-    ),
-    Row(
-        name="glow-cpu",
-        known="source",
-        about="glow libjit_defs.h: shift, an 8-bit multiplier, shift",
-        variants=_products(
-            _GLOW, mul=_GLOW, add=_ADD_GLOW, sub=_ADD_GLOW, average_pool=_GLOW, lookup=_STEPPED, quantize=_QUANTIZE_IN
-        ),
-    ),
-    Row(
-        name="mxnet",
-        known="source",
-        about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
-        variants=_products(_AWAY_AFTER),
-    ),
-    Row(
-        name="tensorrt",
-        known="memory",
-        about="symmetric int8, float scale, ties to even",
-        variants=_products(_EVEN_AFTER, add="form=deq steps=div,even,zp,sat"),
-    ),
-)
-"""All presets."""
-
-
-DEFAULT_PRESET = "onnx-spec"
-"""The preset of a backend that says nothing of its arithmetic."""
-
 PROVENANCES: Mapping[str, str] = MappingProxyType(
     {
         "measured": "every element of probes and nets was reproduced on the named version and processor",
@@ -358,19 +60,26 @@ class Preset:
 
     Args:
         name: Its name.
-        arithmetic: How each kind of unit is computed.
-        fused: Whether the backend computes groups of a QDQ graph as one node on codes.
         provenance: How it is known: a key of `PROVENANCES`.
         about: What was measured or read, and where.
+        variants: Variants by kind of unit, or by kind and dtypes, as `Arithmetic` takes them.
+        fused: Whether the backend computes groups of a QDQ graph as one node on codes.
+        aliases: Other names for it.
         apart: How kinds are known that are known otherwise than the rest.
     """
 
     name: str
-    arithmetic: Arithmetic
-    fused: bool
     provenance: str
     about: str
+    variants: Mapping[str, Variant]
+    fused: bool = True
+    aliases: tuple[str, ...] = ()
     apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How each kind of unit is computed."""
+        return Arithmetic(variants=self.variants, name=self.name)
 
     def known(self, kind: str) -> str:
         """Say how the arithmetic of a kind of unit is known: a key of `PROVENANCES`."""
@@ -379,30 +88,306 @@ class Preset:
     @property
     def states(self) -> tuple[str, ...]:
         """Kinds of unit that something is known of; the others take the default."""
-        return tuple(self.arithmetic.variants)
+        return tuple(self.variants)
 
     def variant(self, kind: str) -> Variant:
         """Give the variant for a kind of unit, whatever its dtypes are."""
-        return self.arithmetic.variants.get(kind, DEFAULTS[kind])
+        return self.variants.get(kind, DEFAULTS[kind])
 
 
-def _made(row: Row) -> Preset:
-    return Preset(
-        name=row.name,
-        arithmetic=Arithmetic(
-            variants={kind: parse_variant(text) for kind, text in row.variants.items()}, name=row.name
+def _read(texts: Mapping[str, str]) -> dict[str, Variant]:
+    return {key: parse_variant(text) for key, text in texts.items()}
+
+
+def _products(text: str, **others: str) -> dict[str, Variant]:
+    """Give the same variant to convolutions and matrix products, and others to other kinds."""
+    return _read({"conv": text, "linear": text, **others})
+
+
+def _pairs(text: str) -> dict[str, Variant]:
+    """Give a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
+    return _products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
+
+
+def _activations(leaky: str, softmax: str) -> dict[str, str]:
+    """Give TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
+    fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
+    typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
+    plain = {} if softmax == _EXP31 else {"softmax": softmax}
+    return {"lookup": _TABLE, "lookup.LeakyRelu": leaky} | plain | typed
+
+
+_LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
+_REFERENCE = _read(
+    {
+        "mul": _DOUBLE,
+        "add": _ADD_DOUBLE,
+        "sub": _ADD_DOUBLE,
+        "average_pool": _RAW_MEAN,
+        "reduce_mean": _COUNTED,
+        "requantize": _DOUBLE,
+        "resize": _GRID,
+        "quantize": _QUANTIZE_AWAY,
+    }
+    | _activations(_LEAKY, softmax=_EXP31)
+)
+"""What TensorFlow Lite's reference kernels do beside products."""
+
+
+_TORCH = {
+    "resize": "form=lerp steps=mul,zp,even,sat",
+    "concat": "steps=scale,inv,zp,even,sat",
+    "global_average_pool": _GLOBAL_MEAN,
+    "lookup": _TABLE,
+    "softmax": _EXP32,
+}
+"""What PyTorch computes in the same way with every engine; its bilinear resize in the layout channels first."""
+
+
+ROWS = (
+    Preset(
+        name="onnx-spec",
+        provenance="source",
+        about="the operators' definitions, node by node; what they leave open as ONNX Runtime on x86",
+        variants={},
+        fused=False,
+    ),
+    Preset(
+        name="ort-mlas",
+        provenance="measured",
+        about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
+        variants=DEFAULTS,
+        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
+    ),
+    Preset(
+        name="ort-mlas-avx2-nonvnni",
+        provenance="measured",
+        about="ONNX Runtime 1.31.1 on an emulated Haswell: uint8 x int8 saturates sums of pairs to 16 bits",
+        variants=_pairs(_EVEN_AFTER),
+    ),
+    Preset(
+        name="ort-arm",
+        provenance="source",
+        about="onnxruntime mlas/lib/qladd.cpp, the NEON code",
+        variants=_products(_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
+    ),
+    Preset(
+        name="float-unfused",
+        provenance="source",
+        about="dequantize, compute in float32, quantize: a QDQ graph that nobody fused",
+        variants=_products(_UNFUSED),
+        fused=False,
+    ),
+    Preset(
+        name="xnnpack-fp32",
+        provenance="measured",
+        about="ai-edge-litert 2.3.0 with its default kernels; xnnpack/requantization.h",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add=_COMMON,
+            sub=_COMMON,
+            average_pool=_RAW_MEAN,
+            global_average_pool=_GLOBAL_MEAN,
+            reduce_mean="form=offset steps=mul,zp,even,sat",
+            requantize="m=p8 steps=mul,shr.up,zp,sat",
+            resize="form=blend11 steps=shr.up,sat",
+            quantize=_QUANTIZE_IN,
+            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32),
         ),
-        fused=row.fused,
-        provenance=row.known,
-        about=row.about,
-        apart=row.apart,
-    )
+        aliases=("tflite-default",),
+        apart={"quantize": "source"},
+    ),
+    Preset(
+        name="xnnpack-rndnu",
+        provenance="source",
+        about="xnnpack/requantization.h: 24 bits of the multiplier, one shift, ties up",
+        variants=_products(_RNDNU, average_pool=_RNDNU),
+    ),
+    Preset(
+        name="xnnpack-rndnu16",
+        provenance="source",
+        about="xnnpack/requantization.h and gemm-config.c: 15 bits of the multiplier, for NEON kernels of uint8",
+        variants=_products(_RNDNU16),
+    ),
+    Preset(
+        name="qnnpack",
+        provenance="source",
+        about="qnnpack/requantization.h: a float's 24 bits as fixed point, two roundings",
+        variants=_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
+    ),
+    Preset(
+        name="torch-qnnpack-x86",
+        provenance="measured",
+        about="torch 2.13.0, engine qnnpack on x86",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=common21 steps=shr.away,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_GLOBAL_MEAN,
+            **_TORCH,
+        ),
+    ),
+    Preset(
+        name="fbgemm",
+        provenance="measured",
+        about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
+    ),
+    Preset(
+        name="fbgemm-nonvnni",
+        provenance="measured",
+        about="torch 2.13.0, engine fbgemm on an emulated Haswell",
+        variants=_pairs(_EVEN_AFTER) | _read({"add": "form=deq-fma steps=inv,even,zp,sat"}),
+        apart={"conv": "memory"},
+    ),
+    Preset(
+        name="onednn",
+        provenance="measured",
+        about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
+        variants=_products(
+            _EVEN_IN,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
+        aliases=("torch-x86",),
+        apart={"linear": "memory"},
+    ),
+    Preset(
+        name="onednn-nonvnni",
+        provenance="measured",
+        about="torch 2.13.0, engine onednn on an emulated Haswell (linear); convolutions follow from it",
+        variants=_pairs(_EVEN_IN),
+        apart={"conv": "memory"},
+    ),
+    Preset(
+        name="openvino-cpu",
+        provenance="measured",
+        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net",
+        variants=_products(_EVEN_IN),
+        apart={"linear": "memory"},
+    ),
+    Preset(
+        name="gemmlowp",
+        provenance="measured",
+        about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
+        variants=_products(_DOUBLE) | _REFERENCE,
+        aliases=("cmsis-nn", "tflite-micro"),
+        apart={"quantize": "memory"},
+    ),
+    Preset(
+        name="tflite-reference",
+        provenance="measured",
+        about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
+        variants=_products(_DOUBLE, linear=_SINGLE_AWAY) | _REFERENCE,
+        apart={"quantize": "memory"},
+    ),
+    Preset(
+        name="tflite-opt-avx",
+        provenance="measured",
+        about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
+        variants=_products(_DOUBLE_UP)
+        | _REFERENCE
+        | _read(
+            {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP} | _activations(_LEAKY, softmax=_EXP32)
+        ),
+        apart={"quantize": "memory"},
+    ),
+    Preset(
+        name="tflite-opt-sse4",
+        provenance="measured",
+        about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
+        variants=_products(_SINGLE_UP),
+        aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
+        apart={"linear": "source"},
+    ),
+    Preset(
+        name="tosa-double",
+        provenance="memory",
+        about="TOSA's apply_scale_32 with double_round; Ethos-U",
+        variants=_products(_SINGLE_TOSA),
+    ),
+    Preset(
+        name="tvm-qnn-upward",
+        provenance="memory",
+        about="TVM Relay qnn.requantize, UPWARD, in 64 bits",
+        variants=_products(_SINGLE_UP, add=_ADD_TVM.format("up")),
+    ),
+    Preset(
+        name="tvm-qnn-tonearest",
+        provenance="source",
+        about="TVM Relay qnn.requantize, TONEAREST, in 64 bits",
+        variants=_products(_SINGLE_AWAY, add=_ADD_TVM.format("away")),
+    ),
+    Preset(
+        name="tvm-relay-pow2",
+        provenance="source",
+        about="TVM relay/quantize/realize.cc: scales are powers of two, and so is the multiplier",
+        variants=_products(_POWER),
+    ),
+    Preset(
+        name="glow-interpreter",
+        provenance="source",
+        about="glow Interpreter/InterpreterNodes.cpp: float32, ties away from zero",
+        variants=_products(
+            _AWAY_IN,
+            linear=_AWAY_AFTER,
+            mul=_AWAY_AFTER,
+            add="form=fixed15 steps=mul,zp,away,sat",
+            sub="form=ratio steps=zp,away,sat",
+            average_pool=_AWAY_IN,
+            lookup=_STEPPED,
+            quantize=_QUANTIZE_IN,
+        ),
+    ),
+    Preset(
+        name="glow-cpu",
+        provenance="source",
+        about="glow libjit_defs.h: shift, an 8-bit multiplier, shift",
+        variants=_products(
+            _GLOW,
+            mul=_GLOW,
+            add=_ADD_GLOW,
+            sub=_ADD_GLOW,
+            average_pool=_GLOW,
+            lookup=_STEPPED,
+            quantize=_QUANTIZE_IN,
+        ),
+    ),
+    Preset(
+        name="mxnet",
+        provenance="source",
+        about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
+        variants=_products(_AWAY_AFTER),
+    ),
+    Preset(
+        name="tensorrt",
+        provenance="memory",
+        about="symmetric int8, float scale, ties to even",
+        variants=_products(_EVEN_AFTER, add="form=deq steps=div,even,zp,sat"),
+    ),
+)
+"""All presets."""
 
 
-PRESETS: Mapping[str, Preset] = MappingProxyType({row.name: _made(row) for row in ROWS})
+DEFAULT_PRESET = "onnx-spec"
+"""The preset of a backend that says nothing of its arithmetic."""
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({one.name: one for one in ROWS})
 """Presets by name."""
 
-ALIASES: Mapping[str, str] = MappingProxyType({alias: row.name for row in ROWS for alias in row.aliases})
+ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
 """Other names that backends' arithmetics go by, and the preset that each stands for."""
 
 
@@ -433,5 +418,5 @@ def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: 
         branch: Its branch of the kind, where a preset tells them apart.
     """
     keys = keys_of(kind, branch, dtypes)
-    stated = {name: found.arithmetic.variants for name, found in PRESETS.items()}
+    stated = {name: found.variants for name, found in PRESETS.items()}
     return tuple(name for name, own in stated.items() if variant == next((own[k] for k in keys if k in own), None))

@@ -31,10 +31,9 @@ from qdebug.model.thresholds.explanation import (
     VARIANT_MIN_ELEMENTS,
 )
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.candidates import candidates
+from qdebug.replay.candidates import candidates, given_ratio, given_variants
 from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish, finish_many
-from qdebug.replay.given import given_ratio, given_variants
 from qdebug.replay.presets import PRESETS
 from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, Multiplier, real_multiplier, scales_of
 from qdebug.replay.steps import STEPS, Step, steps_of
@@ -199,7 +198,7 @@ def known_variants(unit: Unit) -> tuple[Variant, ...]:
 @lru_cache(maxsize=64)
 def _stated(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
     keys = keys_of(kind, branch, dtypes)
-    variants = [known.arithmetic.variants for known in PRESETS.values()]
+    variants = [known.variants for known in PRESETS.values()]
     return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
 
 

@@ -8,10 +8,9 @@ import numpy as np
 import pytest
 
 from qdebug.numerics.fixedpoint import quantize_multiplier
-from qdebug.replay.candidates import candidates
+from qdebug.replay.candidates import candidates, given_ratio, given_variants
 from qdebug.replay.canonical import canonical
 from qdebug.replay.evaluate import compute
-from qdebug.replay.given import given_ratio, given_variants
 from qdebug.replay.scaling import GIVEN, Multiplier, scales_of, whole_of
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
