@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 
@@ -323,18 +324,6 @@ def _with(unit: Unit, position: int, operand: Operand) -> Unit:
     return replace(unit, operands=tuple(operands))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class _Part:
-    """One sample of a node, channels first."""
-
-    unit: Unit
-    expected: np.ndarray
-    recorded: np.ndarray
-    distance: np.ndarray | None
-    magnitude: np.ndarray | None
-    sums: np.ndarray | None
-
-
 def residual_of(finding: Finding, variant: Variant) -> Residual | None:
     """Find the pattern of what a variant leaves of a node; None if there is nothing to compare.
 
@@ -356,56 +345,61 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
 
 def _left(finding: Finding, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
     """Give the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
-    parts: list[_Part] = []
+    units: list[Unit] = []
+    parts: list[Evidence] = []
     for place in finding.source.places:
-        part = _part(finding, place, variant)
-        if part is None:
+        unit = finding.source.unit(place)
+        if unit.out.dtype.kind not in "iu":
             return None, None, None
+        part = _part(unit, finding.source.codes(place), variant)
         if not parts or part.expected.shape == parts[0].expected.shape:
+            units.append(unit)
             parts.append(part)
         if sum(known.expected.size for known in parts) > PATTERN_MAX_ELEMENTS:
             break
-    unit, shape = parts[0].unit, parts[0].expected.shape
+    unit, shape = units[0], parts[0].expected.shape
     layout = layout_of(unit, max(len(shape), 2) - 1, last=_last(finding, unit))
+    together: dict[str, Any] = {name: _together([getattr(part, name) for part in parts]) for name in _ARRAYS}
     found = residual(
-        Evidence(
-            expected=_together([part.expected for part in parts]),
-            recorded=_together([part.recorded for part in parts]),
+        replace(
+            parts[0],
             layout=replace(layout, first=_counted(shape, len(parts))),
             zero_point=int(unit.out.zero_point.reshape(-1)[0]),
             span=unit.out.limits,
-            distance=_all_or_none([part.distance for part in parts]),
-            magnitude=_all_or_none([part.magnitude for part in parts]),
-            sums=_all_or_none([part.sums for part in parts]),
+            **together,
         )
     )
     if found is None:
         return None, None, unit
     found = replace(_in_own_order(found, unit, shape), against=str(variant))
-    culprit = _culprit(parts, variant) if found.pattern != "one_code" else None  # many mistakes saturate throughout
+    recorded = [part.recorded for part in parts]
+    culprit = (
+        _culprit(units, recorded, variant) if found.pattern != "one_code" else None
+    )  # many mistakes saturate throughout
     return found, culprit, unit
 
 
-def _part(finding: Finding, place: tuple[int, int], variant: Variant) -> _Part | None:
-    unit = finding.source.unit(place)
-    if unit.out.dtype.kind not in "iu":
-        return None
+_ARRAYS = ("expected", "recorded", "distance", "magnitude", "sums")
+
+
+def _part(unit: Unit, recorded: np.ndarray, variant: Variant) -> Evidence:
+    """Hold one sample of a node against a variant, channels first."""
     columns = accumulate(unit, variant.sums)
     whole = columns.values[0] if unit.kind in ("conv", "linear") else None
-    return _Part(
-        unit=unit,
+    return Evidence(
+        layout=Layout(),
         expected=finish(unit, columns, variant).reshape(columns.shape),
-        recorded=channels_first(finding.source.codes(place), unit),
+        recorded=channels_first(recorded, unit),
         distance=distance_to_ties(unit, columns, variant),
         magnitude=_magnitudes(unit),
         sums=None if whole is None else np.abs(whole).reshape(columns.shape),
     )
 
 
-def _culprit(parts: Sequence[_Part], variant: Variant) -> Suspect | None:
+def _culprit(units: Sequence[Unit], recorded: Sequence[np.ndarray], variant: Variant) -> Suspect | None:
     """Find the mistake that gives every recorded code of every sample."""
-    for suspect in suspects(parts[0].unit):
-        if all(_gives(_same(suspect, part.unit), part.recorded, variant) for part in parts):
+    for suspect in suspects(units[0]):
+        if all(_gives(_same(suspect, unit), codes, variant) for unit, codes in zip(units, recorded, strict=True)):
             return suspect
     return None
 
@@ -441,16 +435,14 @@ def _counted(shape: tuple[int, ...], parts: int) -> str:
     return "batch row" if parts == 1 else "sample or batch row"
 
 
-def _all_or_none(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
-    known = [array for array in arrays if array is not None]
-    return _together(known) if len(known) == len(arrays) else None
-
-
-def _together(arrays: Sequence[np.ndarray]) -> np.ndarray:
+def _together(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     """Put the arrays of all samples together; the batch within a recorded sample counts as more samples."""
-    if arrays[0].ndim > 1:
-        return np.concatenate([array.reshape(-1, *array.shape[1:]) for array in arrays])
-    return np.stack(arrays)
+    known = [array for array in arrays if array is not None]
+    if len(known) < len(arrays):
+        return None
+    if known[0].ndim > 1:
+        return np.concatenate([array.reshape(-1, *array.shape[1:]) for array in known])
+    return np.stack(known)
 
 
 def _last(finding: Finding, unit: Unit) -> bool:

@@ -12,7 +12,7 @@ fit there. None wraps around where it should saturate: that is no arithmetic but
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import product
@@ -31,11 +31,11 @@ from qdebug.model.thresholds.explanation import (
     VARIANT_MIN_ELEMENTS,
 )
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.candidates import candidates, given_ratio, given_variants
+from qdebug.replay.candidates import any_of, candidates, given_ratio, given_variants, ways
 from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish, finish_many
 from qdebug.replay.presets import PRESETS
-from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, Multiplier, real_multiplier, scales_of
+from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, real_multiplier, scales_of
 from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, keys_of
@@ -56,10 +56,7 @@ __all__ = [
 ]
 
 _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
-_REAL = ("mul", "scale,div", "scale,inv")
 _HIGH = STEPS["mulhi"].roundings
-_ENDS = ("sat",)
-_WHOLE_ENDS = ("sat16,zp,sat",)
 
 
 def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
@@ -75,8 +72,9 @@ def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
     if any(variant.operand for variant in known):
         yield from _two_stages(known)
     if sums.columns == "sum" and known[0].form == "sum" and not any(s.op == "bias" for s in known[0].requantize):
-        yield from _real(unit, known[0])
-        yield from _whole(unit, known[0])
+        for text in (*_real(unit), *_whole(unit)):
+            for found in ways(text):
+                yield replace(known[0], multiplier=found.multiplier, requantize=found.requantize)
     else:
         yield from _rerounded(known)
 
@@ -88,7 +86,7 @@ def endings(variant: Variant) -> Iterator[Variant]:
         variant: A variant whose program ends with `zp,sat`.
     """
     if steps_of("zp,sat") == variant.requantize[-2:]:
-        for end in (*_ENDS, *(() if variant.multiplier.real else _WHOLE_ENDS)):
+        for end in ("sat",) if variant.multiplier.real else ("sat", "sat16,zp,sat"):
             yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
 
 
@@ -101,29 +99,25 @@ def _expressions(unit: Unit, *, most: int = len(EXPRESSIONS)) -> list[str]:
     return list(found.values())[:most]
 
 
-def _real(unit: Unit, start: Variant) -> Iterator[Variant]:
+def _real(unit: Unit) -> Iterator[str]:
     """Real multipliers: where the zero point is added and how it is rounded."""
     numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, most=1))]
+    rounded = any_of(*(f"<zp,{rounding}|{rounding},zp>" for rounding in STEPS["round"].roundings))
     for number, expression in numbers:
-        multiplier = Multiplier(number=number, expression=expression)
-        for scaling, rounding in product(_REAL, (*_ROUNDINGS, "plus")):
-            for text in ("zp,{},sat", "{},zp,sat"):
-                steps = steps_of(f"{scaling},{text.format(rounding)}")
-                yield replace(start, multiplier=multiplier, requantize=steps)
+        yield f"m={number}:{expression} steps=<mul|scale,div|scale,inv>,{rounded},sat"
 
 
-def _whole(unit: Unit, start: Variant) -> Iterator[Variant]:
+def _whole(unit: Unit) -> Iterator[str]:
     """Integer multipliers: one rounding, or two."""
-    middles = [f"{left}mul,shr.{last}" for left, last in product(("", "shl,"), (*_ROUNDINGS, "tosa"))]
-    middles += [f"{left}mulhi.{high},shr.{last}" for left, high, last in product(("", "shl,"), _HIGH, _ROUNDINGS)]
-    middles += [f"pre.{pre},mul,shr.{last}" for pre, last in product(("floor", "up"), _ROUNDINGS)]
+    plain, high = ("|".join(roundings) for roundings in (_ROUNDINGS, _HIGH))
+    programs = any_of(
+        f"<|shl,>mul,shr.<{plain}|tosa>", f"<|shl,>mulhi.<{high}>,shr.<{plain}>", f"pre.<floor|up>,mul,shr.<{plain}>"
+    )
     recorded = unit.out.multiplier is not None or unit.out.shift is not None
     numbers = [number for number, row in NUMBERS.items() if row.orders and number != GIVEN]
     for number in (GIVEN, *numbers) if recorded else numbers:
         for expression in _expressions(unit, most=1 if NUMBERS[number].orders == "one" else len(EXPRESSIONS)):
-            multiplier = Multiplier(number=number, expression=expression)
-            for middle in middles:
-                yield replace(start, multiplier=multiplier, requantize=steps_of(f"{middle},zp,sat"))
+            yield f"m={number}:{expression} steps={programs},zp,sat"
 
 
 def _two_stages(known: list[Variant]) -> Iterator[Variant]:
@@ -335,7 +329,7 @@ def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
 
 def reproduces(source: UnitSource, variant: Variant) -> bool:
     """Tell whether a variant gives every recorded element of a node."""
-    return bool(_Search(source).run_only(variant).matching)
+    return _Search(source).reproduces(variant)
 
 
 class _Search:
@@ -356,12 +350,11 @@ class _Search:
 
     def run(self, *, unknown: bool) -> Finding:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
-        known = known_variants(self._unit) if self._elements else ()
-        for sums in dict.fromkeys(variant.sums for variant in known):
+        for sums, known in self._known().items():
             if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS:
                 break
             if self._prepare(sums):
-                self._try(sums, [variant for variant in known if variant.sums == sums])
+                self._try(sums, known)
         if unknown and not self._matching and self._elements >= VARIANT_MIN_ELEMENTS:
             missed = [self._try_programs(sums) for sums in self._columns]
             if self._matching:
@@ -375,17 +368,23 @@ class _Search:
                 self._try(variant.sums, [variant])
             if self._matching:
                 return self._finding(ranked=False)
-        known = known_variants(self._unit) if self._elements else ()
-        for sums in dict.fromkeys(variant.sums for variant in known):
+        for sums, known in self._known().items():
             if not self._matching and self._prepare(sums):
-                self._try(sums, [variant for variant in known if variant.sums == sums and variant not in first])
+                self._try(sums, [variant for variant in known if variant not in first])
         return self._finding(ranked=False)
 
-    def run_only(self, variant: Variant) -> Finding:
+    def reproduces(self, variant: Variant) -> bool:
         """Try one variant."""
         if self._elements and self._prepare(variant.sums):
             self._try(variant.sums, [variant])
-        return self._finding(ranked=False)
+        return bool(self._matching)
+
+    def _known(self) -> Mapping[Sums, Sequence[Variant]]:
+        """Group the known variants by the heavy part that they share; none of a node without elements."""
+        groups: dict[Sums, list[Variant]] = {}
+        for variant in known_variants(self._unit) if self._elements else ():
+            groups.setdefault(variant.sums, []).append(variant)
+        return groups
 
     @property
     def _elements(self) -> int:

@@ -80,7 +80,10 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[Place, ...]:
     count = int(np.count_nonzero(wrong))
     if not count:
         return ()
-    found = [*_samples(wrong, layout.first, count), *_channels(wrong, layout, count), *_spatial(wrong, layout, count)]
+    found = _samples(wrong, layout.first, count)
+    if layout.channel is not None:
+        found += _along(wrong, layout.channel + 1, count, ("channel", "channels"))
+    found += _spatial(wrong, layout, count)
     return tuple(sorted(found, key=lambda place: place.share))
 
 
@@ -93,12 +96,6 @@ def _samples(wrong: np.ndarray, name: str, count: int) -> list[Place]:
     if hit.size == 1:
         return [Place(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
     return [Place(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
-
-
-def _channels(wrong: np.ndarray, layout: Layout, count: int) -> list[Place]:
-    if layout.channel is None:
-        return []
-    return _along(wrong, layout.channel + 1, count, ("channel", "channels"))
 
 
 def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[Place]:
