@@ -1,7 +1,9 @@
-"""Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module."""
+"""Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module.
 
-from qdebug.replay.candidates import candidates
-from qdebug.replay.canonical import canonical
+Units, the language of variants and their evaluation are here because the kernels of quantized operators and the
+executor compute by them; which variants there are to choose from, and which one fits, is the business of others.
+"""
+
 from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
@@ -37,8 +39,6 @@ __all__ = [
     "Unit",
     "Variant",
     "accumulate",
-    "candidates",
-    "canonical",
     "compute",
     "describe",
     "find_kernel",

@@ -24,7 +24,8 @@ from threadpoolctl import threadpool_limits
 
 import qdebug
 from qdebug.compare.measure.recordings import OneSample
-from qdebug.replay import Columns, Operand, Target, Unit, accumulate, candidates, finish, finish_many, parse_variant
+from qdebug.replay import Columns, Operand, Target, Unit, accumulate, finish, finish_many, parse_variant
+from qdebug.replay.candidates import candidates
 
 SHAPES = (
     ("3 x 3, 64 to 64 channels, 56 x 56", (1, 64, 56, 56), (64, 64, 3, 3), 1),

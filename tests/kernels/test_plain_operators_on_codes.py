@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from qdebug.model import Node, QuantParams
-from qdebug.replay import Arithmetic, Coded, candidates, compute, unit_of_codes
+from qdebug.replay import Arithmetic, Coded, compute, unit_of_codes
+from qdebug.replay.candidates import candidates
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

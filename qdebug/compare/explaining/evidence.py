@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.compare.explaining.neighbours import channels_last
 from qdebug.compare.explaining.search import Finding, channels_first, products
+from qdebug.compare.explaining.units import channels_last
 from qdebug.compare.patterns.residual import Residual, residual
 from qdebug.compare.patterns.wrong_evidence import Evidence, stretches
 from qdebug.compare.patterns.wrong_places import Layout

@@ -15,15 +15,17 @@ from difflib import get_close_matches
 import numpy as np
 
 from qdebug.errors import KernelError
-from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.unit import Unit
 
-__all__ = ["Place", "UnitSource", "Units"]
+__all__ = ["Place", "UnitSource", "Units", "channels_last"]
 
 _UNSAID = "Unknown"
 """Operator of a tensor that was recorded without saying what made it."""
@@ -253,3 +255,27 @@ def _of_codes(recording: Recording, node: Node, tensor: str, values: Mapping[str
 def _quant_of(recording: Recording, name: str, values: np.ndarray) -> QuantParams | None:
     quant = recording.graph.tensors[name].quant
     return quant if quant is not None and is_integer(logical_name(values.dtype)) else None
+
+
+def channels_last(graph: Graph, node: Node) -> bool:
+    """Tell whether a node's output has its channels last, by the layout said of it or by the nodes before it.
+
+    Args:
+        graph: The graph.
+        node: A node that has no layout of its own, such as an addition.
+    """
+    waiting, seen = [node], {node.name}
+    while waiting and len(seen) <= LAYOUT_SEARCH_MAX_NODES:
+        asked = waiting.pop(0)
+        said = [graph.tensors[name].layout for name in asked.outputs if name in graph.tensors]
+        if any(said):
+            return any(layout is not None and layout.endswith("C") for layout in said)
+        row = operators.plain(asked)
+        if "channels_last" in asked.attrs or row.windowed:
+            return bool(asked.attrs.get("channels_last")) or operators.of(asked.op).channels_last
+        if row.arranges or row.sums is Sums.MATRIX:
+            continue  # its output says nothing of the layout of its input
+        before = [found for name in asked.inputs if (found := graph.producer(name)) and found.name not in seen]
+        seen |= {found.name for found in before}
+        waiting += before
+    return False

@@ -12,14 +12,14 @@ from qdebug.replay import (
     Unit,
     Variant,
     accumulate,
-    candidates,
-    canonical,
     compute,
     finish,
     finish_many,
     parse_variant,
 )
 from qdebug.replay import qsum as qsum_module
+from qdebug.replay.candidates import candidates
+from qdebug.replay.canonical import canonical
 
 SHAPE = (2, 4, 9, 9)
 F32 = np.float32

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from qdebug.model import Node, RunInfo
-from qdebug.replay import Operand, Target, Unit, candidates
+from qdebug.replay import Operand, Target, Unit
+from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import compute
 from qdebug.replay.presets import PRESETS
 from qdebug.report.reproducer import ArrayPool, reference_code, reproducer_text
