@@ -15,13 +15,13 @@ import numpy as np
 
 from qdebug.adapters import load_reader, replay_kernel
 from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.record.environment import cpu_flags, package_versions
 from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
-from qdebug.replay.arithmetic_file import find_arithmetic
 from qdebug.replay.groups import fuse
-from qdebug.replay.presets import DEFAULT_PRESET, PRESETS, Preset
 
 if TYPE_CHECKING:
     from qdebug.record.recorder import Recorder

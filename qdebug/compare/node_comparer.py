@@ -7,12 +7,12 @@ from time import perf_counter
 
 import numpy as np
 
+from qdebug.arithmetic.reproduce import Reproducer
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.align.value_classes import Run
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
-from qdebug.compare.explaining.reproduce import Reproducer
 from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small

@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.search import channels_first
+from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.float_band import FloatReplay, judge_float, replay_float
-from qdebug.compare.explaining.search import channels_first
-from qdebug.compare.explaining.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODUCER_SAMPLES, REPRODUCER_SIBLINGS
-from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, compute, finish_many
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.run import one_thread

@@ -11,8 +11,8 @@ import struct
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
 from qdebug.replay import Operand, Target, Unit, compute, parse_variant
-from qdebug.replay.candidates import candidates
 
 LOW, HIGH = -128, 127
 

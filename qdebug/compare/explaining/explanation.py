@@ -10,7 +10,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from qdebug.compare.patterns.residual import Residual
+from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import json_safe
 from qdebug.model import Fidelity, RunInfo

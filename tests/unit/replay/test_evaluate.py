@@ -4,6 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.canonical import canonical
 from qdebug.errors import KernelError
 from qdebug.replay import (
     Columns,
@@ -18,8 +20,6 @@ from qdebug.replay import (
     parse_variant,
 )
 from qdebug.replay import qsum as qsum_module
-from qdebug.replay.candidates import candidates
-from qdebug.replay.canonical import canonical
 
 SHAPE = (2, 4, 9, 9)
 F32 = np.float32

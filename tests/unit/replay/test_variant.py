@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qdebug.arithmetic.canonical import canonical
 from qdebug.cli.topics import topic_text
 from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
-from qdebug.replay.canonical import canonical
 from qdebug.replay.scaling import EXPRESSIONS, NUMBERS
 from qdebug.replay.steps import STEPS
 from qdebug.replay.variant import ACCUMULATES, BIASES, FORMS

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.compare.patterns.wrong_places import Layout
+from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["Evidence", "Trait", "by_channel", "free_elements", "stretches"]

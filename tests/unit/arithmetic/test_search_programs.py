@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.compare.explaining.search import endings, programs
-from qdebug.compare.explaining.units import Units
-from qdebug.replay.candidates import candidates
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.search import endings, programs
+from qdebug.arithmetic.units import Units
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates, given_ratio, given_variants
+from qdebug.arithmetic.canonical import canonical
 from qdebug.numerics.fixedpoint import quantize_multiplier
-from qdebug.replay.candidates import candidates, given_ratio, given_variants
-from qdebug.replay.canonical import canonical
 from qdebug.replay.evaluate import compute
 from qdebug.replay.scaling import GIVEN, Multiplier, scales_of, whole_of
 from qdebug.replay.unit import Operand, Target, Unit

@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.evidence import residual_of, suspects, turned_sign
+from qdebug.arithmetic.evidence import residual_of, suspects, turned_sign
+from qdebug.arithmetic.patterns.residual import PATTERNS
+from qdebug.arithmetic.search import search
+from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
-from qdebug.compare.explaining.search import search
-from qdebug.compare.explaining.units import Units
-from qdebug.compare.patterns.residual import PATTERNS
 from qdebug.replay.evaluate import compute
 from qdebug.replay.variant import Variant, parse_variant
 

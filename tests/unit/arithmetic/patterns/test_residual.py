@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.patterns.residual import PATTERNS, residual
-from qdebug.compare.patterns.wrong_evidence import Evidence
-from qdebug.compare.patterns.wrong_places import Layout, places
+from qdebug.arithmetic.patterns.residual import PATTERNS, residual
+from qdebug.arithmetic.patterns.wrong_evidence import Evidence
+from qdebug.arithmetic.patterns.wrong_places import Layout, places
 from qdebug.numerics.checkpoint import asking
 
 NCHW = Layout(channel=0, spatial=(1, 2))
@@ -295,7 +295,7 @@ def test_a_huge_tensor_is_looked_at_in_pieces_that_make_no_difference(planted, m
             return found(codes(), planted(codes())), len(asked)
 
     whole, times = told()
-    monkeypatch.setattr("qdebug.compare.patterns.wrong_evidence._STRETCH", 100)
+    monkeypatch.setattr("qdebug.arithmetic.patterns.wrong_evidence._STRETCH", 100)
     parts, more = told()
     assert parts == whole
     assert more > times + 50, "whoever waits is asked in between"
@@ -306,7 +306,7 @@ def test_that_a_part_of_the_elements_was_ranked_is_said(monkeypatch):
     every = found(expected, recorded, magnitude=size)
     assert every.pattern == "growing"
     assert "of either kind" not in every.detail
-    monkeypatch.setattr("qdebug.compare.patterns.wrong_values.RANKED_MAX_ELEMENTS", 1000)
+    monkeypatch.setattr("qdebug.arithmetic.patterns.wrong_values.RANKED_MAX_ELEMENTS", 1000)
     some = found(expected, recorded, magnitude=size)
     assert some.pattern == "growing"
     assert ", of at most 1000 of either kind)" in some.detail

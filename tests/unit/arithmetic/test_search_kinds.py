@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.search import search
-from qdebug.replay.candidates import candidates
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.search import search
 from qdebug.replay.evaluate import compute
 from qdebug.replay.unit import Operand, Target, Unit
 

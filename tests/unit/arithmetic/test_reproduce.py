@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.reproduce import Reproducer
+from qdebug.arithmetic.presets import preset
+from qdebug.arithmetic.reproduce import Reproducer
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.replay.evaluate import compute
-from qdebug.replay.presets import preset
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
 from qdebug.session import DiffSession

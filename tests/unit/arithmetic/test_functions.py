@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.functions import same_functions, shape_of
+from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
-from qdebug.compare.explaining.functions import same_functions, shape_of
-from qdebug.compare.explaining.units import Units
-from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish_many
 from qdebug.replay.unit import Operand, Target, Unit

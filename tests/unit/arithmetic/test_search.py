@@ -7,11 +7,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.search import search
-from qdebug.compare.explaining.selection import decisive
-from qdebug.compare.explaining.units import Units, UnitSource
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.search import search
+from qdebug.arithmetic.selection import decisive
+from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
-from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.variant import Variant, parse_variant
 

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining import selection
-from qdebug.compare.explaining.selection import decisive, never_decreases
+from qdebug.arithmetic import selection
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.selection import decisive, never_decreases
 from qdebug.numerics.checkpoint import asking
-from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant

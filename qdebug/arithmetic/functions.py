@@ -3,7 +3,7 @@
 Three proofs. Of a node whose operands have few codes, all combinations are computed. Of one that turns a sum into a
 code by a program that never decreases, the sums at which a program goes from one code to the next are searched for; a
 program that gives the same codes on both sides of each gives the same for all sums that codes can add up to. Of all
-others, forms that are equal by construction are found (see `qdebug.replay.canonical`).
+others, forms that are equal by construction are found (see `qdebug.arithmetic.canonical`).
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from qdebug.compare.explaining.selection import never_decreases
+from qdebug.arithmetic.canonical import functions
+from qdebug.arithmetic.selection import never_decreases
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.dtypes import code_limits, logical_name
 from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
-from qdebug.replay.canonical import functions
 from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import finish_many
 from qdebug.replay.unit import Operand, Unit

@@ -5,9 +5,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, PRESETS, PROVENANCES, ROWS, names_of, preset
 from qdebug.errors import UsageError
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
-from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, PROVENANCES, ROWS, names_of, preset
 from qdebug.replay.variant import DEFAULTS, kind_of
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from qdebug.compare.explaining.functions import same_functions
-from qdebug.compare.explaining.search import Finding, reproduces
+from qdebug.arithmetic.functions import same_functions
+from qdebug.arithmetic.search import Finding, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from qdebug.compare.explaining.search import search_known
-from qdebug.compare.explaining.units import Units, UnitSource
+from qdebug.arithmetic.search import search_known
+from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.errors import QdebugError
 from qdebug.model import Node, Recording
 from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS, VARIANTS_TRIED_FIRST

@@ -2,10 +2,10 @@
 
 import pytest
 
+from qdebug.arithmetic.arithmetic_file import arithmetic_text, find_arithmetic, read_arithmetic
+from qdebug.arithmetic.presets import preset
 from qdebug.errors import UsageError
 from qdebug.replay import parse_variant
-from qdebug.replay.arithmetic_file import arithmetic_text, find_arithmetic, read_arithmetic
-from qdebug.replay.presets import preset
 
 DOUBLE = parse_variant("m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat")
 ADD = parse_variant("form=fold-fma steps=even,sat")

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.evidence import distance_to_ties
-from qdebug.compare.explaining.units import Units
+from qdebug.arithmetic.evidence import distance_to_ties
+from qdebug.arithmetic.units import Units
 from qdebug.replay.evaluate import accumulate
 from qdebug.replay.variant import parse_variant
 

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from qdebug.compare.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements, stretches
-from qdebug.compare.patterns.wrong_places import Layout, chance
+from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait, by_channel, free_elements, stretches
+from qdebug.arithmetic.patterns.wrong_places import Layout, chance
 from qdebug.model.thresholds.patterns import (
     COINCIDENCE_MIN_SHARE,
     CONSTANT_ERROR_MAX_SPREAD,

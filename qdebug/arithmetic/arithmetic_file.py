@@ -20,9 +20,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.replay.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, kind_of, parse_variant
 

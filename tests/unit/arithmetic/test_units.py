@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.compare.explaining.units import channels_last
+from qdebug.arithmetic.units import channels_last
 from qdebug.model import Graph, Node, TensorInfo
 
 CHAIN = Graph(

@@ -13,15 +13,15 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.compare.explaining.search import Finding, channels_first, products
-from qdebug.compare.explaining.units import channels_last
-from qdebug.compare.patterns.residual import Residual, residual
-from qdebug.compare.patterns.wrong_evidence import Evidence, stretches
-from qdebug.compare.patterns.wrong_places import Layout
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.patterns.residual import Residual, residual
+from qdebug.arithmetic.patterns.wrong_evidence import Evidence, stretches
+from qdebug.arithmetic.patterns.wrong_places import Layout
+from qdebug.arithmetic.search import Finding, channels_first, products
+from qdebug.arithmetic.units import channels_last
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
-from qdebug.replay.candidates import candidates
 from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.registry import Call
@@ -39,7 +39,7 @@ class Suspect:
 
     Args:
         name: Tells it from the others.
-        pattern: The pattern that it makes: a key of `qdebug.compare.patterns.residual.PATTERNS`.
+        pattern: The pattern that it makes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
         likely: The mistake in words.
         unit: The node with the mistake.
         accumulate: How products are summed, besides; "" for as they should be.

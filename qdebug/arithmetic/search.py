@@ -19,9 +19,11 @@ from itertools import product
 
 import numpy as np
 
-from qdebug.compare.explaining.functions import Shape, shape_of
-from qdebug.compare.explaining.selection import Decisive, decisive, parameters
-from qdebug.compare.explaining.units import UnitSource
+from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
+from qdebug.arithmetic.functions import Shape, shape_of
+from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.selection import Decisive, decisive, parameters
+from qdebug.arithmetic.units import UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
     OTHER_SUMS_MAX_PRODUCTS,
@@ -31,10 +33,8 @@ from qdebug.model.thresholds.explanation import (
     VARIANT_MIN_ELEMENTS,
 )
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.candidates import any_of, candidates, given_ratio, given_variants, ways
 from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish, finish_many
-from qdebug.replay.presets import PRESETS
 from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, real_multiplier, scales_of
 from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import Unit

@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.compare.patterns.wrong_evidence import Evidence, Trait
-from qdebug.compare.patterns.wrong_places import Place, places
-from qdebug.compare.patterns.wrong_values import traits
+from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
+from qdebug.arithmetic.patterns.wrong_places import Place, places
+from qdebug.arithmetic.patterns.wrong_values import traits
 
 __all__ = ["PATTERNS", "Residual", "residual"]
 

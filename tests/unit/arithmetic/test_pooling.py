@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.compare.explaining.pooling import pool, standing_for
-from qdebug.compare.explaining.search import Finding
-from qdebug.compare.explaining.units import UnitSource
+from qdebug.arithmetic.pooling import pool, standing_for
+from qdebug.arithmetic.search import Finding
+from qdebug.arithmetic.units import UnitSource
 from qdebug.model import Node
 from qdebug.replay.variant import parse_variant
 
@@ -75,7 +75,7 @@ def test_a_program_that_nobody_is_known_to_use_needs_evidence():
 
 @pytest.mark.parametrize("fits", [True, False])
 def test_such_a_program_must_reproduce_what_known_ones_do(monkeypatch, fits):
-    monkeypatch.setattr("qdebug.compare.explaining.pooling.reproduces", lambda *_: fits)
+    monkeypatch.setattr("qdebug.arithmetic.pooling.reproduces", lambda *_: fits)
     found = pool({0: finding(A), 1: finding(C, novel=500), 2: finding(C, novel=500), 3: finding(C, novel=500)})
     assert (found[1].doubt is None) == fits
     assert found[0].doubt is None
@@ -86,7 +86,7 @@ def test_such_a_program_must_reproduce_what_known_ones_do(monkeypatch, fits):
 
 def test_one_program_for_all_siblings_is_one_kernel_and_not_two(monkeypatch):
     """A known variant that happens to reproduce some of the nodes does not make them another kernel's."""
-    monkeypatch.setattr("qdebug.compare.explaining.pooling.reproduces", lambda *_: True)
+    monkeypatch.setattr("qdebug.arithmetic.pooling.reproduces", lambda *_: True)
     found = pool({0: finding(A), 1: finding(C, novel=500), 2: finding(A, B)})
     assert [found[number].variants for number in range(3)] == [(C,)] * 3
     assert {found[number].siblings for number in range(3)} == {3}
