@@ -15,13 +15,13 @@ import numpy as np
 
 from qdebug.adapters import load_reader, replay_kernel
 from qdebug.adapters.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, package_versions
 from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
-from qdebug.replay.arithmetic_file import find_arithmetic
 from qdebug.replay.groups import fuse
-from qdebug.replay.presets import DEFAULT_PRESET, PRESETS, Preset
 
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
@@ -239,7 +239,7 @@ def _stated(chosen: Preset) -> dict[str, str]:
     """Give what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
     if chosen.provenance != "file":
         return {}
-    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.arithmetic.variants.items())}
+    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
 
 
 def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:

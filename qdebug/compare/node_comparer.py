@@ -7,12 +7,12 @@ from time import perf_counter
 
 import numpy as np
 
+from qdebug.arithmetic.reproduce import Reproducer
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
-from qdebug.compare.explaining.reproduce import Reproducer
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.recordings import RecentTensors

@@ -1,9 +1,10 @@
-"""Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module."""
+"""Run the nodes of a graph again with numpy: one kernel per operator, one family of operators per module.
 
-from qdebug.replay.candidates import candidates
-from qdebug.replay.canonical import canonical
-from qdebug.replay.columns import Columns
-from qdebug.replay.describe import describe
+Units, the language of variants and their evaluation are here because the kernels of quantized operators and the
+executor compute by them; which variants there are to choose from, and which one fits, is the business of others.
+"""
+
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
 from qdebug.replay.registry import (
@@ -17,8 +18,10 @@ from qdebug.replay.registry import (
     run_node,
 )
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
+from qdebug.replay.scaling import Multiplier
+from qdebug.replay.steps import Step
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.variant import Arithmetic, Multiplier, Step, Sums, Variant, parse_variant
+from qdebug.replay.variant import Arithmetic, Variant, describe, parse_variant
 
 __all__ = [
     "Arithmetic",
@@ -36,8 +39,6 @@ __all__ = [
     "Unit",
     "Variant",
     "accumulate",
-    "candidates",
-    "canonical",
     "compute",
     "describe",
     "find_kernel",

@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.replay.blockwise import elementwise
-from qdebug.replay.columns import Columns
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.fixed_forms import fixed_probabilities
 from qdebug.replay.interpolate import interpolated
 from qdebug.replay.kernels.pool import counts, pool_window, window_sums
@@ -19,7 +19,7 @@ from qdebug.replay.program import run_program, run_programs
 from qdebug.replay.qsum import convolved, multiplied
 from qdebug.replay.registry import Call, find_kernel
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Sums, Variant
+from qdebug.replay.variant import Variant
 
 __all__ = [
     "accumulate",

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 
 from qdebug.model import Node, operators
-from qdebug.replay.columns import Columns, Operation, Start, compile_steps, load, nested, number_type
+from qdebug.replay.columns import Columns, Operation, Start, load, nested
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call, find_kernel, has_kernel
 from qdebug.replay.scaling import Scales, scales_of
+from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
@@ -117,7 +118,7 @@ def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("two multipliers are for LeakyRelu")
     operand = unit.operands[0]
-    dtype = number_type(variant.multiplier)
+    dtype = variant.multiplier.dtype
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
     runs, parameters = [], [operand.zero_point.astype(np.int64)]
     for tag, slope in (("above", _ONE), ("below", alpha)):

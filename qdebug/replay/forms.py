@@ -17,11 +17,12 @@ from typing import Any
 import numpy as np
 
 from qdebug.numerics.fixedpoint import round_values
-from qdebug.replay.columns import Columns, Operation, Start, compile_steps, load, nested, number_type
+from qdebug.replay.columns import Columns, Operation, Start, load, nested
 from qdebug.replay.fixed_forms import hard_swish, squashed
 from qdebug.replay.form_codes import fused, leaky, tabled
 from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of
+from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
 
@@ -141,7 +142,7 @@ def _pair_of_programs(
     if unit.kind not in ("add", "sub"):
         raise ValueError("operands are brought to one scale for sums only")
     combine = _COMBINE[unit.kind]
-    dtype = number_type(variant.multiplier)
+    dtype = variant.multiplier.dtype
     runs, parameters = [], []
     for place, (operand, own) in enumerate(zip(_sides(unit), scales, strict=True)):
         start = Start(operation=load(dtype, place), dtype=dtype, scales=own, tag=variant.form)
@@ -239,7 +240,7 @@ def _away(values: np.ndarray) -> np.ndarray:
 
 def _loaded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Take the numbers themselves."""
-    dtype = number_type(variant.multiplier)
+    dtype = variant.multiplier.dtype
     return Start(operation=load(dtype), dtype=dtype, scales=scales_of(unit, columns.count, columns.member))
 
 

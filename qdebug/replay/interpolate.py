@@ -17,11 +17,10 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.numerics.fixedpoint import shift_right
-from qdebug.replay.columns import Columns
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.form_codes import fused
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Sums
 
 __all__ = ["FRACTION", "interpolated", "interpolated_codes", "is_bilinear", "resized_axes"]
 

@@ -262,11 +262,11 @@ class _Request:
             arrays = [np.moveaxis(array, -1, 1) if array.ndim > 1 else array for array in arrays]
         return Operand(codes=arrays[0], scale=arrays[1], zero_point=arrays[2])
 
-    def target(self) -> Target | None:
-        """Give the output's quantization; None if it has several scales, or bounds that are no codes."""
+    def target(self, bounds: Bounds) -> Target | None:
+        """Give the output's quantization within further bounds; None if it has several scales, or is no integer."""
         if self.quant.per_channel or not is_integer(self.quant.dtype):
             return None
-        return target_of(self.quant, clamp=_codes_of(self.bounds, self.quant))
+        return target_of(self.quant, clamp=_codes_of(_narrowed(self.bounds, bounds), self.quant))
 
 
 def unit_of_codes(
@@ -318,18 +318,11 @@ def _narrowed(first: Bounds, second: Bounds) -> Bounds:
 
 
 def _made(
-    request: _Request, kind: str, operands: Sequence[Operand | None], *, bounds: Bounds | None = None, **more: object
+    request: _Request, kind: str, operands: Sequence[Operand | None], *, bounds: Bounds = (None, None), **more: object
 ) -> Unit | None:
     """Make a unit unless an operand or the output is not in codes."""
     found = tuple(operand for operand in operands if operand is not None)
-    own = _Request(
-        node=request.node,
-        inputs=request.inputs,
-        quant=request.quant,
-        bounds=request.bounds if bounds is None else _narrowed(request.bounds, bounds),
-        opset=request.opset,
-    )
-    out = own.target()
+    out = request.target(bounds)
     if out is None or len(found) < len(operands):
         return None
     node = request.node

@@ -6,7 +6,7 @@ import numpy as np
 
 from qdebug.model.dtypes import code_limits, is_float, logical_dtype, logical_name
 
-__all__ = ["ONNX_DTYPES", "float_of", "is_real", "limits", "narrow", "onnx_dtype", "widen"]
+__all__ = ["ONNX_DTYPES", "float_of", "is_real", "limits", "narrow", "onnx_dtype", "plain_dtype", "widen"]
 
 _IN_ORDER = (
     "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128"
@@ -28,6 +28,14 @@ def onnx_dtype(number: int) -> np.dtype:
     if name not in ONNX_DTYPES.values() or name == "string":
         raise ValueError(f"the element type {name} is not supported")
     return logical_dtype(name)
+
+
+def plain_dtype(dtype: np.dtype) -> np.dtype:
+    """Return a dtype that numpy has by itself and that holds all values: int8 for int4, float32 for bfloat16."""
+    name = dtype.name
+    if hasattr(np, name):
+        return np.dtype(name)
+    return np.dtype(np.int8 if name.startswith("int") else np.uint8 if name.startswith("uint") else np.float32)
 
 
 def is_real(dtype: np.dtype) -> bool:

@@ -14,8 +14,9 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.blockwise import part_of
-from qdebug.replay.columns import Columns, Operation, compile_steps
+from qdebug.replay.columns import Columns, Operation
 from qdebug.replay.forms import start_of
+from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 

@@ -19,13 +19,12 @@ from functools import reduce
 import numpy as np
 
 from qdebug.numerics.fixedpoint import round_values, shift_right, wrap_to
-from qdebug.replay.columns import Columns
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.kernels.conv import conv_transpose
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import fixed, scales_of, sum_scale
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Sums
 from qdebug.replay.windows import Window, convolve, padded, window_of
 
 __all__ = [
@@ -200,7 +199,7 @@ def convolved(unit: Unit, sums: Sums) -> Columns:
     bias = _bias(unit, sums)
     # A transposed convolution sums over the first axis of its weight, and over no more taps than there are.
     axes = (0, *range(2, weight.ndim)) if unit.transposed else tuple(range(1, weight.ndim))
-    groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1)
+    groups = unit.groups
     window = None if unit.transposed else _window(unit)
 
     def product(left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -258,7 +257,7 @@ def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
     weight, window = unit.operands[1].codes.astype(np.int32), _window(unit)
     if sums.accumulate.startswith("sat16"):
         x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
-    groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1)
+    groups = unit.groups
     source = padded(x, window, int(zero.reshape(-1)[0]))
     taps = np.stack([source[place] for place in window.taps()], axis=2)
     taps = taps.reshape(x.shape[0], groups, x.shape[1] // groups, -1, int(np.prod(window.out)))

@@ -1,9 +1,13 @@
-"""The real multiplier of a requantization in each order that backends compute it, and the integers in its place."""
+"""Multipliers of requantizations: the orders that backends compute them in, and the numbers that they are kept as.
+
+An order or a kind of number is one row of `EXPRESSIONS` or `NUMBERS`: its words and what it does.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 
 import ml_dtypes
@@ -16,10 +20,30 @@ from qdebug.numerics.fixedpoint import (
     quantize_multiplier,
     shift_right,
 )
-from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
+from qdebug.replay.words import refuse_unless
 
-__all__ = ["Fixed", "Scales", "fixed", "float_multiplier", "real_multiplier", "scales_of", "spread", "sum_scale"]
+__all__ = [
+    "EXPRESSIONS",
+    "GIVEN",
+    "NUMBERS",
+    "Expression",
+    "Fixed",
+    "Multiplier",
+    "Number",
+    "Scales",
+    "fixed",
+    "float_multiplier",
+    "real_multiplier",
+    "recorded_multiplier",
+    "scales_of",
+    "spread",
+    "sum_scale",
+    "whole_of",
+]
+
+GIVEN = "given"
+"""The number of a multiplier that is the recorded one."""
 
 
 def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0) -> np.ndarray:
@@ -86,7 +110,7 @@ def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | 
     x = own[0] if own else _ONE
     w = own[1] if unit.kind in ("conv", "linear", "mul", "add", "sub", "div") else _ONE
     if unit.kind == "conv" and w.size > 1:
-        groups = Call(inputs=(), attrs=unit.attrs).integer("group", 1) if unit.transposed else 1
+        groups = unit.groups if unit.transposed else 1
         w = np.tile(w.reshape(-1), groups).reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))
     return Scales(x=x, w=w, y=unit.out.scale, n=n)
 
@@ -104,18 +128,42 @@ def _product_single(s: Scales) -> np.ndarray:
     return np.asarray(np.asarray(x * w, np.float32).astype(np.float64) / s.y.astype(np.float64) / s.n)
 
 
-_FORMULAS: Mapping[str, Callable[[Scales], np.ndarray]] = MappingProxyType(
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An order in which the real multiplier is computed.
+
+    Args:
+        words: In plain words.
+        formula: Computes x w / (y n): float32 or float64; broadcasts to the output.
+    """
+
+    words: str
+    formula: Callable[[Scales], np.ndarray]
+
+
+EXPRESSIONS: Mapping[str, Expression] = MappingProxyType(
     {
-        "xw/y": _single(lambda x, w, y, n: x * w / y / n),
-        "x*(w/y)": _single(lambda x, w, y, n: x * (w / y) / n),
-        "(x/y)*w": _single(lambda x, w, y, n: x / y * w / n),
-        "xw*(1/y)": _single(lambda x, w, y, n: x * w * (1 / y) / n),
-        "d:xw/y": _double(lambda x, w, y, n: x * w / y / n),
-        "d:f(xw)/y": _product_single,
-        "x/(y*n)": _single(lambda x, w, y, n: x * w / (y * n)),
-        "x/n/y": _single(lambda x, w, y, n: x * w / n / y),
+        "xw/y": Expression("", _single(lambda x, w, y, n: x * w / y / n)),
+        "x*(w/y)": Expression(
+            "input scale times (weight scale / output scale)", _single(lambda x, w, y, n: x * (w / y) / n)
+        ),
+        "(x/y)*w": Expression(
+            "(input scale / output scale) times weight scale", _single(lambda x, w, y, n: x / y * w / n)
+        ),
+        "xw*(1/y)": Expression(
+            "product of scales times the reciprocal of the output's", _single(lambda x, w, y, n: x * w * (1 / y) / n)
+        ),
+        "d:xw/y": Expression("quotient of scales in float64", _double(lambda x, w, y, n: x * w / y / n)),
+        "d:f(xw)/y": Expression("float32 product of scales divided in float64", _product_single),
+        "x/(y*n)": Expression("input scale / (output scale times count)", _single(lambda x, w, y, n: x * w / (y * n))),
+        "x/n/y": Expression("input scale / count / output scale", _single(lambda x, w, y, n: x * w / n / y)),
     }
 )
+"""Orders in which the real multiplier is computed from the scales of input, weight and output.
+
+`d:` ones use float64, the second of them on a float32 product; all others round each operation to float32. An average
+over n elements divides by n last, or as the two forms with n say.
+"""
 
 
 def real_multiplier(scales: Scales, expression: str) -> np.ndarray:
@@ -124,22 +172,7 @@ def real_multiplier(scales: Scales, expression: str) -> np.ndarray:
     Returns:
         float32, or float64 for the expressions that begin with `d:`; broadcasts to the output.
     """
-    return _FORMULAS[expression](scales)
-
-
-def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
-    """Give a real multiplier as the floating-point number that it is kept as.
-
-    Args:
-        real: What `real_multiplier` gives.
-        number: One of `NUMBERS` that is a floating-point number.
-
-    Returns:
-        float64 if that is the number, else float32, which holds the narrower ones exactly.
-    """
-    kept = {"f16": np.dtype(np.float16), "bf16": np.dtype(ml_dtypes.bfloat16)}.get(number)
-    wide = np.float64 if number == "f64" else np.float32
-    return np.asarray(real.astype(wide) if kept is None else real.astype(kept).astype(wide))
+    return EXPRESSIONS[expression].formula(scales)
 
 
 def sum_scale(scales: Scales) -> np.ndarray:
@@ -165,6 +198,149 @@ class Fixed:
     pre: np.ndarray
 
 
+def _significand(bits: int, rounding: str = "away") -> Callable[[np.ndarray], Fixed]:
+    """Return what keeps a significand of so many bits."""
+
+    def kept(real: np.ndarray) -> Fixed:
+        multiplier, exponent = quantize_multiplier(real, bits=bits, rounding=rounding)
+        return Fixed(multiplier=multiplier, bits=bits, exponent=exponent, pre=np.zeros(real.shape, np.int64))
+
+    return kept
+
+
+def _mantissa(real: np.ndarray, widened: int = 0) -> Fixed:
+    """Keep the significand of a float32, shifted left by some bits."""
+    multiplier, exponent = mantissa_multiplier(real)
+    none = np.zeros(real.shape, np.int64)
+    return Fixed(multiplier=multiplier << widened, bits=24 + widened, exponent=exponent, pre=none)
+
+
+def _upper_mantissa(real: np.ndarray) -> Fixed:
+    multiplier, exponent = mantissa_multiplier(real)
+    upper = np.minimum(shift_right(multiplier, 9, "up"), 2**15 - 1)
+    return Fixed(multiplier=upper, bits=15, exponent=np.zeros(real.shape, np.int64), pre=-exponent)
+
+
+def _of_256(real: np.ndarray) -> Fixed:
+    whole, none = np.rint(real.astype(np.float64) * 256).astype(np.int64), np.zeros(real.shape, np.int64)
+    return Fixed(multiplier=whole, bits=8, exponent=none, pre=none)
+
+
+def _glow(real: np.ndarray) -> Fixed:
+    pre, post, multiplier = glow_parameters(real)
+    return Fixed(multiplier=multiplier, bits=0, exponent=-post, pre=pre)
+
+
+def _power(real: np.ndarray) -> Fixed:
+    none = np.zeros(real.shape, np.int64)
+    return Fixed(multiplier=none + 1, bits=0, exponent=power_of_two(real), pre=none)
+
+
+@dataclass(frozen=True, slots=True)
+class Number:
+    """A kind of number that a multiplier is kept as.
+
+    Args:
+        words: In plain words.
+        integers: Makes the integers of real multipliers; None of a floating-point number.
+        orders: How many expressions a search for unknown programs combines it with: "all", "one" where the number is
+            too short for the order to matter often, or "" if it does not try the number.
+        like: The number that stands for it where both come out as the same integers; empty if none does.
+        kept: Dtype of a floating-point number; None of integers.
+    """
+
+    words: str
+    integers: Callable[[np.ndarray], Fixed] | None = None
+    orders: str = ""
+    like: str = ""
+    kept: np.dtype | None = None
+
+
+NUMBERS: Mapping[str, Number] = MappingProxyType(
+    {
+        "f32": Number("float32 multiplier", kept=np.dtype(np.float32)),
+        "f64": Number("float64 multiplier", kept=np.dtype(np.float64)),
+        "f16": Number("float16 multiplier", kept=np.dtype(np.float16)),
+        "bf16": Number("bfloat16 multiplier", kept=np.dtype(ml_dtypes.bfloat16)),
+        "q31": Number("31-bit multiplier", _significand(31), "all"),
+        "q31t": Number("31-bit multiplier, itself cut off", _significand(31, "trunc"), "all", "q31"),
+        "q31e": Number("31-bit multiplier, itself rounded to even", _significand(31, "even"), "all", "q31"),
+        "m24": Number("24-bit multiplier", _mantissa, "one"),
+        "m24s7": Number("24-bit multiplier widened to 31 bits", partial(_mantissa, widened=7), "one"),
+        "m15": Number("15-bit multiplier on 16-bit values", _upper_mantissa),
+        "q24": Number("24-bit multiplier of the exact quotient", _significand(24), "one", "m24"),
+        "q16": Number("16-bit multiplier", _significand(16), "one"),
+        "q15": Number("15-bit multiplier", _significand(15), "one"),
+        "q15t": Number("15-bit multiplier, itself cut off", _significand(15, "trunc"), "one"),
+        "q8": Number("8-bit multiplier", _significand(8), "one"),
+        "q8t": Number("8-bit multiplier, itself cut off", _significand(8, "trunc"), "one"),
+        "q7": Number("7-bit multiplier", _significand(7), "one"),
+        "p8": Number("multiplier in 256ths", _of_256),
+        "glow": Number("8-bit multiplier between two shifts", _glow, "one"),
+        "pow2": Number("nearest power of two", _power),
+        GIVEN: Number("recorded multiplier and shift", _significand(31), "one"),
+    }
+)
+"""Kinds of number that a multiplier is kept as.
+
+f32, f64: floating point. f16, bf16: a 16-bit float, multiplied in float32. q31, q24, q16, q15, q8, q7: a significand of
+so many bits, rounded half away from zero (q31t, q15t, q8t: cut off, q31e: half to even). m24: the 24 bits of a
+float32's significand; m24s7: the same shifted left by 7. m15: its upper 15 bits, with all of the shift before the
+product. p8: a whole number of 256ths. glow: the 8 to 9 bits and two shifts that Glow's quantizeScaleOffset32To8 finds.
+pow2: the nearest power of two, as a shift. given: the multiplier and shift that were recorded with the output; like q31
+where none were.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Multiplier:
+    """How the real multiplier is computed from scales, and what it is kept as.
+
+    Args:
+        number: One of `NUMBERS`.
+        expression: One of `EXPRESSIONS`.
+
+    Raises:
+        UsageError: Either is unknown.
+    """
+
+    number: str = "f32"
+    expression: str = "xw/y"
+
+    def __post_init__(self) -> None:
+        refuse_unless("multiplier", self.number, NUMBERS)
+        refuse_unless("expression", self.expression, EXPRESSIONS)
+
+    def __str__(self) -> str:
+        return f"{self.number}:{self.expression}"
+
+    @property
+    def real(self) -> bool:
+        """Whether it is a floating-point number."""
+        return NUMBERS[self.number].kept is not None
+
+    @property
+    def dtype(self) -> type[np.generic]:
+        """The kind of number that a program computes in: float32, float64, or int64 with an integer multiplier."""
+        if not self.real:
+            return np.int64
+        return np.float64 if self.number == "f64" else np.float32
+
+
+def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
+    """Give a real multiplier as the floating-point number that it is kept as.
+
+    Args:
+        real: What `real_multiplier` gives.
+        number: One of `NUMBERS` that is a floating-point number.
+
+    Returns:
+        float64 if that is the number, else float32, which holds the narrower ones exactly.
+    """
+    kept = NUMBERS[number].kept
+    return np.asarray(real.astype(kept).astype(np.float64 if kept == np.float64 else np.float32))
+
+
 def fixed(real: np.ndarray, number: str) -> Fixed:
     """Give the integers that stand for a real multiplier.
 
@@ -175,25 +351,79 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
     Raises:
         UsageError: A multiplier is not finite, or not above 0 where that is needed.
     """
-    none = np.zeros(real.shape, np.int64)
-    if number == "glow":
-        pre, post, multiplier = glow_parameters(real)
-        return Fixed(multiplier=multiplier, bits=0, exponent=-post, pre=pre)
-    if number == "pow2":
-        return Fixed(multiplier=none + 1, bits=0, exponent=power_of_two(real), pre=none)
-    if number == "p8":
-        whole = np.rint(real.astype(np.float64) * 256).astype(np.int64)
-        return Fixed(multiplier=whole, bits=8, exponent=none, pre=none)
-    if number.startswith("m"):
-        multiplier, exponent = mantissa_multiplier(real)
-        if number == "m15":
-            upper = np.minimum(shift_right(multiplier, 9, "up"), 2**15 - 1)
-            return Fixed(multiplier=upper, bits=15, exponent=none, pre=-exponent)
-        wide = number == "m24s7"
-        return Fixed(
-            multiplier=multiplier << 7 if wide else multiplier, bits=31 if wide else 24, exponent=exponent, pre=none
-        )
-    rounding = {"t": "trunc", "e": "even"}.get(number[-1], "away")
-    bits = int(number[1:].rstrip("te"))
-    multiplier, exponent = quantize_multiplier(real, bits=bits, rounding=rounding)
-    return Fixed(multiplier=multiplier, bits=bits, exponent=exponent, pre=none)
+    integers = NUMBERS[number].integers
+    if integers is None:
+        raise ValueError(f"{number} is no integer multiplier")
+    return integers(real)
+
+
+def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
+    """Give the integers that stand for a unit's multiplier; the recorded ones where they are asked for and known.
+
+    Backends write an integer multiplier and its shift in several ways: as one product with a shift of all bits (TOSA,
+    CMSIS), or as a fraction of 31 or 15 bits with a further shift, to the right or to the left (gemmlowp, TensorFlow
+    Lite). The recorded scales tell which is meant: it is the one that comes closest to their quotient.
+
+    Args:
+        unit: The unit.
+        scales: Its scales.
+        multiplier: One that is no floating-point number.
+
+    Raises:
+        UsageError: A multiplier is not finite, or not above 0 where that is needed.
+    """
+    if multiplier.number != GIVEN:
+        return fixed(real_multiplier(scales, multiplier.expression), multiplier.number)
+    found = recorded_multiplier(unit, scales)
+    return fixed(real_multiplier(scales, "d:xw/y"), GIVEN) if found is None else found[0]
+
+
+def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] | None:
+    """Read the recorded multiplier and shift in the way that comes closest to the quotient of the scales.
+
+    Returns:
+        The integers, and what they stand for over the quotient; None where none were recorded, or none fit.
+    """
+    if unit.out.multiplier is None and unit.out.shift is None:
+        return None
+    real = np.asarray(real_multiplier(scales, "d:xw/y"), np.float64)
+    multiplier = _of_channels(unit, np.ones(1, np.int64) if unit.out.multiplier is None else unit.out.multiplier)
+    if multiplier is None or np.any(multiplier <= 0) or not np.all(np.isfinite(real) & (real > 0)):
+        return None
+    ratios = [(found, _value(found) / real) for found in _readings(unit, multiplier, real)]
+    return min(ratios, key=lambda pair: float(np.abs(np.log2(pair[1])).max()), default=None)
+
+
+def _readings(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> Iterator[Fixed]:
+    """Give what the recorded integers may mean."""
+    none = np.zeros((), np.int64)
+    widest = int(multiplier.max())
+    own = next((bits for bits in (0, 8, 15, 16, 24) if widest <= 1 << bits), 31)
+    if unit.out.shift is None:  # the shift that the scales ask for
+        exponent = np.rint(np.log2(real * np.ldexp(1.0, own) / multiplier)).astype(np.int64)
+        yield Fixed(multiplier=multiplier, bits=own, exponent=exponent, pre=none)
+        return
+    shift = _of_channels(unit, unit.out.shift)
+    if shift is None:
+        return
+    yield Fixed(multiplier=multiplier, bits=own, exponent=own - shift, pre=none)
+    for bits in (31, 15):
+        if widest <= 1 << bits:
+            yield Fixed(multiplier=multiplier, bits=bits, exponent=-shift, pre=none)
+            yield Fixed(multiplier=multiplier, bits=bits, exponent=shift, pre=none)
+
+
+def _value(found: Fixed) -> np.ndarray:
+    return np.asarray(np.ldexp(found.multiplier.astype(np.float64), (found.exponent - found.bits).astype(np.int32)))
+
+
+def _of_channels(unit: Unit, values: np.ndarray) -> np.ndarray | None:
+    """Shape one value, or one per channel, to broadcast to the output, channels first; None if it does not."""
+    if values.size == 1:
+        return values.reshape(()).astype(np.int64)
+    flat = values.reshape(-1).astype(np.int64)
+    if unit.kind == "conv" and not unit.transposed and values.size == unit.operands[1].codes.shape[0]:
+        return flat.reshape(-1, *(1,) * (unit.operands[0].codes.ndim - 2))
+    if unit.kind == "linear" and values.size == unit.operands[1].codes.shape[-1]:
+        return flat
+    return None

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.errors import KernelError
 from qdebug.model import AttrValue
 from qdebug.model.dtypes import code_limits, logical_dtype, logical_name
 from qdebug.model.frozen import frozen_mapping, rebuild
@@ -169,6 +170,18 @@ class Unit:
         if self.kind == "conv" and not self.transposed:
             return "depthwise" if self.attrs.get("group", 1) == self.operands[0].codes.shape[1] != 1 else ""
         return "transposed" if self.kind == "conv" else ""
+
+    @property
+    def groups(self) -> int:
+        """Number of groups of a conv.
+
+        Raises:
+            KernelError: The attribute is no number.
+        """
+        value = self.attrs.get("group", 1)
+        if not isinstance(value, (int, float, np.integer)):
+            raise KernelError(f"Attribute 'group' of {self.op} is {value!r}; expected an integer.")
+        return int(value)
 
     @property
     def keeps_scale(self) -> bool:

@@ -8,126 +8,149 @@ The text form lists the stages that are not the default, as `name=value`, with b
 
     m=q31 steps=shl,mulhi.up,shr.away,zp,sat
 
-The values of each stage are the tables of this module.
+A word is one row of its table, which holds its plain words and what it does: steps in `STEPS` (see `steps`), numbers
+and expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), the others here.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from qdebug.errors import UsageError
 from qdebug.model.frozen import frozen_mapping
+from qdebug.replay.columns import Sums
+from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Multiplier
+from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import KINDS, Unit
+from qdebug.replay.words import ROUNDINGS, refuse, refuse_unless
 
 __all__ = [
     "ACCUMULATES",
     "BIASES",
     "DEFAULTS",
-    "EXPRESSIONS",
-    "FLOAT_STEPS",
     "FORMS",
-    "NUMBERS",
-    "STEPS",
     "Arithmetic",
-    "Multiplier",
-    "Step",
-    "Sums",
+    "Form",
     "Variant",
+    "describe",
     "keys_of",
     "kind_of",
     "parse_variant",
-    "steps_of",
 ]
 
-_NEAREST = ("even", "away", "up", "down")
-_ROUNDINGS = (*_NEAREST, "floor", "trunc")
-
-STEPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+ACCUMULATES: Mapping[str, str] = MappingProxyType(
     {
-        "mul": (),
-        "div": (),
-        "inv": (),
-        "scale": (),
-        "shl": (),
-        "mulhi": ("up", "away", "trunc", "floor"),
-        "pre": ("floor", "up"),
-        "shr": (*_ROUNDINGS, "tosa"),
-        "round": (*_ROUNDINGS, "plus"),
-        "avg": _ROUNDINGS,
-        "bias": (),
-        "zp": (),
-        "sat16": (),
-        "wrap32": (),
-        "sat": (),
-        "wrap": (),
+        "wrap32": "",
+        "exact": "sums without limit",
+        "pairsat16": "pairs of products saturated to 16 bits",
+        "pairwrap16": "pairs of products wrapped around in 16 bits",
+        "sat16": "sums saturated to 16 bits",
+        "wrap16": "sums wrapped around in 16 bits",
     }
 )
-"""Steps of a program, each with its roundings (`shr.away`); `round` is written by its rounding alone.
+"""How products are summed, each in plain words.
 
-mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
-the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
-mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
-by what is left to shift; tosa adds the nudge of apply_scale_32's double rounding. round: to a whole number; plus is
-floor(v + 1/2) as computed. avg: divide by the number of elements. bias: add the bias. zp: add the output's zero
-point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the bounds of a
-fused activation. wrap: to the output's codes, losing upper bits.
+In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
+the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
+it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the order counts as well:
+`sat16:chw`. A bias is added to what comes out.
 """
 
-FLOAT_STEPS = frozenset({"mul", "div", "inv", "scale", "round", "bias", "zp", "sat", "wrap"})
-"""Steps that a program in floating point may have."""
+_ORDERS: Mapping[str, str] = MappingProxyType({"hwc": "taps before channels", "chw": "channels before taps"})
 
-EXPRESSIONS: tuple[str, ...] = (
-    "xw/y", "x*(w/y)", "(x/y)*w", "xw*(1/y)", "d:xw/y", "d:f(xw)/y", "x/(y*n)", "x/n/y",
-)  # fmt: skip
-"""Orders in which the real multiplier is computed from the scales of input, weight and output.
+BIASES: Mapping[str, str] = MappingProxyType(
+    {
+        "int32": "",
+        "glow": "bias brought to the scale of the sums by an 8-bit multiplier",
+        "float": "real bias after scaling",
+        "codes": "bias rounded on its own and added after",
+        "none": "no bias",
+    }
+)
+"""Where a bias enters, each in plain words.
 
-`d:` ones use float64, the second of them on a float32 product; all others round each operation to float32. An average
-over n elements divides by n last, or as the two forms with n say.
-"""
-
-NUMBERS: tuple[str, ...] = (
-    "f32", "f64", "f16", "bf16", "q31", "q31t", "q31e", "m24", "m24s7", "m15", "q24", "q16", "q15", "q15t", "q8", "q8t",
-    "q7", "p8", "glow", "pow2", "given",
-)  # fmt: skip
-"""Kinds of number that a multiplier is kept as.
-
-f32, f64: floating point. f16, bf16: a 16-bit float, multiplied in float32. q31, q24, q16, q15, q8, q7: a significand of
-so many bits, rounded half away from zero (q31t, q15t, q8t: cut off, q31e: half to even). m24: the 24 bits of a
-float32's significand; m24s7: the same shifted left by 7. m15: its upper 15 bits, with all of the shift before the
-product. p8: a whole number of 256ths. glow: the 8 to 9 bits and two shifts that Glow's quantizeScaleOffset32To8 finds.
-pow2: the nearest power of two, as a shift. given: the multiplier and shift that were recorded with the output; like q31
-where none were.
-"""
-
-ACCUMULATES: tuple[str, ...] = ("wrap32", "exact", "pairsat16", "pairwrap16", "sat16", "wrap16")
-"""How products are summed: in int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits.
-
-Pair sums are followed by the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the
-distance of the partners if it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the
-order counts as well: `sat16:chw`. A bias is added to what comes out.
-"""
-
-BIASES: tuple[str, ...] = ("int32", "glow", "float", "codes", "none")
-"""Where a bias enters: into the integer sums, or by the step `bias`: as a real number (float), or as the whole number
-that the program up to this step makes of it on its own (codes); none drops it.
+Into the integer sums, or by the step `bias`: as a real number (float), or as the whole number that the program up to
+this step makes of it on its own (codes); none drops it.
 
 A bias at a scale of its own is brought to that of the sums in float32, or (glow) with Glow's integer multiplier.
 """
 
-FORMS: Mapping[str, str] = MappingProxyType(
-    {form: form for form in ("sum", "raw", "real", "taps", "ort", "exp31", "exp32", "exp64")}
-    | {form: form for form in ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma")}
-    | {"offset": "raw", "counted": "sum"}
-    | dict.fromkeys(("fold", "fold-fma", "deq", "deq-fma", "ratio", "ls", "common20", "common21", "fixed15"), "codes")
-    | dict.fromkeys(("each", "table", "table-fma", "stepped", "mlas", "leaky"), "codes")
-    | dict.fromkeys(("hswish16", "fixed16", "fixed31"), "codes")
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """What a program starts from; what makes it of the columns is in `qdebug.replay.forms`.
+
+    Args:
+        columns: What the columns hold that it is made of; two forms may share theirs.
+        words: In plain words, with `{shift}` and `{operand}` for the variant's.
+        interpolates: Whether it is one of a bilinear resize, which no other is computed by.
+        own_scales: Whether programs of operands go first, whose multipliers are not the unit's.
+        multiplier: Whether the program's multiplier is that of the variant, and not one of the form.
+        double: Whether a variant in float64 differs where its program has no multiplier.
+    """
+
+    columns: str
+    words: str
+    interpolates: bool = False
+    own_scales: bool = False
+    multiplier: bool = True
+    double: bool = False
+
+
+FORMS: Mapping[str, Form] = MappingProxyType(
+    {
+        "sum": Form("sum", "", double=True),
+        "raw": Form("raw", "sums of codes with their zero point inside", double=True),
+        "real": Form("real", "averages of real values in float32", double=True),
+        "taps": Form("taps", "averages of real values in float32 over all taps", double=True),
+        "ort": Form("ort", "scaled exponentials from a table, summed in order", double=True),
+        "exp31": Form("exp31", "softmax in fixed point of 31 bits"),
+        "exp32": Form("exp32", "softmax in float32", double=True),
+        "exp64": Form("exp64", "softmax in float64", double=True),
+        "grid10": Form("grid10", "codes interpolated on a grid of 10 bits", interpolates=True, multiplier=False),
+        "blend10": Form(
+            "blend10", "codes interpolated by weights cut off after 10 bits", interpolates=True, multiplier=False
+        ),
+        "blend11": Form("blend11", "codes interpolated by weights of 11 bits", interpolates=True, multiplier=False),
+        "blend32": Form("blend32", "codes interpolated in float32", interpolates=True),
+        "rows32": Form("rows32", "codes interpolated in float32, along rows first", interpolates=True),
+        "lerp": Form("lerp", "codes interpolated in float32, placed by multiplication", interpolates=True),
+        "lerp-fma": Form(
+            "lerp-fma", "codes interpolated in float32, placed by multiplication, fused", interpolates=True
+        ),
+        "offset": Form("raw", "sums of codes with their zero point inside, taken off in output steps"),
+        "counted": Form("sum", "31-bit multiplier with the count divided out of it", multiplier=False),
+        "fold": Form("codes", "both codes times their ratio to the output scale, zero points folded into one constant"),
+        "fold-fma": Form(
+            "codes", "both codes times their ratio to the output scale, zero points folded into one constant, fused"
+        ),
+        "deq": Form("codes", "operands made real in float32", double=True),
+        "deq-fma": Form("codes", "operands made real in float32 by fused multiply-adds"),
+        "ratio": Form("codes", "centred codes times their ratio to the output scale"),
+        "ls": Form(
+            "codes",
+            "operands shifted left by {shift} bits and brought to twice the larger scale ({operand})",
+            own_scales=True,
+        ),
+        "common20": Form("codes", "20-bit multipliers with one shift", multiplier=False),
+        "common21": Form("codes", "21-bit multipliers with one shift", multiplier=False),
+        "fixed15": Form("codes", "operands rounded to multiples of 2**-15"),
+        "each": Form("codes", "each operand brought to the output scale ({operand})", own_scales=True),
+        "table": Form("codes", "function of the real value in float32", double=True),
+        "table-fma": Form("codes", "function of the real value in float32, found by fused multiply-adds"),
+        "stepped": Form("codes", "function of real values found by repeated addition"),
+        "mlas": Form("codes", "sigmoid as a quotient of polynomials in float32"),
+        "leaky": Form("codes", "one multiplier above zero and one below ({operand})", own_scales=True),
+        "hswish16": Form("codes", "hard swish in fixed point of 16 bits", multiplier=False),
+        "fixed16": Form("codes", "fixed point of 16 bits", multiplier=False),
+        "fixed31": Form("codes", "fixed point of 31 bits", multiplier=False),
+    }
 )
-"""What a program starts from, and the columns that it is made of; two forms may share their columns.
+"""What a program starts from.
 
 sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
 both zero points added by the step `zp`, that of the input in steps of the output, as a whole number beside an integer
@@ -150,101 +173,7 @@ that follows it.
 """
 
 
-def _among(what: str, value: str, allowed: Iterable[str]) -> None:
-    if value not in allowed:
-        _refuse(what, value, allowed)
-
-
-def _refuse(what: str, value: str, allowed: Iterable[str]) -> None:
-    raise UsageError(
-        f"The arithmetic has no {what} {value!r}; known are {', '.join(allowed)}.",
-        hint="Correct it, or write a file that fits with qdebug explain --write-arithmetic FILE.",
-    )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Step:
-    """One step of a program.
-
-    Args:
-        op: A name in `STEPS`.
-        rounding: One of the roundings that the step has; empty if it has none.
-
-    Raises:
-        UsageError: There is no such step.
-    """
-
-    op: str
-    rounding: str = ""
-
-    def __post_init__(self) -> None:
-        allowed = STEPS.get(self.op)
-        if allowed is None or (self.rounding not in allowed if allowed else self.rounding):
-            _refuse("step", str(self), sorted(STEPS))
-
-    def __str__(self) -> str:
-        if self.op == "round":
-            return self.rounding
-        return f"{self.op}.{self.rounding}" if self.rounding else self.op
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Multiplier:
-    """How the real multiplier is computed from scales, and what it is kept as.
-
-    Args:
-        number: One of `NUMBERS`.
-        expression: One of `EXPRESSIONS`.
-
-    Raises:
-        UsageError: Either is unknown.
-    """
-
-    number: str = "f32"
-    expression: str = "xw/y"
-
-    def __post_init__(self) -> None:
-        _among("multiplier", self.number, NUMBERS)
-        _among("expression", self.expression, EXPRESSIONS)
-
-    def __str__(self) -> str:
-        return f"{self.number}:{self.expression}"
-
-    @property
-    def real(self) -> bool:
-        """Whether it is a floating-point number."""
-        return self.number in ("f32", "f64", "f16", "bf16")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Sums:
-    """The heavy part of a computation: variants that share it share its columns.
-
-    Args:
-        columns: What the columns hold: one of the values of `FORMS`.
-        accumulate: One of `ACCUMULATES`, with order and distance of pairs.
-        bias: One of `BIASES`; "float" for any that enters later.
-    """
-
-    columns: str = "sum"
-    accumulate: str = "wrap32"
-    bias: str = "int32"
-
-
-def steps_of(text: str) -> tuple[Step, ...]:
-    """Read a program: steps with commas between them.
-
-    Raises:
-        UsageError: A step is unknown.
-    """
-    found = []
-    for word in text.split(",") if text else ():
-        op, _, rounding = word.partition(".")
-        found.append(Step(op="round", rounding=op) if op in STEPS["round"] else Step(op=op, rounding=rounding))
-    return tuple(found)
-
-
-_DEFAULT_STEPS = steps_of("mul,even,zp,sat")
+_DEFAULT_MULTIPLIER, _DEFAULT_STEPS = Multiplier(), steps_of("mul,even,zp,sat")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -267,23 +196,23 @@ class Variant:
     form: str = "sum"
     accumulate: str = "wrap32"
     bias: str = "int32"
-    multiplier: Multiplier = Multiplier()
+    multiplier: Multiplier = _DEFAULT_MULTIPLIER
     requantize: tuple[Step, ...] = _DEFAULT_STEPS
     operand: tuple[Step, ...] = ()
     shift: int = 0
 
     def __post_init__(self) -> None:
-        _among("form", self.form, FORMS)
-        _among("bias", self.bias, BIASES)
+        refuse_unless("form", self.form, FORMS)
+        refuse_unless("bias", self.bias, BIASES)
         _check_accumulate(self.accumulate)
         if not 0 <= self.shift <= 30:
-            _refuse("shift", str(self.shift), ["0 to 30"])
+            refuse("shift", str(self.shift), ["0 to 30"])
 
     @property
     def sums(self) -> Sums:
         """The heavy part that this variant starts from."""
         later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
-        return Sums(columns=FORMS[self.form], accumulate=self.accumulate, bias=later)
+        return Sums(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
 
     def __str__(self) -> str:
         words = []
@@ -314,7 +243,7 @@ def parse_variant(text: str) -> Variant:
         key, equals, value = word.partition("=")
         name = names.get(key)
         if name is None or not equals or name in found:
-            _refuse("stage", word, sorted(names))
+            refuse("stage", word, sorted(names))
         found[str(name)] = _read_stage(str(name), value)
     return Variant(**found)
 
@@ -326,20 +255,55 @@ def _read_stage(name: str, value: str) -> Any:
         number, colon, expression = value.partition(":")
         return Multiplier(number=number, expression=expression) if colon else Multiplier(number=number)
     if name == "shift":
-        return int(value) if value.isdecimal() else _refuse("shift", value, ["0 to 30"])
+        return int(value) if value.isdecimal() else refuse("shift", value, ["0 to 30"])
     return value
 
 
 def _check_accumulate(text: str) -> None:
     kind, *rest = text.split(":")
-    _among("accumulate", kind, ACCUMULATES)
+    refuse_unless("accumulate", kind, ACCUMULATES)
     paired = kind.startswith("pair")
     ordered = paired or kind == "sat16"
     most = 2 if paired else 1
-    if (rest and not ordered) or (ordered and (not rest or rest[0] not in ("hwc", "chw") or len(rest) > most)):
-        _refuse("accumulate", text, ACCUMULATES)
+    if (rest and not ordered) or (ordered and (not rest or rest[0] not in _ORDERS or len(rest) > most)):
+        refuse("accumulate", text, ACCUMULATES)
     if len(rest) == 2 and not (rest[1].isdecimal() and int(rest[1]) > 1):
-        _refuse("distance of a pair", rest[1], ["2", "4", "8"])
+        refuse("distance of a pair", rest[1], ["2", "4", "8"])
+
+
+def describe(variant: Variant) -> str:
+    """Say in one line how a variant computes, for an engineer who does not know the text form."""
+    form = FORMS[variant.form].words.format(shift=variant.shift, operand=", ".join(_said(variant.operand)))
+    multiplies = any(STEPS[step.op].multiplies for step in (*variant.requantize, *variant.operand))
+    kind, *order = variant.accumulate.split(":")
+    parts = [ACCUMULATES[kind], *(_ORDERS.get(word, f"{word} apart") for word in order)]
+    number, expression = NUMBERS[variant.multiplier.number], EXPRESSIONS[variant.multiplier.expression]
+    if multiplies and not variant.form.startswith("common"):
+        parts += [form, number.words, expression.words]
+    elif variant.multiplier.number == "f64":
+        parts += [form.replace("float32", "float64")] if "float32" in form else [form, "in float64"]
+    else:
+        parts.append(form)
+    parts += _said(variant.requantize)
+    parts.append(BIASES[variant.bias])
+    return ", ".join(part for part in parts if part)
+
+
+def _said(steps: tuple[Step, ...]) -> list[str]:
+    """Say what a program does, step by step."""
+    words: list[str] = []
+    rounds = any(STEPS[step.op].rounds for step in steps)
+    high = any(step.op == "mulhi" for step in steps)
+    rounded = False
+    for step in steps:
+        said = STEPS[step.op].words
+        if step.op == "zp" and rounds:
+            said = "zero point after rounding" if rounded else "zero point before rounding"
+        elif step.op == "shr" and high:
+            said = "then a shift, {}"
+        words.append(said.format(ROUNDINGS[step.rounding].words if step.rounding else ""))
+        rounded = rounded or STEPS[step.op].rounds
+    return [word for word in words if word]
 
 
 _INSIDE = parse_variant("steps=mul,zp,even,sat")
@@ -371,10 +335,6 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
     }
 )
 """What ONNX Runtime's x86 kernels compute, by kind of unit, or by kind and branch (see `Unit.branch`)."""
-
-
-_PLANAR = frozenset({"grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma"})
-"""Forms of a bilinear resize, which no other is computed by."""
 
 
 def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
@@ -425,7 +385,9 @@ class Arithmetic:
     @property
     def interpolates(self) -> bool:
         """Whether it says how codes are interpolated."""
-        return any(kind_of(key) == "resize" and variant.form in _PLANAR for key, variant in self.variants.items())
+        return any(
+            kind_of(key) == "resize" and FORMS[variant.form].interpolates for key, variant in self.variants.items()
+        )
 
     def variant(self, unit: Unit) -> Variant:
         """Give the variant that computes a unit.
@@ -448,7 +410,7 @@ class Arithmetic:
 
 def _fits(variant: Variant, unit: Unit) -> bool:
     """Tell whether a variant of the unit's kind can compute this one."""
-    if variant.form in _PLANAR:
+    if FORMS[variant.form].interpolates:
         return unit.branch in ("linear", "linear-channels-last") and unit.keeps_scale
     if variant.form == "exp31":
         return bool(np.all(unit.out.scale == 2.0 ** (-8 * unit.out.dtype.itemsize)))

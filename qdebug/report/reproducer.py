@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from textwrap import fill, indent, wrap
 
 import numpy as np
 
 from qdebug.model import AttrValue, Node, RunInfo, operators
-from qdebug.replay.given import whole_of
+from qdebug.replay.columns import Columns
+from qdebug.replay.precision import plain_dtype
+from qdebug.replay.program import compile_variant
 from qdebug.replay.registry import Call
-from qdebug.replay.scaling import Fixed, float_multiplier, real_multiplier, scales_of, sum_scale
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Step, Variant
+from qdebug.replay.variant import Variant
 from qdebug.replay.windows import window_of
+from qdebug.replay.words import ROUNDINGS
 from qdebug.view.text import safe_text
 from qdebug.workflow.repro import FloatReproducer, Reproducer
 
@@ -28,7 +30,6 @@ __all__ = [
     "float_reproducer_text",
     "head",
     "plain",
-    "plain_dtype",
     "put_together",
     "quoted",
     "reference_code",
@@ -40,14 +41,6 @@ __all__ = [
 _LITERAL = 80
 """Most characters of the elements of an array that is written as a literal."""
 _WIDTH = 110
-
-
-def plain_dtype(dtype: np.dtype) -> np.dtype:
-    """Give a dtype that numpy has by itself and that holds all values: int8 for int4, float32 for bfloat16."""
-    name = dtype.name
-    if hasattr(np, name):
-        return np.dtype(name)
-    return np.dtype(np.int8 if name.startswith("int") else np.uint8 if name.startswith("uint") else np.float32)
 
 
 class ArrayPool:
@@ -251,30 +244,15 @@ def _attributes(attrs: Mapping[str, AttrValue]) -> str | None:
     return "{" + ", ".join(shown) + "}"
 
 
-_ROUNDED = {
-    "even": "np.rint(v)",
-    "floor": "np.floor(v)",
-    "trunc": "np.trunc(v)",
-    "plus": "np.floor(v + v.dtype.type(0.5))",
-    "away": "np.copysign(np.floor(np.abs(v)) + (np.abs(v) - np.floor(np.abs(v)) >= 0.5), v)",
-    "up": "np.floor(v) + (v - np.floor(v) >= 0.5)",
-    "down": "np.ceil(v) - (np.ceil(v) - v >= 0.5)",
-}
+_SHIFTS = "\n".join(f'        "{name}": lambda: {row.shift},' for name, row in ROUNDINGS.items() if row.shift)
 
-_QUOTIENT = "input scale * weight scale / output scale"
-
-HELPERS = '''
+HELPERS = f'''
 def shifted(v, bits, rounding):
     """Divide integers by 2**bits and round to the nearest; of two, as the rounding says."""
     half = (np.int64(1) << bits) >> 1
-    return {
-        "up": lambda: (v + half) >> bits,
-        "down": lambda: (v + np.maximum(half - 1, 0)) >> bits,
-        "away": lambda: np.sign(v) * ((np.abs(v) + half) >> bits),
-        "even": lambda: (v + np.maximum(half - 1, 0) + ((v >> bits) & (bits > 0))) >> bits,
-        "floor": lambda: v >> bits,
-        "trunc": lambda: np.sign(v) * (np.abs(v) >> bits),
-    }[rounding]()
+    return {{
+{_SHIFTS}
+    }}[rounding]()
 
 '''
 """Functions that statements of integer programs call."""
@@ -328,12 +306,13 @@ def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
         The text; None if no plain form is known of this unit and variant.
     """
     sums = _sums(unit, variant, pool)
-    if sums is None:
+    columns = Columns(sums=variant.sums, values=(), shape=())
+    operations = compile_variant(unit, columns, variant) if sums is not None else ()
+    if sums is None or any(operation.text is None for operation in operations):
         return None
-    steps = list(_steps(unit, variant, pool))
-    if any(line is None for line in steps):
-        return None
-    lines = [line for line in steps if line is not None]
+    texts = [(operation.text or "").format(*map(pool.text, operation.parameters)) for operation in operations]
+    lines = ["v = sums()" + ("" if variant.accumulate == "exact" else ".astype(np.int32)  # as 32 bits")]
+    lines += [f"v = {text}" for text in texts if text != "v"]
     turned = "np.moveaxis(v, 1, -1)" if unit.channels_last else "v"
     body = "\n".join([*lines, f"return {turned}"])
     helpers = HELPERS if any("shifted(" in line for line in lines) else ""
@@ -365,76 +344,9 @@ def _sums(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     window = window_of(call, x.codes.shape[2:], w.codes.shape[2:])
     lines += [
         f"PADS = {tuple(zip(window.begin, window.end, strict=True))}",
-        f"STRIDES, DILATIONS, GROUPS = {window.strides}, {window.dilations}, {unit.attrs.get('group', 1)}",
+        f"STRIDES, DILATIONS, GROUPS = {window.strides}, {window.dilations}, {unit.groups}",
     ]
     return "\n".join(lines) + "\n\n" + _CONV
-
-
-def _steps(unit: Unit, variant: Variant, pool: ArrayPool) -> Iterator[str | None]:
-    """Give one statement for each step; None where none is known."""
-    yield "v = sums()" + ("" if variant.accumulate == "exact" else ".astype(np.int32).astype(np.int64)  # as 32 bits")
-    number = variant.multiplier.number
-    if variant.multiplier.real:
-        yield f"v = v.astype(np.{'float64' if number == 'f64' else 'float32'})"
-        for step in variant.requantize:
-            yield _real_step(unit, variant, step, pool)
-        return
-    whole = whole_of(unit, scales_of(unit), variant.multiplier)
-    ops = [step.op for step in variant.requantize]
-    for step in variant.requantize:
-        yield _integer_step(unit, step, whole, ops, pool)
-
-
-def _real_step(unit: Unit, variant: Variant, step: Step, pool: ArrayPool) -> str | None:
-    scales = scales_of(unit)
-    number, expression = variant.multiplier.number, variant.multiplier.expression
-    dtype = np.float64 if number == "f64" else np.float32
-    single = scales.y.astype(np.float32)
-    factors: Mapping[str, tuple[str, Callable[[], np.ndarray], str]] = {
-        "mul": ("*", lambda: float_multiplier(real_multiplier(scales, expression), number), _QUOTIENT),
-        "scale": ("*", lambda: sum_scale(scales), "input scale * weight scale"),
-        "div": ("/", lambda: single, "output scale"),
-        "inv": ("*", lambda: np.asarray(1 / single), "1 / output scale"),
-        "zp": ("+", lambda: unit.out.zero_point, "zero point"),
-    }
-    if step.op in factors:
-        sign, values, words = factors[step.op]
-        return f"v = v {sign} {pool.text(np.asarray(values()).astype(dtype))}  # {words}"
-    if step.op == "round":
-        return f"v = {_ROUNDED[step.rounding]}"
-    return _ending(unit, step)
-
-
-def _integer_step(unit: Unit, step: Step, whole: Fixed, ops: list[str], pool: ArrayPool) -> str | None:
-    left = np.maximum(whole.exponent, 0) if "shl" in ops else np.zeros_like(whole.exponent)
-    rest = left - whole.exponent + (0 if "mulhi" in ops else whole.bits)
-    if step.op == "mul":
-        return f"v = v * {pool.text(whole.multiplier)}"
-    if step.op == "shl":
-        return f"v = np.clip(v << {pool.text(left)}, -(2**31), 2**31 - 1)"
-    if step.op == "mulhi":
-        return f'v = shifted(v * {pool.text(whole.multiplier)}, {whole.bits}, "{step.rounding}")'
-    if step.op == "pre":
-        return f'v = shifted(v, {pool.text(whole.pre)}, "{step.rounding}")'
-    if step.op == "shr":
-        fits = step.rounding != "tosa" and int(rest.min(initial=0)) >= 0 and int(rest.max(initial=0)) <= 62
-        return f'v = shifted(v, {pool.text(rest)}, "{step.rounding}")' if fits else None
-    if step.op == "zp":
-        return f"v = v + {pool.text(unit.out.zero_point.astype(np.int64))}"
-    return _ending(unit, step)
-
-
-def _ending(unit: Unit, step: Step) -> str | None:
-    dtype = plain_dtype(unit.out.dtype).name
-    low, high = unit.out.limits
-    if step.op == "sat":
-        least, most = unit.out.clamp or (low, high)
-        return f"v = np.clip(v, {max(low, least)}, {min(high, most)}).astype(np.{dtype})"
-    if step.op == "sat16":
-        return "v = np.clip(v, -(2**15), 2**15 - 1)"
-    if step.op == "wrap32":
-        return "v = v.astype(np.int32).astype(np.int64)"
-    return f"v = v.astype(np.int64).astype(np.{dtype})" if step.op == "wrap" else None
 
 
 _TESTS = """

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdebug.replay.presets import PRESETS
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.view import numbers
 from qdebug.view.explained import share
 from qdebug.view.text import safe_text

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from qdebug.arithmetic import arithmetic_file
 from qdebug.compare.explaining.explain import explain_recording, siblings, wanted
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.model import Recording
-from qdebug.replay import arithmetic_file
 from qdebug.replay.variant import kind_of, parse_variant
 from qdebug.session import open_recording
 

@@ -17,19 +17,18 @@ import numpy as np
 
 from qdebug.adapters import load_backend, write_model
 from qdebug.adapters.protocol import Backend
+from qdebug.arithmetic.functions import same_functions, shape_of
+from qdebug.arithmetic.presets import PRESETS, Preset
+from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.compare.explaining.functions import same_functions, shape_of
-from qdebug.compare.explaining.units import Units, UnitSource
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo
-from qdebug.replay.columns import Columns
-from qdebug.replay.describe import describe
+from qdebug.replay.columns import Columns, Sums
 from qdebug.replay.evaluate import accumulate, finish
-from qdebug.replay.presets import PRESETS, Preset
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Sums, Variant, kind_of, parse_variant
+from qdebug.replay.variant import Variant, describe, kind_of, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models

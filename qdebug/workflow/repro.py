@@ -9,13 +9,13 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.search import channels_first
+from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.float_band import FloatReplay, judge_float, replay_float
-from qdebug.compare.explaining.search import channels_first
-from qdebug.compare.explaining.units import Place, Units, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODUCER_SAMPLES, REPRODUCER_SIBLINGS
-from qdebug.replay.candidates import candidates
 from qdebug.replay.evaluate import accumulate, compute, finish_many
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.run import one_thread
@@ -254,12 +254,7 @@ def make_float_reproducer(
     Raises:
         UsageError: There is no such node or sample, or it cannot be replayed.
     """
-    found = _find(backend, name)
-    if found is None:
-        raise UsageError(
-            f"The backend's recording has no node {name!r}.", hint="List the nodes: qdebug explain BACKEND --all."
-        )
-    node, tensor = found
+    node, tensor = _known(backend, name)
     units = Units(backend)
     places = [place for place in units.places(node, tensor) if sample is None or place[0] == sample]
     if not places:
@@ -303,6 +298,15 @@ def _find(backend: Recording, name: str) -> tuple[Node, str] | None:
         if node.name == name or name in node.outputs:
             return node, name if name in node.outputs else next(filter(None, node.outputs), "")
     return None
+
+
+def _known(backend: Recording, name: str) -> tuple[Node, str]:
+    found = _find(backend, name)
+    if found is None:
+        raise UsageError(
+            f"The backend's recording has no node {name!r}.", hint="List the nodes: qdebug explain BACKEND --all."
+        )
+    return found
 
 
 def _excess(replay: FloatReplay) -> float:
@@ -407,7 +411,7 @@ def make_reproducer(
     Raises:
         UsageError: There is no such node or sample, or nothing in integers can be computed of it.
     """
-    node, tensor = _node(backend, name)
+    node, tensor = _known(backend, name)
     units = Units(backend)
     source = units.missing(node, tensor) or units.find(node, tensor)
     if isinstance(source, str):
@@ -449,15 +453,6 @@ def _made(units: Units, source: UnitSource, *, sample: int | None, whole: bool, 
         wrong=wrong,
         kept=part.kept,
         reference=reference,
-    )
-
-
-def _node(backend: Recording, name: str) -> tuple[Node, str]:
-    for node in backend.graph.nodes:
-        if node.name == name or name in node.outputs:
-            return node, name if name in node.outputs else next(filter(None, node.outputs), "")
-    raise UsageError(
-        f"The backend's recording has no node {name!r}.", hint="List the nodes: qdebug explain BACKEND --all."
     )
 
 

@@ -23,8 +23,9 @@ from rich.table import Table
 from threadpoolctl import threadpool_limits
 
 import qdebug
+from qdebug.arithmetic.candidates import candidates
 from qdebug.compare.measure.recordings import OneSample
-from qdebug.replay import Columns, Operand, Target, Unit, accumulate, candidates, finish, finish_many, parse_variant
+from qdebug.replay import Columns, Operand, Target, Unit, accumulate, finish, finish_many, parse_variant
 
 SHAPES = (
     ("3 x 3, 64 to 64 channels, 56 x 56", (1, 64, 56, 56), (64, 64, 3, 3), 1),

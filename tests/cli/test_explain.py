@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.arithmetic.arithmetic_file import read_arithmetic
 from qdebug.recording.recorder import Recorder
-from qdebug.replay.arithmetic_file import read_arithmetic
 from qdebug.report.schema import load_schema
 
 DIGITS = Path(qdebug.__file__).parent / "data" / "digits.int8.h5"

@@ -12,8 +12,8 @@ import re
 from itertools import groupby
 from pathlib import Path
 
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.model.thresholds import TABLE
-from qdebug.replay.presets import PRESETS
 from qdebug.report.definitions import definitions_json
 from qdebug.tui.keys import markdown_table
 

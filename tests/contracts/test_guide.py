@@ -7,9 +7,9 @@ import guide_tables
 import pytest
 from shown_commands import qdebug_commands, refusal
 
+from qdebug.arithmetic.arithmetic_file import read_arithmetic
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.pytest_plugin.options import add_options
-from qdebug.replay.arithmetic_file import read_arithmetic
-from qdebug.replay.presets import PRESETS
 from qdebug.view.rows import columns
 from qdebug.workflow.limits_file import load_limits
 

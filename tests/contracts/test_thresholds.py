@@ -10,9 +10,11 @@ from qdebug.model.thresholds import TABLE
 from qdebug.model.thresholds.table import ThresholdGroup
 
 HOME = "qdebug/model/thresholds/"
-PACKAGES = ("qdebug/compare/",)
+PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/")
 """Where a number of its own needs a reason."""
 CONSTANTS = {
+    "arithmetic_file.py _MOST_BYTES": "size of a file that is read",
+    "canonical.py _INT32_END": "format: the span of int32",
     "align/align.py _STAGES": "display: how often progress is told",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
     "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
@@ -26,20 +28,21 @@ CONSTANTS = {
     "graph_checks/constants.py _BIAS": "operator: position of an input",
     "node_comparer.py _AHEAD": "size of a batch",
     "explaining/float_band.py _SEED": "seed",
-    "explaining/functions.py _ENDS": "format: the span of int32",
-    "explaining/functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
-    "explaining/search.py _BATCH": "size of a batch",
-    "explaining/search.py _WITNESSES": "size: up to which witnesses are counted",
-    "explaining/selection.py _BLOCK": "size of a block",
-    "explaining/selection.py _SEED": "seed",
-    "explaining/selection.py _TABLE": "speed: up to which a table beats sorting",
-    "explaining/search.py _CODES_AT_ONCE": "size of a batch",
+    "functions.py _ENDS": "format: the span of int32",
+    "functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
+    "search.py _BATCH": "size of a batch",
+    "search.py _WITNESSES": "size: up to which witnesses are counted",
+    "selection.py _BLOCK": "size of a block",
+    "selection.py _SEED": "seed",
+    "selection.py _TABLE": "speed: up to which a table beats sorting",
+    "search.py _CODES_AT_ONCE": "size of a batch",
     "patterns/residual.py _SHOWN": "display: elements that are listed",
     "patterns/wrong_evidence.py _STRETCH": "size of a block",
     "result/result.py NUMERICS_VERSION": "version",
     "result/scores.py _LEAST_ENTRIES": "definition: one score has no rank",
 }
 COMPARED = {
+    "candidates.py 2.0 ** (-8)": "operator: the output scale of a softmax in fixed point",
     "explaining/float_band.py 1e-300": "keeps a bound above 0",
     "patterns/wrong_values.py 0.001": "display: digits of a factor",
     "patterns/wrong_values.py 1 << 17": "speed: up to which a table beats sorting",

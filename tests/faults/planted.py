@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from qdebug.compare.explaining.units import Units, UnitSource
+from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Node, Recording
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Unit

@@ -7,13 +7,13 @@ from collections import Counter, defaultdict
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.evidence import residual_of
+from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.presets import preset
+from qdebug.arithmetic.search import search
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.compare.explaining.search import search
 from qdebug.model import MemoryRecording
 from qdebug.replay.evaluate import compute
-from qdebug.replay.presets import preset
 from qdebug.replay.variant import Variant, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run

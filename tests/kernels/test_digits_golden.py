@@ -35,7 +35,7 @@ def test_every_tensor_is_bit_for_bit_the_runtime_s():
 
 
 def test_the_hashes_notice_a_changed_multiplier(monkeypatch):
-    from qdebug.replay import columns as steps
+    from qdebug.replay import steps
 
     exact = steps.real_multiplier
     monkeypatch.setattr(steps, "real_multiplier", lambda *scales: exact(*scales) * np.float32(1.001))

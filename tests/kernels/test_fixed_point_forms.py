@@ -11,7 +11,8 @@ import struct
 import numpy as np
 import pytest
 
-from qdebug.replay import Operand, Target, Unit, candidates, compute, parse_variant
+from qdebug.arithmetic.candidates import candidates
+from qdebug.replay import Operand, Target, Unit, compute, parse_variant
 
 LOW, HIGH = -128, 127
 

@@ -10,8 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
 from qdebug.model import Node, QuantParams
-from qdebug.replay import Coded, accumulate, candidates, compute, finish, parse_variant, unit_of_codes
+from qdebug.replay import Coded, accumulate, compute, finish, parse_variant, unit_of_codes
 
 HERE = Path(__file__).resolve().parent
 spec = importlib.util.spec_from_file_location("make_litert_operators", HERE / "make_litert_operators.py")

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.presets import preset
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node
 from qdebug.replay import known_kernels, run_graph
 from qdebug.replay.precision import widen
-from qdebug.replay.presets import preset
 
 onnx = pytest.importorskip("onnx")
 

@@ -6,8 +6,9 @@ What it folds is what the default arithmetic gives, bit for bit. What it leaves 
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
 from qdebug.model import Node, QuantParams
-from qdebug.replay import Arithmetic, Coded, candidates, compute, unit_of_codes
+from qdebug.replay import Arithmetic, Coded, compute, unit_of_codes
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")

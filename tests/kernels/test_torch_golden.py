@@ -7,7 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from qdebug.replay import Operand, Target, Unit, candidates, compute, parse_variant
+from qdebug.arithmetic.candidates import candidates
+from qdebug.replay import Operand, Target, Unit, compute, parse_variant
 
 HERE = Path(__file__).resolve().parent
 spec = importlib.util.spec_from_file_location("make_torch_golden", HERE / "make_torch_golden.py")

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 
 import pytest
 
+from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.compare.patterns.residual import Residual
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from qdebug.arithmetic.reproduce import Reproduced, Reproducer
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
@@ -16,7 +17,6 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.checks.precision import reduced_precision
 from qdebug.compare.explaining.float_band import rounded_inputs
-from qdebug.compare.explaining.reproduce import Reproduced, Reproducer
 from qdebug.compare.graph_checks.graph_check import GraphCheck, rounded_first
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
 from qdebug.compare.measure.compare import Comparison, compare_pair

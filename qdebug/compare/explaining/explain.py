@@ -1,7 +1,7 @@
 """Explain a recording: for every output of every node, the arithmetic that reproduces it, or what is wrong with it.
 
-Nodes on codes are searched (see `qdebug.compare.explaining.search`) and their evidence is pooled (see
-`qdebug.compare.explaining.pooling`); what only moves codes has to be equal; float nodes are held against a replay
+Nodes on codes are searched (see `qdebug.arithmetic.search`) and their evidence is pooled (see
+`qdebug.arithmetic.pooling`); what only moves codes has to be equal; float nodes are held against a replay
 (see `qdebug.compare.explaining.float_band`).
 """
 
@@ -14,7 +14,12 @@ from functools import lru_cache
 
 import numpy as np
 
-from qdebug.compare.explaining.evidence import residual_of
+from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.patterns.residual import Residual
+from qdebug.arithmetic.pooling import Pooled, pool, standing_for
+from qdebug.arithmetic.presets import names_of, preset
+from qdebug.arithmetic.search import Finding, search
+from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.explanation import (
     ExplainedRun,
     ExplainStatus,
@@ -25,21 +30,15 @@ from qdebug.compare.explaining.explanation import (
 )
 from qdebug.compare.explaining.float_band import judge_float
 from qdebug.compare.explaining.neighbours import with_neighbours
-from qdebug.compare.explaining.pooling import Pooled, pool, standing_for
-from qdebug.compare.explaining.search import Finding, search
-from qdebug.compare.explaining.units import Place, Units, UnitSource
 from qdebug.compare.measure.recordings import RecentTensors, real_where_varying
-from qdebug.compare.patterns.residual import Residual
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
 from qdebug.replay.blockwise_weight import rounds_data
-from qdebug.replay.describe import describe
-from qdebug.replay.given import GIVEN
-from qdebug.replay.presets import names_of, preset
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
-from qdebug.replay.variant import Variant, parse_variant
+from qdebug.replay.scaling import GIVEN
+from qdebug.replay.variant import Variant, describe, parse_variant
 
 __all__ = ["explain_recording", "siblings", "wanted"]
 

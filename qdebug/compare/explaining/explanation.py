@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
 
-from qdebug.compare.patterns.residual import Residual
+from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import json_safe
 from qdebug.model import Fidelity, RunInfo
@@ -142,8 +142,7 @@ class NodeExplanation:
 
     def to_dict(self) -> dict[str, Any]:
         """Give the entry as plain values, with the keys of the explain JSON."""
-        plain = {name: getattr(self, name) for name in _PLAIN}
-        return plain | {
+        made = {
             "status": str(self.status),
             "variants": list(self.variants),
             "presets": [preset.name for preset in self.presets],
@@ -153,25 +152,8 @@ class NodeExplanation:
             "recorded": None if self.recorded is None else asdict(self.recorded),
             "band": None if self.band is None else asdict(self.band),
         }
-
-
-_PLAIN = (
-    "node",
-    "op",
-    "tensor",
-    "reason",
-    "kind",
-    "dtypes",
-    "elements",
-    "words",
-    "alone",
-    "siblings",
-    "match",
-    "witnesses",
-    "witness_elements",
-    "tried",
-    "accepted",
-)
+        left_out = {*made, "members"}
+        return {own.name: getattr(self, own.name) for own in fields(self) if own.name not in left_out} | made
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

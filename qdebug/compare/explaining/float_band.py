@@ -14,11 +14,11 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.arithmetic.patterns.wrong_places import Layout, places
+from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import allowed_error, narrow_sums_error, norm, unit_roundoff
 from qdebug.compare.explaining.explanation import Band
-from qdebug.compare.explaining.units import Place
-from qdebug.compare.patterns.wrong_places import Layout, places
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.operators import Sums

@@ -1,4 +1,4 @@
-"""What the nodes around an unexplained one say of it: whether its values were recorded rightly, and their layout."""
+"""What the nodes around an unexplained one say of it: whether its values were recorded rightly."""
 
 from __future__ import annotations
 
@@ -6,35 +6,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.model import Graph, Node, operators
-from qdebug.model.operators import Sums
-from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
+from qdebug.model import Graph
 
-__all__ = ["channels_last", "with_neighbours"]
-
-
-def channels_last(graph: Graph, node: Node) -> bool:
-    """Tell whether a node's output has its channels last, by the layout said of it or by the nodes before it.
-
-    Args:
-        graph: The graph.
-        node: A node that has no layout of its own, such as an addition.
-    """
-    waiting, seen = [node], {node.name}
-    while waiting and len(seen) <= LAYOUT_SEARCH_MAX_NODES:
-        asked = waiting.pop(0)
-        said = [graph.tensors[name].layout for name in asked.outputs if name in graph.tensors]
-        if any(said):
-            return any(layout is not None and layout.endswith("C") for layout in said)
-        row = operators.plain(asked)
-        if "channels_last" in asked.attrs or row.windowed:
-            return bool(asked.attrs.get("channels_last")) or operators.of(asked.op).channels_last
-        if row.arranges or row.sums is Sums.MATRIX:
-            continue  # its output says nothing of the layout of its input
-        before = [found for name in asked.inputs if (found := graph.producer(name)) and found.name not in seen]
-        seen |= {found.name for found in before}
-        waiting += before
-    return False
+__all__ = ["with_neighbours"]
 
 
 def with_neighbours(graph: Graph, answers: Sequence[NodeExplanation]) -> tuple[NodeExplanation, ...]:

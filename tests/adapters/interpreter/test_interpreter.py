@@ -6,10 +6,10 @@ import pytest
 import qdebug
 from qdebug import data
 from qdebug.adapters import load_backend
+from qdebug.arithmetic.arithmetic_file import arithmetic_text
 from qdebug.errors import KernelError, NoKernelError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay import parse_variant
-from qdebug.replay.arithmetic_file import arithmetic_text
 from qdebug.session import open_recording
 
 X = np.array([[-1.0, 2.0]], np.float32)

@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from qdebug.replay.presets import PRESETS
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.workflow.probe import run_probe
 from qdebug.workflow.probe_models import PROBED
 

@@ -4,6 +4,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.canonical import canonical
 from qdebug.errors import KernelError
 from qdebug.replay import (
     Columns,
@@ -12,8 +14,6 @@ from qdebug.replay import (
     Unit,
     Variant,
     accumulate,
-    candidates,
-    canonical,
     compute,
     finish,
     finish_many,

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.presets import preset
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import Arithmetic, run_graph
-from qdebug.replay.presets import preset
 from qdebug.replay.run import computes_on_codes
 
 X = QuantParams(dtype="uint8", scale=np.float32(0.5), zero_point=3)

@@ -4,13 +4,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from qdebug.arithmetic.canonical import canonical
 from qdebug.cli.topics import topic_text
 from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
-from qdebug.replay.canonical import canonical
-from qdebug.replay.variant import ACCUMULATES, BIASES, EXPRESSIONS, FORMS, NUMBERS, STEPS
+from qdebug.replay.scaling import EXPRESSIONS, NUMBERS
+from qdebug.replay.steps import STEPS
+from qdebug.replay.variant import ACCUMULATES, BIASES, FORMS
 
-STEP = st.sampled_from([Step(op=op, rounding=r) for op, roundings in STEPS.items() for r in roundings or ("",)])
+STEP = st.sampled_from([Step(op=op, rounding=r) for op, row in STEPS.items() for r in row.roundings or ("",)])
 PAIRS = st.builds(
     lambda kind, order, distance: f"{kind}:{order}" + (f":{distance}" if distance > 1 else ""),
     st.sampled_from([name for name in ACCUMULATES if name.startswith("pair")]),
@@ -21,8 +23,10 @@ VARIANTS = st.builds(
     Variant,
     form=st.sampled_from(sorted(FORMS)),
     accumulate=st.one_of(st.sampled_from(["wrap32", "exact"]), PAIRS),
-    bias=st.sampled_from(BIASES),
-    multiplier=st.builds(Multiplier, number=st.sampled_from(NUMBERS), expression=st.sampled_from(EXPRESSIONS)),
+    bias=st.sampled_from(list(BIASES)),
+    multiplier=st.builds(
+        Multiplier, number=st.sampled_from(list(NUMBERS)), expression=st.sampled_from(list(EXPRESSIONS))
+    ),
     requantize=st.lists(STEP, max_size=6).map(tuple),
     operand=st.lists(STEP, max_size=4).map(tuple),
     shift=st.integers(0, 30),
@@ -123,7 +127,8 @@ def test_what_is_never_used_takes_its_default():
 
 def test_the_guide_names_every_word():
     section = topic_text("arithmetics").partition("## The words of a variant")[2]
-    words = {*FORMS, *NUMBERS, *EXPRESSIONS, *BIASES, *(set(STEPS) - {"round"}), *STEPS["round"], *STEPS["shr"]}
+    words = {*FORMS, *NUMBERS, *EXPRESSIONS, *BIASES, *(set(STEPS) - {"round"}), *STEPS["round"].roundings}
+    words |= {*STEPS["shr"].roundings}
     words |= {kind for kind in ACCUMULATES if not kind.startswith("pair")} | {
         "pairsat16:ORDER",
         "pairwrap16:ORDER:DISTANCE",

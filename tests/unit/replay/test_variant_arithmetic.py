@@ -4,9 +4,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.presets import preset
 from qdebug.replay import Arithmetic, Operand, Target, Unit, Variant, compute, parse_variant
 from qdebug.replay.interpolate import interpolated_codes
-from qdebug.replay.presets import preset
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import DEFAULTS, kind_of

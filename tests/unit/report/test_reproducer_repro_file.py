@@ -7,10 +7,11 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.model import Node, RunInfo
-from qdebug.replay import Operand, Target, Unit, candidates
+from qdebug.replay import Operand, Target, Unit
 from qdebug.replay.evaluate import compute
-from qdebug.replay.presets import PRESETS
 from qdebug.report.reproducer import ArrayPool, reference_code, reproducer_text
 from qdebug.workflow.repro import Reproducer
 

@@ -2,6 +2,7 @@
 
 import pytest
 
+from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.explaining.explanation import (
     Band,
     ExplainedRun,
@@ -10,7 +11,6 @@ from qdebug.compare.explaining.explanation import (
     Preset,
     RunnerUp,
 )
-from qdebug.compare.patterns.residual import Residual
 from qdebug.model import RunInfo
 from qdebug.report.explain import explain_markdown
 from qdebug.view.explained import (

@@ -9,10 +9,10 @@ import pytest
 
 import qdebug
 from qdebug.adapters import load_backend
+from qdebug.arithmetic.arithmetic_file import read_arithmetic
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording, RunInfo
-from qdebug.replay.arithmetic_file import read_arithmetic
-from qdebug.replay.presets import PRESETS
 from qdebug.session import open_recording
 from qdebug.workflow.explain import arithmetic_text, explain
 from qdebug.workflow.feeds import ArrayFeeds

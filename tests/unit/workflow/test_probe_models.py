@@ -3,9 +3,10 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.explaining.units import Units
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.units import Units
 from qdebug.model import MemoryRecording
-from qdebug.replay import accumulate, candidates, finish_many, run_graph
+from qdebug.replay import accumulate, finish_many, run_graph
 from qdebug.replay.unit import KINDS
 from qdebug.workflow.probe_models import PROBED, chosen_sums, encoded, probe_models, tap_weights
 

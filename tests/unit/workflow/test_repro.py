@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.presets import preset
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
 from qdebug.replay import run_graph
 from qdebug.replay.evaluate import compute
-from qdebug.replay.presets import preset
 from qdebug.workflow.repro import make_reproducer
 
 RNG = np.random.default_rng(5)

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import pytest
-
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
-from qdebug.compare.explaining.neighbours import channels_last, with_neighbours
-from qdebug.model import Graph, Node, TensorInfo
+from qdebug.compare.explaining.neighbours import with_neighbours
+from qdebug.model import Graph, Node
 
 CHAIN = Graph(
     [
@@ -48,16 +46,3 @@ def test_values_that_nothing_goes_with_may_have_been_recorded_wrongly():
 
 def test_where_most_is_unexplained_neighbours_say_nothing():
     assert set(reasons("conv", "add", "turn").values()) == {None}
-
-
-@pytest.mark.parametrize(("name", "last"), [("conv", True), ("add", True), ("mul", False), ("last", False)])
-def test_the_layout_comes_from_the_nodes_before(name, last):
-    node = next(node for node in CHAIN.nodes if node.name == name)
-    assert channels_last(CHAIN, node) is last
-
-
-@pytest.mark.parametrize(("layout", "last"), [("NHWC", True), ("NCHW", False)])
-def test_a_layout_that_was_said_goes_first(layout, last):
-    node = Node(name="add", op="Add", inputs=("x", "x"), outputs=("y",))
-    graph = Graph([node], tensors=[TensorInfo(name="y", layout=layout)], inputs=["x"], outputs=["y"])
-    assert channels_last(graph, node) is last

@@ -1,0 +1,155 @@
+"""An arithmetic in a TOML file: what a search found, to be read by people and run by the interpreter.
+
+format = "qdebug.arithmetic"
+version = 1
+name = "my-npu"
+base = "glow-cpu"           # the preset that says what is left out here; without it "onnx-spec"
+fused = true                # compute groups of a QDQ graph as one; what the base does if left out
+
+[variants]                  # a kind of unit, or with a branch of it, or with the dtypes of operands and output, or both
+conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
+"add:uint8,uint8,uint8" = "form=fold-fma steps=even,sat"
+"lookup.HardSwish" = "form=hswish16 steps=shr.away,zp,sat"
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
+from qdebug.errors import UsageError
+from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.replay.unit import KINDS
+from qdebug.replay.variant import Variant, kind_of, parse_variant
+
+__all__ = ["arithmetic_text", "find_arithmetic", "read_arithmetic"]
+
+_FORMAT, _VERSION = "qdebug.arithmetic", 1
+_MOST_BYTES = 1 << 20
+_KEYS = {"format": str, "version": int, "name": str, "base": str, "fused": bool, "variants": dict}
+_HINT = "Let qdebug write the file: qdebug explain BACKEND --write-arithmetic FILE."
+
+
+def find_arithmetic(text: str) -> Preset:
+    """Give the arithmetic that a user names.
+
+    Args:
+        text: The name of a preset, or the path of a file.
+
+    Raises:
+        UsageError: No preset has this name and there is no such file, or the file is none.
+    """
+    if text in PRESETS or text in ALIASES or not ("." in text or "/" in text or Path(text).is_file()):
+        return preset(text)
+    return read_arithmetic(text)
+
+
+def read_arithmetic(path: str | Path) -> Preset:
+    """Read an arithmetic file.
+
+    Args:
+        path: The file.
+
+    Returns:
+        What it says, on top of its base; the provenance is "file".
+
+    Raises:
+        UsageError: It cannot be read, is no TOML, or says something that is no arithmetic.
+    """
+    path = Path(path)
+    tables = _tables(path)
+    base = preset(tables.get("base", DEFAULT_PRESET))
+    own = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
+    # What the file says of a kind goes before what its base says of the kind with some types.
+    variants = {key: variant for key, variant in base.variants.items() if kind_of(key) not in own}
+    variants |= own
+    return Preset(
+        name=tables.get("name", path.stem),
+        variants=variants,
+        fused=tables.get("fused", base.fused),
+        provenance="file",
+        about=path.name,
+    )
+
+
+def _variant(path: Path, key: str, text: object) -> Variant:
+    kind, (_, colon, types) = kind_of(key), key.partition(":")
+    if kind not in KINDS:
+        raise _wrong(path, f"{kind!r} names no kind of unit; known are {', '.join(KINDS)}")
+    for dtype in types.split(",") if colon else ():
+        if dtype not in LOGICAL_DTYPES:
+            raise _wrong(path, f"{key!r} names a type {dtype!r} that does not exist")
+    if not isinstance(text, str):
+        raise _wrong(path, f"the variant of {key!r} is {text!r}, not a text")
+    try:
+        return parse_variant(text)
+    except UsageError as error:
+        raise _wrong(path, f"the variant of {key!r}: {error.message}") from error
+
+
+def _tables(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = file.read(_MOST_BYTES + 1)
+    except OSError as error:
+        raise _wrong(path, error.strerror or "it cannot be read") from error
+    if len(content) > _MOST_BYTES:
+        raise _wrong(path, f"it has more than {_MOST_BYTES} bytes")
+    try:
+        tables = tomllib.loads(content.decode("utf-8"))
+    except ValueError as error:  # tomllib's error and that of the decoder are both of this kind
+        raise _wrong(path, f"it is no TOML: {error}") from error
+    if tables.get("format") != _FORMAT:
+        raise _wrong(path, f"its format is {tables.get('format')!r}, not {_FORMAT!r}")
+    for key, value in tables.items():
+        if key not in _KEYS:
+            raise _wrong(path, f"it has the key {key!r}; known are {', '.join(_KEYS)}")
+        if not isinstance(value, _KEYS[key]):
+            raise _wrong(path, f"{key} is {value!r}")
+    if tables.get("version", _VERSION) != _VERSION:
+        raise _wrong(path, f"it has version {tables['version']}; this qdebug reads version {_VERSION}")
+    return tables
+
+
+def _wrong(path: Path, what: str) -> UsageError:
+    return UsageError(f"{str(path)!r} is no arithmetic file: {what.rstrip('.')}.", hint=_HINT)
+
+
+def arithmetic_text(
+    variants: Mapping[str, Variant],
+    *,
+    name: str,
+    base: str = DEFAULT_PRESET,
+    fused: bool | None = None,
+    comments: Mapping[str, str] | None = None,
+) -> str:
+    """Give the text of an arithmetic file.
+
+    Args:
+        variants: Variants by kind, or by kind and dtypes.
+        name: What the arithmetic is called.
+        base: The preset that says what is left out.
+        fused: Whether groups of a QDQ graph are computed as one; what the base says if None.
+        comments: A line to stand above a variant, by its key.
+    """
+    lines = ["# Which arithmetic reproduces a backend, node by node: --backend interpreter:arithmetic=THIS FILE"]
+    lines += [f"format = {json.dumps(_FORMAT)}", f"version = {_VERSION}", f"name = {_quoted(name)}"]
+    if base != DEFAULT_PRESET:
+        lines.append(f"base = {_quoted(base)}")
+    if fused is not None:
+        lines.append(f"fused = {str(fused).lower()}")
+    lines += ["", "[variants]"]
+    for key, variant in variants.items():
+        if comments and key in comments:
+            lines.append(f"# {' '.join(comments[key].split())}")
+        lines.append(f"{key if key.replace('_', '').isalnum() else _quoted(key)} = {_quoted(str(variant))}")
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Write a basic string of TOML: JSON's escapes are valid there, but DEL must be escaped too."""
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")

@@ -1,0 +1,284 @@
+"""The legitimate ways of computing each kind of unit, simplest first: what a search goes through.
+
+Every entry is what some backend does or may do by design (rounding, order, precision of the multiplier, width of sums);
+nothing in here is a bug. Entries are texts of variants with alternatives, `<one|other>`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from itertools import product
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.model import operators
+from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
+from qdebug.replay.interpolate import is_bilinear
+from qdebug.replay.scaling import EXPRESSIONS, recorded_multiplier, scales_of
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant, parse_variant
+
+__all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
+
+
+def _expanded(text: str) -> Iterator[str]:
+    """Give a text with each choice of its alternatives; those that stand first change last."""
+    parts = [part.split("|") for piece in text.split("<") for part in piece.split(">", 1)]
+    yield from map("".join, product(*parts))
+
+
+def any_of(*texts: str) -> str:
+    """Give all choices of the alternatives of some texts as alternatives of one text."""
+    return f"<{'|'.join(choice for text in texts for choice in _expanded(text))}>"
+
+
+@cache
+def ways(text: str) -> tuple[Variant, ...]:
+    """Read the text of variants with alternatives, `<one|other>`: all choices; those that stand first change last.
+
+    Raises:
+        UsageError: One of them is no variant.
+    """
+    return tuple(map(parse_variant, _expanded(text)))
+
+
+_REAL_ROUNDINGS = ("even", "away", "up", "down", "plus", "floor", "trunc")
+_EVEN_OR_AWAY = "<even,zp|zp,even|away,zp|zp,away>"
+_NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
+_REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
+_WHOLE_PROGRAMS = "<shl,mulhi.up,shr.away|shl,mulhi.up,shr.up|mul,shr.up|mul,shr.away>"
+_TWICE = "shl,mulhi.<up|trunc|away>,shr.<away|up|even|floor>"
+_GLOW = "pre.floor,mul,wrap32,shr.up"
+_PRODUCT_ORDERS = tuple(EXPRESSIONS)[:6]
+_MEAN_ORDERS = ("x/(y*n)", "x/n/y", "xw/y", "d:xw/y")
+_ONE_ORDERS = ("xw/y", "xw*(1/y)", "d:xw/y")
+_PAIR_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", "chw"), "linear": ("hwc",)})
+
+
+def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
+    """Give the ways of turning integer sums into codes.
+
+    Args:
+        orders: Expressions of the multiplier to go through; one at least is in float64.
+        unfused: Whether to include scaling to real units and dividing by the output's scale after.
+    """
+    first, *others = orders
+    precise = [order for order in orders if order.startswith("d:")]
+    exact = precise[0]
+    every = any_of(*(f"<{rounding},zp|zp,{rounding}>" for rounding in _REAL_ROUNDINGS))
+    yield f"m=f32:{first} steps=mul,{every},sat"
+    yield f"m=f32:<{'|'.join(others)}> steps=mul,{_NEAREST},sat"
+    yield f"m=f64:{exact} steps=mul,{_NEAREST},sat"
+    if unfused:
+        yield f"m=f32:{first} steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
+    once_or_twice = any_of("mul,shr.<up|away|even|tosa|floor|down|trunc>", _TWICE)
+    yield f"m=q31:<{'|'.join(dict.fromkeys((*precise, first)))}> steps={once_or_twice},zp,sat"
+    yield f"m=<q31t|q31e>:{exact} steps=<shl,mulhi.up,shr.away|mul,shr.up>,zp,sat"
+    yield f"steps=mul,shr.<up|away|even>,zp,sat m=<m24:{first}|q24:{exact}>"
+    yield f"m=m24s7:{first} steps=mulhi.up,shr.<away|up>,zp,sat"
+    yield f"m=<q16|q15>:{exact} steps=mul,shr.<up|away|floor>,zp,sat"
+    yield f"m=m15:{first} steps=pre.up,sat16,mulhi.up,zp,sat"
+    yield f"m=glow:{first} steps={_GLOW},wrap32,zp,sat"
+    yield f"m=pow2:{first} steps=shr.<up|away|even|floor>,zp,sat"
+
+
+def candidates(unit: Unit) -> tuple[Variant, ...]:
+    """Give all variants that a unit may legitimately be computed by, simplest first.
+
+    Args:
+        unit: The unit; its kind, dtypes and bias decide.
+    """
+    return tuple(dict.fromkeys(variant for text in _FAMILIES[unit.kind](unit) for variant in ways(text)))
+
+
+def _same_quantization(unit: Unit) -> bool:
+    """Tell whether all operands stand for real numbers as the output does."""
+    return all(
+        np.array_equal(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
+        for operand in unit.operands
+    )
+
+
+def _powers_of_two(unit: Unit) -> bool:
+    """Tell whether a function of one code has scales that fixed point can do with."""
+    needed = [unit.out.scale]
+    if unit.operands[0].codes.dtype.itemsize > 1:
+        needed.append(unit.operands[0].scale)
+        if np.any(unit.operands[0].scale < FIXED_POINT_MIN_SCALE):
+            return False
+    return all(scale.size == 1 and bool(np.all(np.frexp(scale)[0] == 0.5)) for scale in needed)
+
+
+def _sum_of_products(unit: Unit) -> Iterator[str]:
+    """Convolutions and matrix products: all requantizations on exact sums, real biases, and the sums of pairs."""
+    plain = tuple(_requantizations(_PRODUCT_ORDERS))
+    yield from plain
+    if unit.bias is not None:  # added to real numbers, in real units or in units of the output
+        yield f"bias=float steps=scale,bias,{_REAL_ENDS}"
+        yield f"bias=float m=f32:<{'|'.join(_PRODUCT_ORDERS[:4])}> steps=mul,bias,<even,zp|zp,even|away,zp>,sat"
+    if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
+        # rounded to codes on its own, and added to what the sums were rounded to
+        yield "bias=codes steps=mul,<even|away|up>,bias,zp,sat"
+        yield "bias=codes m=<q31|q15>:d:xw/y steps=mul,shr.<up|away|floor>,bias,zp,sat"
+        yield "bias=codes m=q31:d:xw/y steps=shl,mulhi.up,shr.<away|up>,bias,zp,sat"
+        yield "bias=codes m=pow2 steps=shr.up,bias,zp,sat"
+    if unit.bias_scale is not None:
+        yield from (f"bias=glow {text}" for text in plain if ways(text)[0].multiplier.number in ("f32", "glow"))
+    for pairs in _pairs(unit):
+        yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
+
+
+def _pairs(unit: Unit) -> Iterator[str]:
+    """Give the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
+    x, weight = (operand.codes.dtype for operand in unit.operands)
+    if weight != np.int8 or x.itemsize != 1 or unit.transposed:
+        return
+    for order in _PAIR_ORDERS[unit.kind]:
+        yield f"pairsat16:{order}"
+    for order in _PAIR_ORDERS[unit.kind] if x == np.int8 else ():
+        yield f"pairwrap16:{order}:8"
+
+
+_MADE_REAL = f"form=<deq|deq-fma> steps={_REAL_ENDS}"
+_RATIO = f"form=ratio steps={_EVEN_OR_AWAY},sat"
+_MADE_REAL_IN_DOUBLE = f"form=deq m=f64 steps=div,{_EVEN_OR_AWAY},sat"
+
+
+def _sums_of_two(unit: Unit) -> Iterator[str]:
+    """Sums and differences of two codes."""
+    del unit
+    yield "form=<fold-fma|fold> steps=<even|away|up>,sat"
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
+    yield from ("form=common20 steps=shr.up,zp,sat", "form=common21 steps=shr.away,zp,sat")
+    yield from ("form=common20 steps=shr.away,zp,sat", "form=common21 steps=shr.up,zp,sat")
+    yield "form=fixed15 steps=mul,<zp,away|away,zp>,sat"
+    yield f"form=ls shift=<20|15> m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps={_WHOLE_PROGRAMS},zp,sat"
+    yield f"form=each m=glow operand={_GLOW} steps=zp,sat"
+    yield f"form=each m=q31:d:xw/y operand={_WHOLE_PROGRAMS} steps=zp,sat"
+    yield "form=each operand=mul,<even|away> steps=zp,sat"
+
+
+def _products_of_two(unit: Unit) -> Iterator[str]:
+    del unit
+    yield from _requantizations(_PRODUCT_ORDERS)
+    yield from (_MADE_REAL, _MADE_REAL_IN_DOUBLE)
+
+
+def _quotients(unit: Unit) -> Iterator[str]:
+    del unit
+    yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
+
+
+def _means(unit: Unit) -> Iterator[str]:
+    """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
+    pool = unit.kind == "average_pool"
+    yield f"form=real steps={_REAL_ENDS}"
+    if pool and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
+        yield f"form=taps steps={_REAL_ENDS}"
+    yield from _requantizations(_MEAN_ORDERS, unfused=False)
+    if not pool:
+        yield f"form=offset m=q31:<x/(y*n)|d:xw/y> steps={_WHOLE_PROGRAMS},zp,sat"
+        yield f"form=offset m=f32:<{'|'.join(_MEAN_ORDERS[:3])}> steps=mul,zp,even,sat"
+        yield f"form=counted steps={_WHOLE_PROGRAMS},zp,sat"
+    yield f"m=glow steps={_GLOW},avg.<away|up>,zp,sat"
+    for rounding in ("away", "even", "up", "floor", "trunc") if _same_quantization(unit) else ():
+        yield f"form=raw m=q31 steps=avg.{rounding},sat"
+        yield f"m=q31 steps=avg.{rounding},zp,sat"
+
+
+def _of_one_code(unit: Unit) -> Iterator[str]:
+    """Changes of scale, and elements that are moved: centred codes with one multiplier."""
+    del unit
+    yield f"steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
+    yield from _requantizations(_ONE_ORDERS, unfused=False)
+    yield "m=p8 steps=mul,shr.up,zp,sat"
+
+
+def _resized(unit: Unit) -> Iterator[str]:
+    if is_bilinear(unit) and _same_quantization(unit):
+        yield "form=blend32 steps=<trunc|even|away>,sat"
+        yield "form=rows32 steps=trunc,sat"
+        yield "form=blend10 steps=shr.<trunc|away>,sat"
+        yield "form=blend11 steps=shr.<up|away>,sat"
+        yield "form=grid10 steps=shr.<away|up>,sat"
+        yield "form=lerp steps=mul,<zp,even|even,zp|away,zp>,sat"
+        yield "form=lerp-fma steps=mul,<zp,even|even,zp>,sat"
+    yield f"form=real steps={_REAL_ENDS}"
+    nearest = unit.attrs.get("mode", "nearest") == "nearest"  # else interpolated codes are no whole numbers
+    yield from (text for text in _of_one_code(unit) if nearest or ways(text)[0].multiplier.real)
+
+
+def _functions(unit: Unit) -> Iterator[str]:
+    """Functions of one code: of its real value in two precisions, from a drifting or approximated table."""
+    own, short = operators.of(unit.function).forms, unit.operands[0].codes.dtype.itemsize == 1
+    yield f"form=<{'mlas|' * ('mlas' in own)}table|table-fma|stepped> steps={_REAL_ENDS}"
+    yield from (f"form=table m=f64 steps={_REAL_ENDS}", "form=table m=f64 steps=div,<trunc|floor>,zp,sat")
+    if "fixed" in own and _powers_of_two(unit):
+        yield f"form={'fixed31' if short else 'fixed16'} steps=shr.away,zp,sat"
+    if "hswish16" in own and short:
+        yield "form=hswish16 steps=shr.<away|up>,zp,sat"
+    if "leaky" in own:
+        yield f"form=leaky operand={_WHOLE_PROGRAMS} m=q31:<xw/y|d:xw/y> steps=zp,sat"
+        yield f"form=leaky operand={_GLOW} m=glow:<xw/y|d:xw/y> steps=zp,sat"
+        yield "form=leaky m=p8:<xw/y|(x/y)*w> operand=mul,shr.up steps=zp,sat"
+        yield "form=leaky operand=mul,<even|away> steps=zp,sat"
+
+
+def _probabilities(unit: Unit) -> Iterator[str]:
+    if unit.operands[0].codes.dtype.itemsize == 1:
+        yield "form=ort steps=even,zp,<sat|wrap>"
+        if np.all(unit.out.scale == 2.0**-8):
+            yield "form=exp31 steps=zp,sat"
+    yield f"form=<exp32|exp64> steps={_REAL_ENDS}"
+
+
+def _quantized(unit: Unit) -> Iterator[str]:
+    """Real numbers made codes; the zero point before or after rounding, by quotient or by reciprocal."""
+    del unit
+    for rounding in ("even", "away", "up", "plus", "down", "trunc", "floor"):
+        yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
+    yield f"m=f64 steps=div,{_EVEN_OR_AWAY},sat"
+
+
+def _made_real_alone(unit: Unit) -> Iterator[str]:
+    """Codes made real numbers."""
+    del unit
+    yield from ("steps=scale", "form=<fold-fma|fold> steps=")
+
+
+_FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
+    {
+        **dict.fromkeys(("conv", "linear"), _sum_of_products),
+        **dict.fromkeys(("add", "sub"), _sums_of_two),
+        **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _means),
+        **dict.fromkeys(("requantize", "concat", "where", "max_pool", "pad"), _of_one_code),
+        "mul": _products_of_two,
+        "div": _quotients,
+        "lookup": _functions,
+        "softmax": _probabilities,
+        "resize": _resized,
+        "quantize": _quantized,
+        "dequantize": _made_real_alone,
+    }
+)
+_WITH_MULTIPLIERS = frozenset(
+    {"conv", "linear", "mul", "requantize", "average_pool", "global_average_pool", "reduce_mean", "max_pool"}
+)
+"""Kinds of unit whose backends may record a multiplier and a shift."""
+_GIVEN = f"m=given steps={any_of('mul,shr.<up|away|even|floor|trunc|down|tosa>', _TWICE)},zp,sat"
+
+
+def given_variants(unit: Unit) -> tuple[Variant, ...]:
+    """Give the programs that may compute a unit by the multiplier that was recorded with its output; none without."""
+    return () if given_ratio(unit) is None else ways(_GIVEN)
+
+
+def given_ratio(unit: Unit) -> float | None:
+    """Give the recorded multiplier over the quotient of the scales, where it is furthest from 1; None without one."""
+    found = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
+    if found is None:
+        return None
+    _, ratio = found
+    return float(ratio.reshape(-1)[np.argmax(np.abs(np.log2(ratio)))])

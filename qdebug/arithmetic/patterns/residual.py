@@ -1,0 +1,155 @@
+"""What is left of a node that no arithmetic reproduces: how much is wrong, in which pattern, and the likely cause.
+
+The causes follow bugs that kernels have had: a tile's tail computed wrongly, padding with 0 in place of the zero point,
+a bias that is dropped, pairs of products that saturate in 16 bits. A pattern is a fact; a cause is only ever likely.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
+from qdebug.arithmetic.patterns.wrong_places import Place, places
+from qdebug.arithmetic.patterns.wrong_values import traits
+
+__all__ = ["PATTERNS", "Residual", "residual"]
+
+PATTERNS = MappingProxyType(
+    {
+        "one_sample": "state left over from another run, or an input that was not recorded as it was used",
+        "few_samples": "a path of the kernel that only some inputs take",
+        "clamp": "an activation's range, or a clamp merged with another, is not what the graph says",
+        "one_code": "an output that is never written, or scales that send every value beyond the range",
+        "signedness": "codes taken for signed that are unsigned, or the other way round",
+        "unwritten": "elements that the kernel skips",
+        "stale": "a wrong address: elements hold what belongs elsewhere",
+        "borders": "wrong padding: 0 in place of the zero point, or pixels taken from the wrong side",
+        "block_tail": "the tail of a tile of the kernel",
+        "tail": "the tail of a tile of the kernel, or padding that is missing at one end",
+        "rows": "a part of the output that the kernel skips or computes twice",
+        "channels": "a block of filters that the kernel skips, repeats, or gives other parameters",
+        "constant": "an output zero point that is not added, a bias that is not scaled, or a constant of another scale",
+        "constant_per_channel": "a bias or a zero point that is dropped, not scaled, or clipped",
+        "factor": "another scale than the graph says",
+        "factor_per_channel": "scales that go along the wrong axis, or one scale for all channels",
+        "growing": "sums that saturate or wrap in 16 bits",
+        "wrapped": "codes beyond the range wrap around instead of saturating",
+        "ties_only": "a rounding of ties that is not among the known ones",
+        "off_by_one": "a multiplier of few bits, or a rounding in several stages that is not among the known ones",
+        "altered": "no rounding: single elements that are overwritten, or read before they are written",
+        "scattered": "no pattern is known for this",
+    }
+)
+"""What is likely behind each pattern."""
+
+_SHOWN = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Residual:
+    """What the best arithmetic leaves of a node.
+
+    Args:
+        wrong: Number of wrong elements.
+        total: Number of elements.
+        max_lsb: Largest error in codes.
+        pattern: A key of `PATTERNS`.
+        detail: Where the wrong elements are and what they hold, in words.
+        likely: The likely cause.
+        elements: Indices of the first wrong elements, the sample first.
+        against: Text of the variant that the recording was held against.
+    """
+
+    wrong: int
+    total: int
+    max_lsb: int
+    pattern: str
+    detail: str
+    likely: str
+    elements: tuple[tuple[int, ...], ...] = ()
+    against: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Give the residual as plain values, with the keys of the explain JSON."""
+        return {
+            "max_lsb": self.max_lsb,
+            "wrong": self.wrong,
+            "total": self.total,
+            "pattern": self.pattern,
+            "detail": self.detail,
+            "likely": f"likely: {self.likely}",
+            "elements": [list(index) for index in self.elements],
+            "against": self.against,
+        }
+
+
+def residual(evidence: Evidence) -> Residual | None:
+    """Sum up what is wrong with a tensor; None if nothing is.
+
+    Args:
+        evidence: Its recorded codes, and those of the best replay.
+    """
+    error = evidence.error
+    wrong = error != 0
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return None
+    found_places = places(wrong, evidence.layout)
+    found_traits = _credible(traits(evidence), found_places)
+    pattern = _first(found_places, found_traits)
+    details = [place.detail for place in found_places[:3]] + [trait.detail for trait in found_traits[:2]]
+    first = np.argwhere(wrong)[:_SHOWN]
+    return Residual(
+        wrong=count,
+        total=wrong.size,
+        max_lsb=int(np.abs(error).max()),
+        pattern=pattern,
+        detail="; ".join(details) or _anywhere(count),
+        likely=_likely(pattern, found_places, found_traits),
+        elements=tuple(tuple(int(index) for index in row) for row in first),
+    )
+
+
+def _anywhere(count: int) -> str:
+    if count == 1:
+        return "one element alone"
+    return f"{count} elements, at no particular place" if count <= _SHOWN else "all over the tensor"
+
+
+def _credible(found_traits: Sequence[Trait], found_places: Sequence[Place]) -> tuple[Trait, ...]:
+    """Leave out constants where only some samples or positions are wrong: those would show everywhere."""
+    elsewhere = any("channel" not in place.detail for place in found_places)
+    return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
+
+
+def _likely(pattern: str, found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
+    """Give the cause of a pattern, made narrower by where it is and by what the elements hold."""
+    said = PATTERNS[pattern]
+    if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
+        said = "the filters that are left over from the kernel's blocks of channels"
+    unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
+    return f"{said}; these elements are never written" if unwritten else said
+
+
+_AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")
+_TELLING = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
+"""Traits that say more of the cause than any place does."""
+
+
+def _first(found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
+    """Choose the pattern that says most."""
+    kinds = [trait.pattern for trait in found_traits]
+    spots = [place.pattern for place in found_places if not (place.loose and "growing" in kinds)]
+    telling = [kind for kind in kinds if kind in _TELLING]
+    if telling and not {"block_tail", "borders"} & set(spots):
+        return telling[0]
+    if spots:
+        lone = [spot for spot in spots if spot not in ("one_sample", "few_samples")]
+        # A tail of channels that lies in a tail of positions is a tile's tail, whichever is the smaller.
+        return next((spot for spot in ("block_tail", *lone) if spot in spots), spots[0])
+    return kinds[0] if kinds else "scattered"

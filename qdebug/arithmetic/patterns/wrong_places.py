@@ -1,0 +1,228 @@
+"""Where the wrong elements of a tensor lie: in a tail, on the borders, in a block of channels, in one sample.
+
+A place counts as found only if wrong elements scattered at random would hardly ever fall into it: a place of share f
+of all elements holds k random ones with probability f**k, and there are about n**2 places to choose from along an axis
+of n. A node with three wrong elements therefore has no place.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.model.thresholds.patterns import (
+    BLOCK_PART_MAX_PROBABILITY,
+    BORDER_MAX_WIDTH,
+    FEW_ARE_ONE_IN,
+    FLOAT64_COMPARISON_SLACK,
+    KERNEL_BLOCKS,
+    PLACE_MAX_PROBABILITY,
+)
+
+__all__ = ["Layout", "Place", "chance", "places"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layout:
+    """Which axes of a tensor mean what.
+
+    Args:
+        channel: Axis of the channels; None if there is none.
+        spatial: Axes of positions: height and width, or the columns of a picture's patches.
+        first: What axis 0 counts.
+    """
+
+    channel: int | None = None
+    spatial: tuple[int, ...] = ()
+    first: str = "sample"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """A part of a tensor that holds all wrong elements.
+
+    Args:
+        pattern: Its kind, such as "tail" or "borders".
+        detail: The place in words.
+        share: Share of the tensor's elements that lie in it.
+        loose: Whether it is a list of indices without order.
+    """
+
+    pattern: str
+    detail: str
+    share: float
+    loose: bool = False
+
+
+def chance(share: float, wrong: int, choices: int = 1) -> bool:
+    """Tell whether it may be chance that all wrong elements lie in a place of this share of the tensor.
+
+    Args:
+        share: Share of the tensor's elements in the place.
+        wrong: How many elements are wrong.
+        choices: How many such places there are to choose from.
+    """
+    return share >= 1 or wrong * math.log(max(share, 1e-300)) + math.log(max(choices, 1)) > math.log(
+        PLACE_MAX_PROBABILITY
+    )
+
+
+def places(wrong: np.ndarray, layout: Layout) -> tuple[Place, ...]:
+    """Find the places that hold all wrong elements, the smallest first.
+
+    Args:
+        wrong: Which elements are wrong: axis 0 counts samples (and steps), the others are the tensor's own.
+        layout: The axes of the tensor, counted without the first of `wrong`.
+    """
+    count = int(np.count_nonzero(wrong))
+    if not count:
+        return ()
+    found = _samples(wrong, layout.first, count)
+    if layout.channel is not None:
+        found += _along(wrong, layout.channel + 1, count, ("channel", "channels"))
+    found += _spatial(wrong, layout, count)
+    return tuple(sorted(found, key=lambda place: place.share))
+
+
+def _samples(wrong: np.ndarray, name: str, count: int) -> list[Place]:
+    hit = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
+    total = wrong.shape[0]
+    share = float(hit.size / total)
+    if hit.size > max(1, total // FEW_ARE_ONE_IN) or chance(share, count, total):
+        return []
+    if hit.size == 1:
+        return [Place(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
+    return [Place(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
+
+
+def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[Place]:
+    axes = [axis + 1 for axis in layout.spatial]
+    names = _axis_names(len(axes))
+    found = [place for axis, name in zip(axes, names, strict=True) for place in _along(wrong, axis, count, name)]
+    tails = [tail for tail in _block_tails(wrong, axes, count) if all(tail.share < place.share for place in found)]
+    if tails:
+        return tails
+    borders = _borders(wrong, axes, names, count)
+    return [
+        *found,
+        *(place for place in borders if all(place.share < other.share - FLOAT64_COMPARISON_SLACK for other in found)),
+    ]
+
+
+def _axis_names(many: int) -> list[tuple[str, str]]:
+    names = [("plane", "planes"), ("row", "rows"), ("column", "columns")]
+    return (
+        [("position", "positions")] if many == 1 else [*[("index", "indices")] * (many - 3), *names[max(0, 3 - many) :]]
+    )
+
+
+def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[Place]:
+    """Find a tail, a head, a block or a few indices along one axis."""
+    total = wrong.shape[axis]
+    hit = np.flatnonzero(wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis)))
+    share = hit.size / total
+    if hit.size == total or chance(share, count, total * total):
+        return []
+    first, last = int(hit[0]), int(hit[-1])
+    title = name[1] if hit.size > 1 else name[0]
+    one_piece = last - first + 1 == hit.size
+    kind = "channels" if name[0] == "channel" else "rows"
+    if one_piece and last == total - 1:
+        return [Place(pattern="tail", detail=f"only in the last {_many(hit.size, name)} of {total}", share=share)]
+    if one_piece and first == 0:
+        return [Place(pattern=kind, detail=f"only in the first {_many(hit.size, name)} of {total}", share=share)]
+    if one_piece:
+        span = f"{first}" if hit.size == 1 else f"{first} to {last}"
+        return [Place(pattern=kind, detail=f"only in {title} {span} of {total}", share=share)]
+    if chance(share, count, math.comb(total, hit.size)):  # any few elements lie in few indices
+        return []
+    period = _period(hit, total)
+    if period is not None:
+        return [Place(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
+    if share <= 0.5:
+        listed = ", ".join(str(index) for index in hit[:6]) + (", ..." if hit.size > 6 else "")
+        detail = f"only in {hit.size} of {total} {name[1]}: {listed}"
+        return [Place(pattern=kind, detail=detail, share=share, loose=True)]
+    return []
+
+
+def _many(count: int, name: tuple[str, str]) -> str:
+    return name[0] if count == 1 else f"{count} {name[1]}"
+
+
+def _period(hit: np.ndarray, total: int) -> str | None:
+    """Say of which blocks the indices are the same part, if of any: of the blocks of which they are the least part."""
+    best: tuple[float, int, np.ndarray] | None = None
+    for block in KERNEL_BLOCKS:
+        residues = np.unique(hit % block)
+        repeats = total >= 2 * block and np.unique(hit // block).size >= 2
+        ways = math.log(math.comb(block, residues.size))
+        repeats = repeats and hit.size * math.log(residues.size / block) + ways < math.log(BLOCK_PART_MAX_PROBABILITY)
+        if repeats and residues.size <= block // FEW_ARE_ONE_IN and (best is None or residues.size / block < best[0]):
+            best = (residues.size / block, block, residues)
+    if best is None:
+        return None
+    _, block, residues = best
+    if residues[0] == block - residues.size:
+        return f"the last{f' {residues.size}' if residues.size > 1 else ''} of every {block}"
+    part = ", ".join(str(residue) for residue in residues[:4]) + (", ..." if residues.size > 4 else "")
+    return f"number {part} of every {block}"
+
+
+def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int) -> list[Place]:
+    """Find a frame that holds all wrong elements and that no single axis accounts for."""
+    for width in range(1, BORDER_MAX_WIDTH + 1):
+        if any(wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
+            return []
+        inside = tuple(slice(width, -width) if axis in axes else slice(None) for axis in range(wrong.ndim))
+        if wrong[inside].any():
+            continue
+        sides = _sides(wrong, axes, names, width)
+        share = 1 - math.prod(
+            1 - len(_of_axis(sides, name)) * width / wrong.shape[axis] for axis, name in zip(axes, names, strict=True)
+        )
+        if chance(share, count, BORDER_MAX_WIDTH * 4 ** len(axes)):
+            return []
+        several = f"{width} " if width > 1 else ""
+        detail = " and ".join(f"the {end} {several}{name[width > 1]}" for end, name in sides)
+        return [Place(pattern="borders", detail=f"only in {detail}", share=share)]
+    return []
+
+
+def _sides(
+    wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], width: int
+) -> list[tuple[str, tuple[str, str]]]:
+    """List the ends of the axes that are needed to hold all wrong elements: ends first that hold most on their own."""
+    left = wrong.copy()
+    rated = []
+    for axis, name in zip(axes, names, strict=True):
+        for end, part in (("first", slice(0, width)), ("last", slice(-width, None))):
+            where = tuple(part if other == axis else slice(None) for other in range(wrong.ndim))
+            rated.append((int(np.count_nonzero(wrong[where])), end, name, where))
+    needed = []
+    for _, end, name, where in sorted(rated, key=lambda entry: -entry[0]):
+        if left[where].any():
+            needed.append((end, name))
+            left[where] = False
+    order = list(names)
+    return sorted(needed, key=lambda side: (order.index(side[1]), side[0]))
+
+
+def _of_axis(sides: Sequence[tuple[str, tuple[str, str]]], name: tuple[str, str]) -> list[str]:
+    return [end for end, own in sides if own == name]
+
+
+def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[Place]:
+    """Find the same part of every block of positions, counted through all spatial axes as a kernel counts them."""
+    if len(axes) < 2:
+        return []
+    positions = np.flatnonzero(wrong.any(axis=tuple(axis for axis in range(wrong.ndim) if axis not in axes)))
+    total = math.prod(wrong.shape[axis] for axis in axes)
+    period = _period(positions, total)
+    share = positions.size / total
+    if period is None or chance(share, count, sum(KERNEL_BLOCKS)):
+        return []
+    return [Place(pattern="block_tail", detail=f"only in {period} positions", share=share)]

@@ -1,0 +1,422 @@
+"""Arithmetics of known backends by name, each with where it is known from.
+
+A preset says how a backend computes each kind of unit that is known of it. What it does not state is computed as ONNX
+Runtime's x86 kernels do, and `Preset.states` tells the two apart. The same package may compute differently on another
+processor; the names say so.
+
+The arithmetics of known backends, one row each: what a preset is made of. A row states the kinds of unit that something
+is known of. Formulas and their sources stand with the steps in `variant`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from types import MappingProxyType
+
+from qdebug.errors import UsageError
+from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, parse_variant
+
+__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "names_of", "preset"]
+
+_EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
+_AWAY_AFTER, _AWAY_IN = "steps=mul,away,zp,sat", "steps=mul,zp,away,sat"
+_DOUBLE, _DOUBLE_UP = "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat", "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat"
+_SINGLE_UP, _SINGLE_AWAY = "m=q31:d:xw/y steps=mul,shr.up,zp,sat", "m=q31:d:xw/y steps=mul,shr.away,zp,sat"
+_SINGLE_TOSA = "m=q31:d:xw/y steps=mul,shr.tosa,zp,sat"
+_RNDNU, _MANTISSA = "m=m24 steps=mul,shr.up,zp,sat", "m=m24s7 steps=mulhi.up,shr.away,zp,sat"
+_RNDNU16 = "m=m15 steps=pre.up,sat16,mulhi.up,zp,sat"
+_GLOW = "m=glow steps=pre.floor,mul,wrap32,shr.up,wrap32,zp,sat"
+_POWER, _UNFUSED = "m=pow2 steps=shr.up,zp,sat", "steps=scale,div,even,zp,sat"
+_ADD_DOUBLE = "form=ls shift=20 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
+_ADD_MIXED = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
+_ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
+_ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
+_RAW_MEAN, _STEPPED = "form=raw m=q31 steps=avg.away,sat", "form=stepped steps=div,zp,even,sat"
+_QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
+_TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=shr.away,zp,sat"
+_EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
+_GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
+_GLOBAL_MEAN = "m=f32:x/(y*n)"
+_COMMON = "form=common20 steps=shr.up,zp,sat"
+_SATURATED = ("conv:uint8,int8,uint8", "conv:uint8,int8,int8", "linear:uint8,int8,uint8", "linear:uint8,int8,int8")
+
+
+PROVENANCES: Mapping[str, str] = MappingProxyType(
+    {
+        "measured": "every element of probes and nets was reproduced on the named version and processor",
+        "source": "read in the backend's source, not run",
+        "memory": "from general knowledge of the backend, neither run nor read",
+        "file": "a file that was written by a search or by hand",
+    }
+)
+"""How an arithmetic is known, and what the word means."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Preset:
+    """A named arithmetic.
+
+    Args:
+        name: Its name.
+        provenance: How it is known: a key of `PROVENANCES`.
+        about: What was measured or read, and where.
+        variants: Variants by kind of unit, or by kind and dtypes, as `Arithmetic` takes them.
+        fused: Whether the backend computes groups of a QDQ graph as one node on codes.
+        aliases: Other names for it.
+        apart: How kinds are known that are known otherwise than the rest.
+    """
+
+    name: str
+    provenance: str
+    about: str
+    variants: Mapping[str, Variant]
+    fused: bool = True
+    aliases: tuple[str, ...] = ()
+    apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    @property
+    def arithmetic(self) -> Arithmetic:
+        """How each kind of unit is computed."""
+        return Arithmetic(variants=self.variants, name=self.name)
+
+    def known(self, kind: str) -> str:
+        """Say how the arithmetic of a kind of unit is known: a key of `PROVENANCES`."""
+        return self.apart.get(kind, self.provenance)
+
+    @property
+    def states(self) -> tuple[str, ...]:
+        """Kinds of unit that something is known of; the others take the default."""
+        return tuple(self.variants)
+
+    def variant(self, kind: str) -> Variant:
+        """Give the variant for a kind of unit, whatever its dtypes are."""
+        return self.variants.get(kind, DEFAULTS[kind])
+
+
+def _read(texts: Mapping[str, str]) -> dict[str, Variant]:
+    return {key: parse_variant(text) for key, text in texts.items()}
+
+
+def _products(text: str, **others: str) -> dict[str, Variant]:
+    """Give the same variant to convolutions and matrix products, and others to other kinds."""
+    return _read({"conv": text, "linear": text, **others})
+
+
+def _pairs(text: str) -> dict[str, Variant]:
+    """Give a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
+    return _products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
+
+
+def _activations(leaky: str, softmax: str) -> dict[str, str]:
+    """Give TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
+    fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
+    typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
+    plain = {} if softmax == _EXP31 else {"softmax": softmax}
+    return {"lookup": _TABLE, "lookup.LeakyRelu": leaky} | plain | typed
+
+
+_LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
+_REFERENCE = _read(
+    {
+        "mul": _DOUBLE,
+        "add": _ADD_DOUBLE,
+        "sub": _ADD_DOUBLE,
+        "average_pool": _RAW_MEAN,
+        "reduce_mean": _COUNTED,
+        "requantize": _DOUBLE,
+        "resize": _GRID,
+        "quantize": _QUANTIZE_AWAY,
+    }
+    | _activations(_LEAKY, softmax=_EXP31)
+)
+"""What TensorFlow Lite's reference kernels do beside products."""
+
+
+_TORCH = {
+    "resize": "form=lerp steps=mul,zp,even,sat",
+    "concat": "steps=scale,inv,zp,even,sat",
+    "global_average_pool": _GLOBAL_MEAN,
+    "lookup": _TABLE,
+    "softmax": _EXP32,
+}
+"""What PyTorch computes in the same way with every engine; its bilinear resize in the layout channels first."""
+
+
+ROWS = (
+    Preset(
+        name="onnx-spec",
+        provenance="source",
+        about="the operators' definitions, node by node; what they leave open as ONNX Runtime on x86",
+        variants={},
+        fused=False,
+    ),
+    Preset(
+        name="ort-mlas",
+        provenance="measured",
+        about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
+        variants=DEFAULTS,
+        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
+    ),
+    Preset(
+        name="ort-mlas-avx2-nonvnni",
+        provenance="measured",
+        about="ONNX Runtime 1.31.1 on an emulated Haswell: uint8 x int8 saturates sums of pairs to 16 bits",
+        variants=_pairs(_EVEN_AFTER),
+    ),
+    Preset(
+        name="ort-arm",
+        provenance="source",
+        about="onnxruntime mlas/lib/qladd.cpp, the NEON code",
+        variants=_products(_EVEN_AFTER, add="form=common21 steps=shr.away,zp,sat"),
+    ),
+    Preset(
+        name="float-unfused",
+        provenance="source",
+        about="dequantize, compute in float32, quantize: a QDQ graph that nobody fused",
+        variants=_products(_UNFUSED),
+        fused=False,
+    ),
+    Preset(
+        name="xnnpack-fp32",
+        provenance="measured",
+        about="ai-edge-litert 2.3.0 with its default kernels; xnnpack/requantization.h",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add=_COMMON,
+            sub=_COMMON,
+            average_pool=_RAW_MEAN,
+            global_average_pool=_GLOBAL_MEAN,
+            reduce_mean="form=offset steps=mul,zp,even,sat",
+            requantize="m=p8 steps=mul,shr.up,zp,sat",
+            resize="form=blend11 steps=shr.up,sat",
+            quantize=_QUANTIZE_IN,
+            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32),
+        ),
+        aliases=("tflite-default",),
+        apart={"quantize": "source"},
+    ),
+    Preset(
+        name="xnnpack-rndnu",
+        provenance="source",
+        about="xnnpack/requantization.h: 24 bits of the multiplier, one shift, ties up",
+        variants=_products(_RNDNU, average_pool=_RNDNU),
+    ),
+    Preset(
+        name="xnnpack-rndnu16",
+        provenance="source",
+        about="xnnpack/requantization.h and gemm-config.c: 15 bits of the multiplier, for NEON kernels of uint8",
+        variants=_products(_RNDNU16),
+    ),
+    Preset(
+        name="qnnpack",
+        provenance="source",
+        about="qnnpack/requantization.h: a float's 24 bits as fixed point, two roundings",
+        variants=_products(_MANTISSA, average_pool=_RNDNU, add="form=common21 steps=shr.away,zp,sat"),
+    ),
+    Preset(
+        name="torch-qnnpack-x86",
+        provenance="measured",
+        about="torch 2.13.0, engine qnnpack on x86",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=common21 steps=shr.away,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_GLOBAL_MEAN,
+            **_TORCH,
+        ),
+    ),
+    Preset(
+        name="fbgemm",
+        provenance="measured",
+        about="torch 2.13.0, engine fbgemm on x86 with VNNI; fbgemm RefImplementations.cc",
+        variants=_products(
+            _EVEN_AFTER,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
+    ),
+    Preset(
+        name="fbgemm-nonvnni",
+        provenance="measured",
+        about="torch 2.13.0, engine fbgemm on an emulated Haswell",
+        variants=_pairs(_EVEN_AFTER) | _read({"add": "form=deq-fma steps=inv,even,zp,sat"}),
+        apart={"conv": "memory"},
+    ),
+    Preset(
+        name="onednn",
+        provenance="measured",
+        about="torch 2.13.0, engines onednn and x86, with VNNI: the zero point is added before rounding",
+        variants=_products(
+            _EVEN_IN,
+            mul=_EVEN_AFTER,
+            add="form=deq-fma steps=inv,even,zp,sat",
+            quantize=_QUANTIZE_IN,
+            reduce_mean=_EVEN_IN,
+            **_TORCH,
+        ),
+        aliases=("torch-x86",),
+        apart={"linear": "memory"},
+    ),
+    Preset(
+        name="onednn-nonvnni",
+        provenance="measured",
+        about="torch 2.13.0, engine onednn on an emulated Haswell (linear); convolutions follow from it",
+        variants=_pairs(_EVEN_IN),
+        apart={"conv": "memory"},
+    ),
+    Preset(
+        name="openvino-cpu",
+        provenance="measured",
+        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net",
+        variants=_products(_EVEN_IN),
+        apart={"linear": "memory"},
+    ),
+    Preset(
+        name="gemmlowp",
+        provenance="measured",
+        about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
+        variants=_products(_DOUBLE) | _REFERENCE,
+        aliases=("cmsis-nn", "tflite-micro"),
+        apart={"quantize": "memory"},
+    ),
+    Preset(
+        name="tflite-reference",
+        provenance="measured",
+        about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
+        variants=_products(_DOUBLE, linear=_SINGLE_AWAY) | _REFERENCE,
+        apart={"quantize": "memory"},
+    ),
+    Preset(
+        name="tflite-opt-avx",
+        provenance="measured",
+        about="LiteRT 2.3.0, optimized kernels on AVX2 and AVX-512: both roundings half up",
+        variants=_products(_DOUBLE_UP)
+        | _REFERENCE
+        | _read(
+            {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP} | _activations(_LEAKY, softmax=_EXP32)
+        ),
+        apart={"quantize": "memory"},
+    ),
+    Preset(
+        name="tflite-opt-sse4",
+        provenance="measured",
+        about="LiteRT 2.3.0, optimized CONV_2D on an emulated Nehalem; ruy/apply_multiplier.cc",
+        variants=_products(_SINGLE_UP),
+        aliases=("ruy", "tflite-single-rounding", "cmsis-nn-single", "tosa-single"),
+        apart={"linear": "source"},
+    ),
+    Preset(
+        name="tosa-double",
+        provenance="memory",
+        about="TOSA's apply_scale_32 with double_round; Ethos-U",
+        variants=_products(_SINGLE_TOSA),
+    ),
+    Preset(
+        name="tvm-qnn-upward",
+        provenance="memory",
+        about="TVM Relay qnn.requantize, UPWARD, in 64 bits",
+        variants=_products(_SINGLE_UP, add=_ADD_TVM.format("up")),
+    ),
+    Preset(
+        name="tvm-qnn-tonearest",
+        provenance="source",
+        about="TVM Relay qnn.requantize, TONEAREST, in 64 bits",
+        variants=_products(_SINGLE_AWAY, add=_ADD_TVM.format("away")),
+    ),
+    Preset(
+        name="tvm-relay-pow2",
+        provenance="source",
+        about="TVM relay/quantize/realize.cc: scales are powers of two, and so is the multiplier",
+        variants=_products(_POWER),
+    ),
+    Preset(
+        name="glow-interpreter",
+        provenance="source",
+        about="glow Interpreter/InterpreterNodes.cpp: float32, ties away from zero",
+        variants=_products(
+            _AWAY_IN,
+            linear=_AWAY_AFTER,
+            mul=_AWAY_AFTER,
+            add="form=fixed15 steps=mul,zp,away,sat",
+            sub="form=ratio steps=zp,away,sat",
+            average_pool=_AWAY_IN,
+            lookup=_STEPPED,
+            quantize=_QUANTIZE_IN,
+        ),
+    ),
+    Preset(
+        name="glow-cpu",
+        provenance="source",
+        about="glow libjit_defs.h: shift, an 8-bit multiplier, shift",
+        variants=_products(
+            _GLOW,
+            mul=_GLOW,
+            add=_ADD_GLOW,
+            sub=_ADD_GLOW,
+            average_pool=_GLOW,
+            lookup=_STEPPED,
+            quantize=_QUANTIZE_IN,
+        ),
+    ),
+    Preset(
+        name="mxnet",
+        provenance="source",
+        about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
+        variants=_products(_AWAY_AFTER),
+    ),
+    Preset(
+        name="tensorrt",
+        provenance="memory",
+        about="symmetric int8, float scale, ties to even",
+        variants=_products(_EVEN_AFTER, add="form=deq steps=div,even,zp,sat"),
+    ),
+)
+"""All presets."""
+
+
+DEFAULT_PRESET = "onnx-spec"
+"""The preset of a backend that says nothing of its arithmetic."""
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({one.name: one for one in ROWS})
+"""Presets by name."""
+
+ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
+"""Other names that backends' arithmetics go by, and the preset that each stands for."""
+
+
+def preset(name: str) -> Preset:
+    """Give a preset by its name or another name that it goes by.
+
+    Raises:
+        UsageError: There is none of this name.
+    """
+    name = ALIASES.get(name, name)
+    if name not in PRESETS:
+        near = get_close_matches(name.lower().replace("_", "-"), PRESETS, n=3)
+        meant = f" Near names: {', '.join(near)}." if near else ""
+        raise UsageError(
+            f"There is no arithmetic {name!r}.{meant} Known are {', '.join(PRESETS)}.",
+            hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
+        )
+    return PRESETS[name]
+
+
+def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:
+    """Name the presets that state a variant.
+
+    Args:
+        variant: The variant.
+        kind: The kind of unit that it computes.
+        dtypes: Dtypes of operands and output, where a preset tells them apart.
+        branch: Its branch of the kind, where a preset tells them apart.
+    """
+    keys = keys_of(kind, branch, dtypes)
+    stated = {name: found.variants for name, found in PRESETS.items()}
+    return tuple(name for name, own in stated.items() if variant == next((own[k] for k in keys if k in own), None))

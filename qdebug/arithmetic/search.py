@@ -1,0 +1,575 @@
+"""Search for the arithmetic of one quantized node: every known variant, on the elements that decide.
+
+The heavy part of a unit is computed once for all variants that share it. A variant that misses one recorded element is
+out: variants that agree on 99.99 % are common, and are no explanation.
+
+Step programs beyond the known ones: a bounded grammar that a search goes through before it gives up. Real multipliers:
+scale, round and add the zero point in any order. Integer multipliers: an optional shift left, a product kept in part or
+whole, one or two roundings. Operators on two operands combine a program for the operands with one for the result. How a
+program ends makes no difference well inside the range of the codes, so that `endings` is only asked for programs that
+fit there. None wraps around where it should saturate: that is no arithmetic but a mistake.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from itertools import product
+
+import numpy as np
+
+from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
+from qdebug.arithmetic.functions import Shape, shape_of
+from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.selection import Decisive, decisive, parameters
+from qdebug.arithmetic.units import UnitSource
+from qdebug.errors import KernelError, UsageError
+from qdebug.model.thresholds.explanation import (
+    OTHER_SUMS_MAX_PRODUCTS,
+    RUNNER_UP_CANDIDATES,
+    UNKNOWN_PROGRAM_TRIAL_ELEMENTS,
+    UNSATURATED_RANGE_SHARE,
+    VARIANT_MIN_ELEMENTS,
+)
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.evaluate import accumulate, finish, finish_many
+from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, real_multiplier, scales_of
+from qdebug.replay.steps import STEPS, Step, steps_of
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant, keys_of
+
+__all__ = [
+    "Finding",
+    "all_codes",
+    "channels_first",
+    "endings",
+    "known_variants",
+    "products",
+    "programs",
+    "reproduces",
+    "same_values",
+    "search",
+    "search_known",
+    "telling",
+]
+
+_ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
+_HIGH = STEPS["mulhi"].roundings
+
+
+def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
+    """Give variants with the given heavy part, the simplest first; some of them may not fit the unit.
+
+    Args:
+        unit: What is computed.
+        sums: The heavy part.
+    """
+    known = [variant for variant in candidates(unit) if variant.sums == sums]
+    if not known:
+        return
+    if any(variant.operand for variant in known):
+        yield from _two_stages(known)
+    if sums.columns == "sum" and known[0].form == "sum" and not any(s.op == "bias" for s in known[0].requantize):
+        for text in (*_real(unit), *_whole(unit)):
+            for found in ways(text):
+                yield replace(known[0], multiplier=found.multiplier, requantize=found.requantize)
+    else:
+        yield from _rerounded(known)
+
+
+def endings(variant: Variant) -> Iterator[Variant]:
+    """Give a program with each other way to end.
+
+    Args:
+        variant: A variant whose program ends with `zp,sat`.
+    """
+    if steps_of("zp,sat") == variant.requantize[-2:]:
+        for end in ("sat",) if variant.multiplier.real else ("sat", "sat16,zp,sat"):
+            yield replace(variant, requantize=(*variant.requantize[:-2], *steps_of(end)))
+
+
+def _expressions(unit: Unit, *, most: int = len(EXPRESSIONS)) -> list[str]:
+    """List the expressions that give different multipliers for a unit, those in float64 with one representative."""
+    scales = scales_of(unit)
+    found: dict[bytes, str] = {}
+    for expression in EXPRESSIONS:
+        found.setdefault(real_multiplier(scales, expression).astype(np.float64).tobytes(), expression)
+    return list(found.values())[:most]
+
+
+def _real(unit: Unit) -> Iterator[str]:
+    """Real multipliers: where the zero point is added and how it is rounded."""
+    numbers = [*product(("f32", "f64"), _expressions(unit)), *product(("f16", "bf16"), _expressions(unit, most=1))]
+    rounded = any_of(*(f"<zp,{rounding}|{rounding},zp>" for rounding in STEPS["round"].roundings))
+    for number, expression in numbers:
+        yield f"m={number}:{expression} steps=<mul|scale,div|scale,inv>,{rounded},sat"
+
+
+def _whole(unit: Unit) -> Iterator[str]:
+    """Integer multipliers: one rounding, or two."""
+    plain, high = ("|".join(roundings) for roundings in (_ROUNDINGS, _HIGH))
+    programs = any_of(
+        f"<|shl,>mul,shr.<{plain}|tosa>", f"<|shl,>mulhi.<{high}>,shr.<{plain}>", f"pre.<floor|up>,mul,shr.<{plain}>"
+    )
+    recorded = unit.out.multiplier is not None or unit.out.shift is not None
+    numbers = [number for number, row in NUMBERS.items() if row.orders and number != GIVEN]
+    for number in (GIVEN, *numbers) if recorded else numbers:
+        for expression in _expressions(unit, most=1 if NUMBERS[number].orders == "one" else len(EXPRESSIONS)):
+            yield f"m={number}:{expression} steps={programs},zp,sat"
+
+
+def _two_stages(known: list[Variant]) -> Iterator[Variant]:
+    """Combine every known program for the operands, and its roundings, with every one for the result."""
+    for form_shift in dict.fromkeys((variant.form, variant.shift) for variant in known):
+        same = [variant for variant in known if (variant.form, variant.shift) == form_shift]
+        operands = dict.fromkeys(o for variant in same for o in _roundings_of(variant.operand))
+        results = dict.fromkeys(r for variant in same for r in _roundings_of(variant.requantize))
+        for multiplier in dict.fromkeys(variant.multiplier for variant in same):
+            for operand, result in product(operands, results):
+                yield replace(same[0], multiplier=multiplier, operand=operand, requantize=result)
+
+
+def _rerounded(known: list[Variant]) -> Iterator[Variant]:
+    """Give the known programs with every rounding, and with the zero point on either side of it."""
+    for variant in known:
+        for steps in _roundings_of(variant.requantize):
+            yield replace(variant, requantize=steps)
+            yield replace(variant, requantize=_swapped(steps))
+
+
+def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
+    """Give a program with each of its roundings replaced by every other, in all combinations."""
+    ways = []
+    for step in steps:
+        if step.op in ("round", "shr"):
+            ways.append([replace(step, rounding=rounding) for rounding in _ROUNDINGS])
+        elif step.op == "mulhi":
+            ways.append([replace(step, rounding=rounding) for rounding in _HIGH])
+        else:
+            ways.append([step])
+    yield from product(*ways)
+
+
+def _swapped(steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """Exchange a rounding and the zero point beside it."""
+    out = list(steps)
+    for at in range(len(out) - 1):
+        if {out[at].op, out[at + 1].op} == {"round", "zp"}:
+            out[at], out[at + 1] = out[at + 1], out[at]
+            break
+    return tuple(out)
+
+
+_CODES_AT_ONCE = 1 << 24
+
+
+def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
+    """Give recorded codes in the order that units are computed in."""
+    return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
+
+
+def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
+    """Tell which elements are equal; not-a-numbers are."""
+    same = ours == theirs
+    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
+        same |= np.isnan(ours) & np.isnan(theirs)
+    return np.asarray(same)
+
+
+def known_variants(unit: Unit) -> tuple[Variant, ...]:
+    """Give what a unit may be computed by.
+
+    First the programs with the multiplier that was recorded with it, then the variants of the catalogue, the simplest
+    first, and those that known backends are said to use.
+    """
+    return tuple(
+        dict.fromkeys((*given_variants(unit), *candidates(unit), *_stated(unit.kind, unit.branch, unit.dtypes)))
+    )
+
+
+@lru_cache(maxsize=64)
+def _stated(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
+    keys = keys_of(kind, branch, dtypes)
+    variants = [known.variants for known in PRESETS.values()]
+    return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
+
+
+def telling(places: np.ndarray, wrong: np.ndarray) -> np.ndarray:
+    """Choose a few elements: up to half of them wrong, the others spread over the rest.
+
+    Args:
+        places: Positions to choose from.
+        wrong: Which of them the best known variant gets wrong.
+    """
+    if places.size <= UNKNOWN_PROGRAM_TRIAL_ELEMENTS:
+        return places
+    order = np.argsort(~wrong, kind="stable")
+    half = order[: min(int(np.count_nonzero(wrong)), UNKNOWN_PROGRAM_TRIAL_ELEMENTS // 2)]
+    rest = order[half.size :: max(1, (order.size - half.size) // (UNKNOWN_PROGRAM_TRIAL_ELEMENTS - half.size))]
+    return np.asarray(places[np.concatenate([half, rest])])
+
+
+def all_codes(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> Iterator[tuple[Variant, np.ndarray]]:
+    """Compute many variants on the same columns; those whose program does not fit the unit are left out."""
+    at_once = max(1, _CODES_AT_ONCE // max(columns.size, 1))
+    for first in range(0, len(variants), at_once):
+        batch = variants[first : first + at_once]
+        try:
+            yield from zip(batch, finish_many(unit, columns, batch), strict=True)
+        except (KernelError, UsageError):
+            for variant in batch:
+                try:
+                    codes = finish(unit, columns, variant)
+                except (KernelError, UsageError):  # no integer stands for a scale that is not a number
+                    continue
+                yield variant, codes
+
+
+def products(unit: Unit) -> int:
+    """Estimate the number of products that the heavy part of a unit takes."""
+    if unit.kind not in ("conv", "linear"):
+        return 0
+    x, weight = (operand.codes for operand in unit.operands[:2])
+    per_output = weight.size / max(weight.shape[0] if unit.kind == "conv" else weight.shape[-1], 1)
+    return int(x.size * weight.size / max(per_output, 1)) if unit.kind == "linear" else int(x.size * per_output)
+
+
+_WINDOWED = ("conv", "average_pool", "max_pool")
+_BATCH = 256
+_WITNESSES = 1 << 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """What a search has found for one node.
+
+    Args:
+        source: The node and its recorded values.
+        kind: What it computes.
+        dtypes: Types of its operands and its output.
+        per_channel: Whether an operand has a scale for each channel.
+        branch: What of its kind it is, where backends have a kernel for each: a lookup's function.
+        elements: Recorded elements of all samples.
+        matching: Variants that reproduce every element, the simplest first.
+        best: The variant that reproduces most elements.
+        match: The share of elements that it reproduces.
+        plain: The simplest known variant, unless another gets less than half as many elements wrong, then that.
+        runner_up: The best variant that does not reproduce every element, if another was tried.
+        runner_up_match: The share that it reproduces.
+        witnesses: Different numbers (sums, or codes, and the channel's parameters) that the runner-up gets wrong: what
+            the answer rests on. Counted on the first 65,536 wrong elements of each sample.
+        witness_elements: Recorded elements that hold them.
+        tried: Variants tried.
+        unknown: Whether step programs that nobody is known to use would have been tried.
+        reason: Why nothing could be tried; None if something was.
+        given: The recorded multiplier over the quotient of the scales; None if none was recorded.
+        shape: The node without its values, if something reproduces it.
+        novel: Of a node that only step programs reproduce which nobody is known to use, the elements among those that
+            decide which the best known variant gets wrong; None of any other.
+    """
+
+    source: UnitSource
+    kind: str
+    dtypes: tuple[str, ...]
+    per_channel: bool
+    elements: int
+    branch: str = ""
+    matching: tuple[Variant, ...] = ()
+    best: Variant | None = None
+    match: float | None = None
+    plain: Variant | None = None
+    runner_up: Variant | None = None
+    runner_up_match: float = 0.0
+    witnesses: int = 0
+    witness_elements: int = 0
+    tried: int = 0
+    unknown: bool = True
+    reason: str | None = None
+    novel: int | None = None
+    given: float | None = None
+    shape: Shape | None = None
+
+    def without_novel(self) -> Finding:
+        """Give the finding without the programs that nobody is known to use."""
+        return replace(
+            self,
+            matching=(),
+            best=self.runner_up,
+            match=self.runner_up_match,
+            plain=self.runner_up,
+            runner_up=None,
+            runner_up_match=0.0,
+            witnesses=0,
+            witness_elements=0,
+            shape=None,
+        )
+
+
+def search(source: UnitSource, *, unknown: bool = True) -> Finding:
+    """Find the variants that reproduce a node's recorded output, or the one that comes closest.
+
+    Args:
+        source: The node and its recorded values.
+        unknown: Whether to try step programs that nobody is known to use where no known variant reproduces the node.
+    """
+    return _Search(source).run(unknown=unknown)
+
+
+def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
+    """Find one known variant that reproduces a node, trying some before the others and stopping at the first.
+
+    Args:
+        source: The node and its recorded values.
+        first: Variants to try first.
+    """
+    return _Search(source).run_known(first)
+
+
+def reproduces(source: UnitSource, variant: Variant) -> bool:
+    """Tell whether a variant gives every recorded element of a node."""
+    return _Search(source).reproduces(variant)
+
+
+class _Search:
+    """The search for one node."""
+
+    def __init__(self, source: UnitSource) -> None:
+        self._source = source
+        self._unit = source.unit(source.places[0])
+        self._recorded = channels_first(source.codes(source.places[0]), self._unit).reshape(-1)
+        self._sizes = dict.fromkeys(range(len(source.places)), self._recorded.size)
+        self._columns: dict[Sums, Columns] = {}
+        self._deciding: dict[Sums, Decisive] = {}
+        self._rates: dict[Variant, float] = {}
+        self._matching: list[Variant] = []
+        self._tried = 0
+        self._failure: str | None = None
+        self._novel: int | None = None
+
+    def run(self, *, unknown: bool) -> Finding:
+        """Go through all known variants, and the unknown ones if none of them reproduces the node."""
+        for sums, known in self._known().items():
+            if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS:
+                break
+            if self._prepare(sums):
+                self._try(sums, known)
+        if unknown and not self._matching and self._elements >= VARIANT_MIN_ELEMENTS:
+            missed = [self._try_programs(sums) for sums in self._columns]
+            if self._matching:
+                self._novel = min((count for count in missed if count), default=0)
+        return replace(self._finding(), unknown=unknown)
+
+    def run_known(self, first: Sequence[Variant]) -> Finding:
+        """Go through the known variants until one reproduces the node."""
+        for variant in first if self._elements else ():
+            if self._prepare(variant.sums):
+                self._try(variant.sums, [variant])
+            if self._matching:
+                return self._finding(ranked=False)
+        for sums, known in self._known().items():
+            if not self._matching and self._prepare(sums):
+                self._try(sums, [variant for variant in known if variant not in first])
+        return self._finding(ranked=False)
+
+    def reproduces(self, variant: Variant) -> bool:
+        """Try one variant."""
+        if self._elements and self._prepare(variant.sums):
+            self._try(variant.sums, [variant])
+        return bool(self._matching)
+
+    def _known(self) -> Mapping[Sums, Sequence[Variant]]:
+        """Group the known variants by the heavy part that they share; none of a node without elements."""
+        groups: dict[Sums, list[Variant]] = {}
+        for variant in known_variants(self._unit) if self._elements else ():
+            groups.setdefault(variant.sums, []).append(variant)
+        return groups
+
+    @property
+    def _elements(self) -> int:
+        """Recorded elements of all samples; one that was not read yet counts like the first."""
+        return sum(self._sizes.values())
+
+    def _prepare(self, sums: Sums) -> bool:
+        """Compute a heavy part of the first sample; tell whether that is possible."""
+        if sums in self._columns:
+            return True
+        try:
+            columns = accumulate(self._unit, sums)
+        except KernelError as error:
+            self._failure = self._failure or error.message
+            return False
+        if int(np.prod(columns.shape, dtype=np.int64)) != self._recorded.size:
+            found = self._source.codes(self._source.places[0]).shape
+            bare = self._unit.kind in _WINDOWED and not self._unit.attrs
+            hint = "; no attributes were recorded, such as pads and strides" if bare else ""
+            self._failure = f"the replay gives shape {columns.shape} and the recording has {found}{hint}"
+            return False
+        self._columns[sums] = columns
+        self._deciding[sums] = decisive(self._unit, columns, self._recorded)
+        return True
+
+    def _try(self, sums: Sums, variants: Sequence[Variant], *, rated: bool = True) -> None:
+        """Try variants of one heavy part on the elements that decide, and those that pass on whatever is left."""
+        deciding = self._deciding[sums]
+        expected = self._recorded[deciding.places]
+        passing = []
+        for variant, codes in all_codes(self._unit, self._columns[sums].take(deciding.places), variants):
+            rate = float(np.mean(same_values(codes, expected)))
+            self._tried += rated
+            if rated:
+                self._rates[variant] = rate
+            if rate == 1.0:
+                passing.append(variant)
+        self._matching += self._verified(sums, passing)
+
+    def _verified(self, sums: Sums, variants: Sequence[Variant]) -> list[Variant]:
+        """Give the variants that reproduce every recorded element of every sample."""
+        left = list(variants)
+        deciding: Decisive | None = self._deciding[sums]
+        for unit, columns, recorded in self._every(sums, start=0 if left else len(self._source.places)):
+            if deciding is None:
+                deciding = decisive(unit, columns, recorded)
+                expected = recorded[deciding.places]
+                found = all_codes(unit, columns.take(deciding.places), left)
+                left = [variant for variant, codes in found if same_values(codes, expected).all()]
+            left = [v for v in left if deciding.settles(v) or same_values(finish(unit, columns, v), recorded).all()]
+            deciding = None
+            if not left:
+                break
+        return left
+
+    def _every(self, sums: Sums, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
+        """Go through the samples: the unit, its columns, the recorded codes."""
+        for position, place in enumerate(self._source.places[start:], start):
+            checkpoint()
+            if position == 0:
+                yield self._unit, self._columns[sums], self._recorded
+                continue
+            unit = self._source.unit(place)
+            recorded = channels_first(self._source.codes(place), unit).reshape(-1)
+            self._sizes[position] = recorded.size
+            yield unit, accumulate(unit, sums), recorded
+
+    def _try_programs(self, sums: Sums) -> int:
+        """Try programs that no known backend is on record for, first on a few elements that the best one misses.
+
+        Returns:
+            How many of the elements that decide the best known variant misses.
+        """
+        hard = self._hardest(sums)
+        if hard is None:
+            return 0
+        unit, columns, recorded, places, missed = hard
+        few = columns.take(places)
+        expected = recorded[places]
+        passing: list[Variant] = []
+        batch: list[Variant] = []
+        for variant in (*programs(unit, sums), None):
+            if variant is not None and variant not in self._rates:
+                batch.append(variant)
+            if len(batch) == _BATCH or (variant is None and batch):
+                self._tried += len(batch)
+                passing += [passed for passed, codes in all_codes(unit, few, batch) if np.array_equal(codes, expected)]
+                batch = []
+        others = [other for variant in passing for other in endings(variant)]
+        self._tried += len(others)
+        self._try(sums, [*passing, *others], rated=False)
+        return missed
+
+    def _hardest(self, sums: Sums) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
+        """Find the first sample that the best known variant of some sums gets wrong, and a few telling elements of it.
+
+        The last number is that of the wrong ones among the elements that decide. Gives None if no program can
+        reproduce that sample.
+        """
+        best = max((v for v in self._rates if v.sums == sums), key=self._rates.__getitem__, default=None)
+        if best is None:
+            return None
+        for unit, columns, recorded in self._every(sums):
+            codes = finish(unit, columns, best)
+            if np.array_equal(codes, recorded):
+                continue
+            deciding = decisive(unit, columns, recorded)
+            if not deciding.consistent:
+                return None
+            places = deciding.places
+            if unit.out.dtype.kind in "iu":
+                low, high = unit.out.limits
+                middle = (
+                    np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE
+                )
+                places = places[middle] if middle.any() else places
+            wrong = codes[places] != recorded[places]
+            return unit, columns, recorded, telling(places, wrong), int(np.count_nonzero(wrong))
+        return None
+
+    def _finding(self, *, ranked: bool = True) -> Finding:
+        finding = Finding(
+            source=self._source,
+            kind=self._unit.kind,
+            dtypes=self._unit.dtypes,
+            per_channel=self._unit.per_channel,
+            branch=self._unit.branch,
+            elements=self._elements,
+            tried=self._tried,
+            novel=self._novel,
+            given=given_ratio(self._unit),
+        )
+        if not self._rates or not self._elements:
+            empty = "its output has no elements" if not self._elements else "nothing could be tried"
+            return replace(finding, reason=self._failure or empty)
+        matching = tuple(self._matching)
+        fitting = set(matching)
+        others = [variant for variant in self._rates if variant not in fitting]
+        if not ranked:
+            return replace(finding, matching=matching)
+        others.sort(key=lambda variant: -self._rates[variant])
+        simplest = next(iter(self._rates))
+        rivals = others[:RUNNER_UP_CANDIDATES]
+        shares, missed = self._shares(rivals if matching else dict.fromkeys([simplest, *rivals]))
+        places = {variant: place for place, variant in enumerate(self._rates)}  # of equals the first, the simplest
+        order = sorted(((shares[v], v) for v in rivals), key=lambda pair: (-pair[0], places[pair[1]]))
+        if matching:
+            shape = shape_of(self._unit, {sums: self._columns[sums] for sums in {v.sums for v in matching}})
+            finding = replace(finding, matching=matching, best=matching[0], match=1.0, shape=shape)
+        else:
+            best_share, best = order[0]
+            plain = best if 1 - best_share < (1 - shares[simplest]) / 2 else simplest
+            finding = replace(finding, best=best, match=best_share, plain=plain)
+            order = order[1:]
+        if not order:
+            return finding
+        share, runner = order[0]
+        if matching:
+            elements = round((1 - share) * finding.elements)
+            finding = replace(finding, witnesses=_different(missed[runner]), witness_elements=elements)
+        return replace(finding, runner_up=runner, runner_up_match=share)
+
+    def _shares(self, variants: Iterable[Variant]) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
+        """Give the share of all recorded elements that each variant reproduces, and the numbers that it gets wrong."""
+        wanted = list(variants)
+        same = dict.fromkeys(wanted, 0)
+        missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in wanted}
+        for sums in dict.fromkeys(variant.sums for variant in wanted):
+            own = [variant for variant in wanted if variant.sums == sums]
+            for unit, columns, recorded in self._every(sums):
+                for variant in own:
+                    right = same_values(finish(unit, columns, variant), recorded)
+                    same[variant] += int(np.count_nonzero(right))
+                    if not right.all():
+                        missed[variant].append(_numbers(unit, columns, np.flatnonzero(~right)[:_WITNESSES]))
+        return {variant: count / self._elements for variant, count in same.items()}, missed
+
+
+def _numbers(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
+    """Give what programs start from at some elements, and which parameters they have there: (elements, numbers)."""
+    key = parameters(unit, columns)
+    own = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
+    return np.stack([own, *(np.broadcast_to(a, columns.shape).reshape(-1)[places] for a in columns.values)], axis=1)
+
+
+def _different(parts: Sequence[np.ndarray]) -> int:
+    """Count the different rows of some arrays."""
+    return len(np.unique(np.concatenate(parts), axis=0)) if parts else 0

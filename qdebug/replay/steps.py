@@ -1,0 +1,431 @@
+"""Steps of a program: what each is called, what it does to real numbers and to integers, and its text in numpy.
+
+A step is one row of `STEPS`. A program is compiled to operations, which share what is equal in all programs of a unit.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from qdebug.numerics.fixedpoint import ROUNDINGS as EXACT_ROUNDINGS
+from qdebug.numerics.fixedpoint import divide, multiply_high, shift_left, shift_right, wrap_to
+from qdebug.replay.columns import Operation, Start
+from qdebug.replay.precision import plain_dtype
+from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_multiplier, sum_scale, whole_of
+from qdebug.replay.unit import Unit
+from qdebug.replay.words import ROUNDINGS, refuse
+
+__all__ = ["STEPS", "Step", "StepWord", "compile_steps", "steps_of"]
+
+Numbers = tuple[np.ndarray, ...]
+Out = np.ndarray | None
+_WHOLE_KINDS = frozenset(
+    {"conv", "linear", "add", "sub", "mul", "average_pool", "global_average_pool", "requantize", "concat", "where"}
+)
+_ONE = np.ones((), np.float32)
+_SPLITTING = frozenset({"shl", "mulhi", "avg"})
+"""Steps that take a part of what the integer multiplier does from the others."""
+_MOST_SHIFT = 62
+_LARGEST_SHIFT_LEFT = 30
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Place:
+    """A step of a program in its place: what it is compiled from.
+
+    Args:
+        unit: What is computed.
+        start: What the program runs on.
+        multiplier: What stands for the quotient of the scales.
+        ops: The steps of the program.
+        operand: Which operand's program this is.
+        memo: What was made before for this unit.
+        rounding: The step's rounding.
+        real_units: Whether the numbers are in real units: they were scaled, and not divided by the output's scale yet.
+    """
+
+    unit: Unit
+    start: Start
+    multiplier: Multiplier
+    ops: frozenset[str]
+    operand: str
+    memo: dict[object, Any]
+    rounding: str
+    real_units: bool
+
+    @property
+    def single(self) -> np.ndarray:
+        """The output's scale in float32."""
+        return self.start.scales.y.astype(np.float32)
+
+    @property
+    def whole(self) -> Fixed:
+        """The integers that stand for the multiplier."""
+        if self.start.whole is not None:
+            return self.start.whole
+        averages = "avg" in self.ops  # which divides by the count
+        key = ("fixed", self.start.tag, self.operand, self.multiplier, averages)
+        if key not in self.memo:
+            scales = replace(self.start.scales, n=_ONE) if averages else self.start.scales
+            self.memo[key] = whole_of(self.unit, scales, self.multiplier)
+        return self.memo[key]  # type: ignore[no-any-return]
+
+    def combined(self, function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
+        """Return the operation that combines the numbers with a parameter, in the program's kind of number."""
+        return _binary(function, parameter.astype(self.start.dtype), text)
+
+
+def _binary(function: Callable[..., Any], parameter: np.ndarray, text: str | None = None) -> Operation:
+    def apply(numbers: Numbers, out: Out, operand: np.ndarray) -> np.ndarray:
+        return np.asarray(function(numbers[0], operand, out=out))
+
+    return Operation(apply=apply, parameters=(parameter,), text=text)
+
+
+def _times_real(at: _Place) -> Operation:
+    real = float_multiplier(real_multiplier(at.start.scales, at.multiplier.expression), at.multiplier.number)
+    return at.combined(np.multiply, real, "v * {}  # input scale * weight scale / output scale")
+
+
+def _plus_zero_point(at: _Place) -> Operation:
+    zero = at.unit.out.zero_point if at.start.zero is None else at.start.zero
+    return at.combined(np.add, zero, "v + {}  # zero point")
+
+
+def _plus_bias(at: _Place) -> Operation:
+    """Add the bias as real numbers, in real units or in units of the output."""
+    unit = at.unit
+    if unit.bias is None:
+        return at.combined(np.add, np.zeros((), np.float32))
+    own = None if unit.bias_scale is None else unit.bias_scale.astype(np.float32)
+    bias = unit.bias.astype(np.float32)
+    if unit.kind == "conv":
+        filters = (-1, *(1,) * (unit.operands[0].codes.ndim - 2))
+        bias, own = bias.reshape(filters), None if own is None else own.reshape(filters)
+    if unit.bias.dtype.kind in "iu":
+        bias = bias * (sum_scale(at.start.scales) if own is None else own)
+    return at.combined(np.add, np.asarray(bias if at.real_units else bias / at.single, dtype=np.float32))
+
+
+def _plus(values: np.ndarray, out: Out) -> np.ndarray:
+    """Round by adding one half and cutting down, in the values' own precision."""
+    shifted = np.add(values, values.dtype.type(0.5), out=out)
+    return np.asarray(np.floor(shifted, out=shifted if isinstance(shifted, np.ndarray) else None))
+
+
+_IN_PLACE: Mapping[str, Callable[..., Any]] = MappingProxyType(
+    {"even": np.rint, "floor": np.floor, "trunc": np.trunc, "plus": _plus}
+)
+"""Roundings that can be written over what they are given."""
+
+
+def _rounded(at: _Place) -> Operation:
+    rounding = at.rounding
+
+    def apply(numbers: Numbers, out: Out) -> np.ndarray:
+        if rounding in _IN_PLACE:
+            return np.asarray(_IN_PLACE[rounding](numbers[0], out=out))
+        return EXACT_ROUNDINGS[rounding](numbers[0])
+
+    return Operation(apply=apply, text=ROUNDINGS[rounding].real)
+
+
+def _saturated(at: _Place) -> Operation:
+    low, high = at.unit.out.limits
+    least, most = at.unit.out.clamp or (low, high)
+    scales = (at.unit.out.scale, *(operand.scale for operand in at.unit.operands))
+    # No number can be NaN where whole numbers come in, and all scales are above 0 and finite.
+    never_nan = at.unit.kind in _WHOLE_KINDS and all(bool(np.all((s > 0) & np.isfinite(s))) for s in scales)
+    return _clipped(max(low, least), min(high, most), never_nan=never_nan, dtype=at.unit.out.dtype)
+
+
+def _clipped(low: int, high: int, *, never_nan: bool, dtype: np.dtype | None = None) -> Operation:
+    def apply(numbers: Numbers, out: Out) -> np.ndarray:
+        values = numbers[0]
+        lowest, highest = values.dtype.type(low), values.dtype.type(high)
+        if never_nan or values.dtype.kind == "i":
+            bounded = np.clip(values, lowest, highest, out=out)
+        else:  # several times slower; NaN becomes the lowest code, as on x86
+            bounded = np.fmin(np.fmax(values, lowest, out=out), highest, out=out)
+        return np.asarray(bounded if dtype is None else bounded.astype(dtype))
+
+    return Operation(apply=apply, text=f"np.clip(v, {low}, {high})" + ("" if dtype is None else _cast(dtype)))
+
+
+def _cast(dtype: np.dtype) -> str:
+    return f".astype(np.{plain_dtype(dtype).name})"
+
+
+def _wrapped(at: _Place) -> Operation:
+    dtype = at.unit.out.dtype
+
+    def apply(numbers: Numbers, out: Out) -> np.ndarray:
+        del out
+        return numbers[0].astype(np.int64).astype(dtype)
+
+    return Operation(apply=apply, text=f"v.astype(np.int64){_cast(dtype)}")
+
+
+def _averaged(at: _Place) -> Operation:
+    rounding = at.rounding
+
+    def apply(numbers: Numbers, out: Out, by: np.ndarray) -> np.ndarray:
+        del out
+        return divide(numbers[0], by, rounding)
+
+    return Operation(apply=apply, parameters=(at.start.scales.n.astype(np.int64),))
+
+
+def _high_product(at: _Place) -> Operation:
+    bits, rounding = at.whole.bits, at.rounding
+
+    def apply(numbers: Numbers, out: Out, multiplier: np.ndarray) -> np.ndarray:
+        return multiply_high(numbers[0], multiplier, rounding, bits=bits, out=out)
+
+    text = f'shifted(v * {{}}, {bits}, "{rounding}")'
+    return Operation(apply=apply, parameters=(at.whole.multiplier,), text=text)
+
+
+def _left_shift(at: _Place) -> np.ndarray:
+    """Return the bits that the step `shl` shifts by."""
+    exponent = at.whole.exponent
+    return np.maximum(exponent, 0) if "shl" in at.ops else np.zeros_like(exponent)
+
+
+def _left(at: _Place) -> Operation:
+    text = "np.clip(v << {}, -(2**31), 2**31 - 1)"
+    return _moved(lambda numbers, _, bits: shift_left(numbers[0], bits), _left_shift(at), text)
+
+
+def _rest(at: _Place) -> Operation:
+    """Shift right by what is left to shift by."""
+    rest = np.asarray(_left_shift(at) - at.whole.exponent + (0 if "mulhi" in at.ops else at.whole.bits))
+    return _moved(_tosa, rest, None) if at.rounding == "tosa" else _right(rest, at.rounding)
+
+
+def _right(amount: np.ndarray, rounding: str) -> Operation:
+    """Return a shift to the right; bits below 0 shift to the left."""
+    if int(amount.min(initial=0)) < 0:
+
+        def apply(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
+            del out
+            larger = np.left_shift(numbers[0], np.minimum(np.maximum(-bits, 0), _LARGEST_SHIFT_LEFT))
+            return shift_right(larger, np.maximum(bits, 0), rounding)
+
+        return _moved(apply, amount, None)
+
+    def shifted(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
+        return shift_right(numbers[0], bits, rounding, out=out)
+
+    fits = int(amount.max(initial=0)) <= _MOST_SHIFT
+    return _moved(shifted, amount, f'shifted(v, {{}}, "{rounding}")' if fits else None)
+
+
+def _moved(apply: Callable[..., np.ndarray], amount: np.ndarray, text: str | None) -> Operation:
+    """Return a shift; one by nothing gives what it is given."""
+    if not np.any(amount):
+        return Operation(apply=lambda numbers, _: numbers[0], text="v")
+    return Operation(apply=apply, parameters=(amount,), text=text)
+
+
+def _tosa(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
+    """Shift right half up, nudged by 2**30 away from 0 beyond 31 bits: double_round of TOSA's apply_scale_32."""
+    del out
+    values = numbers[0]
+    nudge = np.where(bits > 31, np.where(values >= 0, 1 << 30, -(1 << 30)), 0)
+    return shift_right(values + nudge, bits, "up")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepWord:
+    """A word of a program.
+
+    Args:
+        roundings: The roundings that it may have; empty if it has none.
+        words: In plain words, with `{}` for those of the rounding; empty for what needs none.
+        real: Makes its operation on real numbers; None if it needs an integer multiplier.
+        whole: Makes its operation on integers; None if it needs a real multiplier.
+        multiplies: Whether the multiplier decides what it does.
+        wraps: Whether what is too large comes back at the other end.
+    """
+
+    roundings: tuple[str, ...] = ()
+    words: str = ""
+    real: Callable[[_Place], Operation] | None = None
+    whole: Callable[[_Place], Operation] | None = None
+    multiplies: bool = False
+    wraps: bool = False
+
+    @property
+    def rounds(self) -> bool:
+        """Whether it rounds the result, and says so."""
+        return "{}" in self.words
+
+
+_SIX = ("even", "away", "up", "down", "floor", "trunc")
+
+STEPS: Mapping[str, StepWord] = MappingProxyType(
+    {
+        "mul": StepWord(
+            real=_times_real, whole=lambda at: at.combined(np.multiply, at.whole.multiplier, "v * {}"), multiplies=True
+        ),
+        "div": StepWord(
+            words="divided by the output scale",
+            real=lambda at: at.combined(np.divide, at.single, "v / {}  # output scale"),
+        ),
+        "inv": StepWord(
+            words="times the reciprocal of the output scale",
+            real=lambda at: at.combined(np.multiply, np.asarray(1 / at.single), "v * {}  # 1 / output scale"),
+        ),
+        "scale": StepWord(
+            words="scaled to real units",
+            real=lambda at: at.combined(
+                np.multiply, sum_scale(at.start.scales), "v * {}  # input scale * weight scale"
+            ),
+        ),
+        "shl": StepWord(whole=_left, multiplies=True),
+        "mulhi": StepWord(
+            roundings=("up", "away", "trunc", "floor"), words="high product, {}", whole=_high_product, multiplies=True
+        ),
+        "pre": StepWord(roundings=("floor", "up"), whole=lambda at: _right(at.whole.pre, at.rounding), multiplies=True),
+        "shr": StepWord(roundings=(*_SIX, "tosa"), words="{}", whole=_rest, multiplies=True),
+        "round": StepWord(roundings=(*_SIX, "plus"), words="{}", real=_rounded),
+        "avg": StepWord(roundings=_SIX, words="divided by the count, {}", whole=_averaged),
+        "bias": StepWord(real=_plus_bias),
+        "zp": StepWord(real=_plus_zero_point, whole=_plus_zero_point),
+        "sat16": StepWord(words="saturated to 16 bits", whole=lambda _: _clipped(-(2**15), 2**15 - 1, never_nan=True)),
+        "wrap32": StepWord(
+            whole=lambda _: Operation(
+                apply=lambda numbers, _: wrap_to(numbers[0], 32), text="v.astype(np.int32).astype(np.int64)"
+            ),
+            wraps=True,
+        ),
+        "sat": StepWord(real=_saturated, whole=_saturated),
+        "wrap": StepWord(words="codes that wrap around", real=_wrapped, whole=_wrapped, wraps=True),
+    }
+)
+"""Steps of a program, each with its roundings (`shr.away`); `round` is written by its rounding alone.
+
+mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
+the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
+mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
+by what is left to shift; tosa adds the nudge of apply_scale_32's double rounding. round: to a whole number; plus is
+floor(v + 1/2) as computed. avg: divide by the number of elements. bias: add the bias. zp: add the output's zero
+point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the bounds of a
+fused activation. wrap: to the output's codes, losing upper bits.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Step:
+    """One step of a program.
+
+    Args:
+        op: A name in `STEPS`.
+        rounding: One of the roundings that the step has; empty if it has none.
+
+    Raises:
+        UsageError: There is no such step.
+    """
+
+    op: str
+    rounding: str = ""
+
+    def __post_init__(self) -> None:
+        word = STEPS.get(self.op)
+        if word is None or self.rounding not in (word.roundings or ("",)):
+            refuse("step", str(self), sorted(STEPS))
+
+    def __str__(self) -> str:
+        if self.op == "round":
+            return self.rounding
+        return f"{self.op}.{self.rounding}" if self.rounding else self.op
+
+
+def steps_of(text: str) -> tuple[Step, ...]:
+    """Read a program: steps with commas between them.
+
+    Raises:
+        UsageError: A step is unknown.
+    """
+    found = []
+    for word in text.split(",") if text else ():
+        op, _, rounding = word.partition(".")
+        plain = op in STEPS["round"].roundings
+        found.append(Step(op="round", rounding=op) if plain else Step(op=op, rounding=rounding))
+    return tuple(found)
+
+
+def compile_steps(
+    unit: Unit,
+    start: Start,
+    program: tuple[Step, ...],
+    multiplier: Multiplier,
+    memo: dict[object, Any],
+    *,
+    operand: str = "",
+    late_bias: bool = False,
+) -> list[Operation]:
+    """Give the operations of a program; equal ones are the same object.
+
+    Args:
+        unit: What is computed.
+        start: What the program runs on.
+        program: The steps.
+        multiplier: What stands for the quotient of the scales.
+        memo: Operations that were made before for this unit.
+        operand: Which operand's program this is, where each has its own scales.
+        late_bias: Whether the step `bias` adds what the steps before it make of the bias.
+
+    Raises:
+        ValueError: A step is not one for this kind of number, or has no parameters here.
+    """
+    ops = frozenset(step.op for step in program)
+    split = ops & _SPLITTING if start.dtype is np.int64 else None
+    found: list[Operation] = []
+    real_units = False
+    for step in program:
+        if step.op == "bias" and late_bias:
+            key: tuple[object, ...] = ("late bias", start.dtype, start.tag, multiplier, split, program[: len(found)])
+            if key not in memo:
+                memo[key] = _binary(np.add, _through(unit, start, found))
+        else:
+            context = (multiplier, split) if STEPS[step.op].multiplies else step.op == "bias" and real_units
+            key = (start.dtype, start.tag, operand, step.op, step.rounding, context)
+            if key not in memo:
+                place = _Place(
+                    unit=unit, start=start, multiplier=multiplier, ops=ops, operand=operand, memo=memo,
+                    rounding=step.rounding, real_units=real_units,
+                )  # fmt: skip
+                memo[key] = _compiled(step, place)
+        found.append(memo[key])
+        real_units = step.op == "scale" or (real_units and step.op == "bias")
+    return found
+
+
+def _compiled(step: Step, place: _Place) -> Operation:
+    word, whole = STEPS[step.op], place.start.dtype is np.int64
+    make = word.whole if whole else word.real
+    if make is None:
+        raise ValueError(f"the step {step} needs {'a real' if whole else 'an integer'} multiplier")
+    return make(place)
+
+
+def _through(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
+    """Give what operations make of the integer bias."""
+    if unit.bias is None:
+        return np.zeros((), start.dtype)
+    if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:
+        raise ValueError("a bias that is rounded on its own is one of whole numbers at the scale of the sums")
+    axes = (1,) * (unit.operands[0].codes.ndim - 2) if unit.kind == "conv" else ()
+    value = (unit.bias.reshape(-1, *axes) if axes else unit.bias).astype(start.dtype)
+    for operation in operations:
+        parameters = operation.parameters
+        wide = np.broadcast_shapes(value.shape, *(np.shape(parameter) for parameter in parameters))
+        value = operation.apply((np.broadcast_to(value, wide).copy(),), None, *parameters)
+    return value

@@ -1,0 +1,159 @@
+"""Known mistakes: each is made only where it would show, and is found where it was made."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.evidence import residual_of, suspects, turned_sign
+from qdebug.arithmetic.patterns.residual import PATTERNS
+from qdebug.arithmetic.search import search
+from qdebug.arithmetic.units import Units
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.replay.evaluate import compute
+from qdebug.replay.variant import Variant, parse_variant
+
+
+def unit_of(recording):
+    return Units(recording).find(recording.graph.nodes[0], "y").unit((0, 0))
+
+
+def names(unit):
+    return {suspect.name for suspect in suspects(unit)}
+
+
+def test_suspects_are_many_and_of_known_patterns(quantized):
+    found = list(suspects(unit_of(quantized.conv("", per_channel=True))))
+    assert len({suspect.name for suspect in found}) == len(found) > 8
+    assert {suspect.pattern for suspect in found} <= set(PATTERNS)
+
+
+def test_no_suspect_changes_what_is_not_there(quantized):
+    unit = unit_of(quantized.conv(""))
+    assert "one scale 1" not in names(unit)
+    assert "no zero point 1" not in names(unit)
+    assert "no clamp" not in names(unit)
+    constants, feeds = quantized.conv_parts(zero=0)
+    constants["x_zero"] = np.zeros((), np.int8)
+    constants["b"] = np.zeros_like(constants["b"])
+    bare = unit_of(quantized.recording_of(quantized.node, constants, feeds[:1], ""))
+    assert not {"no bias", "zero padding", "no zero point 0", "no output zero point"} & names(bare)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("no bias", "the bias is dropped"),
+        ("moved bias", "one channel off"),
+        ("no zero point 0", "the first operand's zero point is dropped"),
+        ("no output zero point", "the output's zero point is not added"),
+        ("output zero point +1", "the output's zero point is"),
+        ("first operand zero point -1", "the first operand's zero point is"),
+        ("offsets", "of the opposite sign, as offsets"),
+        ("zero padding", "the code 0 in place of the zero point"),
+        ("edge padding", "repeats the outermost values"),
+        ("padding end", "the padding is (0, 0, 2, 2), not (1, 1, 1, 1)"),
+        ("moved scale 1", "the scales are read one channel off"),
+        ("wrapped codes", "wrap around instead of saturating"),
+        ("sign read 0", "the first operand's int8 codes are read as uint8"),
+        ("sign moved 0", "half their range away: uint8 taken for int8"),
+        ("turned kernel", "rows and columns of the filters are exchanged"),
+        ("mirrored kernel", "the filters are mirrored"),
+    ],
+)
+def test_a_mistake_is_found_by_what_it_gives(quantized, name, words):
+    plain = quantized.conv("", per_channel=True)
+    units = Units(plain)
+    node = plain.graph.nodes[0]
+    sample = iter([0, 1])
+
+    def fault(_, codes):
+        unit = units.find(node, "y").unit((next(sample), 0))
+        suspect = next(s for s in suspects(unit) if s.name == name)
+        return compute(suspect.unit, suspect.variant(Variant()))
+
+    wrong = quantized.conv("", per_channel=True, fault=fault)
+    finding = search(Units(wrong).find(node, "y"))
+    assert finding.matching == ()
+    found = residual_of(finding, Variant())
+    assert words in found.likely
+    assert found.likely.endswith("that reproduces every element")
+
+
+def test_one_more_wrong_element_clears_the_suspects(quantized):
+    def fault(sample, codes):
+        codes[:, 3:5, 2:4] += 30
+        return codes
+
+    wrong = quantized.conv("", fault=fault)
+    found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
+    assert "reproduces every element" not in found.likely
+
+
+@pytest.mark.parametrize("turn", [lambda codes: codes.view(np.uint8), turned_sign], ids=["other type", "other half"])
+def test_an_output_of_the_other_signedness_is_known(quantized, turn):
+    wrong = quantized.conv("", fault=lambda _, codes: turn(codes))
+    found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
+    assert found.pattern == "signedness"
+    assert "of the other signedness" in found.likely
+
+
+def test_a_mistake_is_found_though_another_variant_comes_closer(quantized):
+    """Codes that are one too high are mostly those of a rounding up; nothing but the zero point gives all of them."""
+    wrong = quantized.conv("", fault=lambda _, codes: np.where(codes < 127, codes + 1, codes).astype(codes.dtype))
+    unit = unit_of(wrong)
+    finding = search(Units(wrong).find(wrong.graph.nodes[0], "y"))
+    zero = int(unit.out.zero_point)
+    for near in (parse_variant("steps=mul,floor,zp,sat"), Variant()):
+        found = residual_of(finding, near)
+        assert (found.pattern, found.max_lsb, found.against) == ("constant", 1, str(Variant()))
+        assert found.likely == f"the output's zero point is {zero + 1}, not {zero}: that reproduces every element"
+        assert found.detail == "every element is off by 1 code"
+    explained = explain_recording(wrong).nodes[0]
+    assert (explained.status, explained.variants) == ("unexplained", (str(Variant()),))
+    assert explained.match < 0.5
+
+
+def test_scales_that_count_steps_per_unit_are_known(quantized):
+    unit = unit_of(quantized.conv(""))
+    assert not {"reciprocal 0", "reciprocal 1", "reciprocal output"} & names(unit)
+    second, out = unit.operands[1], unit.out
+    for name, turned in (
+        ("reciprocal 1", replace(unit, operands=(unit.operands[0], replace(second, scale=1 / second.scale)))),
+        ("reciprocal output", replace(unit, out=replace(out, scale=1 / out.scale))),
+    ):
+        suspect = next(found for found in suspects(turned) if found.name == name)
+        np.testing.assert_array_equal(compute(suspect.unit, Variant()), compute(unit, Variant()))
+
+
+def test_turning_the_sign_keeps_the_order_of_the_values():
+    codes = np.array([-128, -1, 0, 127], np.int8)
+    assert turned_sign(codes).view(np.uint8).tolist() == [0, 127, 128, 255]
+    assert np.array_equal(turned_sign(turned_sign(codes)), codes)
+
+
+@pytest.mark.parametrize(
+    ("accumulate", "words"),
+    [
+        ("wrap16", "the sums wrap around in 16 bits"),
+        ("sat16:hwc", "the sums saturate at 16 bits after each product, taps before channels"),
+        ("sat16:chw", "the sums saturate at 16 bits after each product, channels before taps"),
+    ],
+)
+def test_sums_of_16_bits_are_known(quantized, accumulate, words):
+    constants, feeds = quantized.conv_parts()
+    constants["w"] = np.random.default_rng(1).integers(-90, 91, constants["w"].shape).astype(np.int8)
+    wrong = quantized.recording_of(quantized.node, constants, feeds[:2], Variant(accumulate=accumulate))
+    finding = search(Units(wrong).find(wrong.graph.nodes[0], "y"))
+    assert finding.matching == ()
+    found = residual_of(finding, Variant())
+    assert (found.pattern, found.likely) == ("growing", f"{words}: that reproduces every element")
+
+
+def test_a_mistake_that_would_overflow_is_tried_without_a_warning(quantized, recwarn):
+    wrong = quantized.conv("", scales=(1e25, 1e-3, 2e23), fault=lambda _, codes: np.roll(codes, 3))
+    found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
+    assert found.wrong > 0
+    assert [str(warning.message) for warning in recwarn] == []

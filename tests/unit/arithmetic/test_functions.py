@@ -1,0 +1,130 @@
+"""Variants that are the same function of a node count as one: what is called the same is, and what differs is not."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.functions import same_functions, shape_of
+from qdebug.arithmetic.units import Units
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.replay.columns import Columns
+from qdebug.replay.evaluate import accumulate, finish_many
+from qdebug.replay.unit import Operand, Target, Unit
+from qdebug.replay.variant import Variant, parse_variant
+
+
+def shaped(unit, variants):
+    found = {}
+    for sums in dict.fromkeys(variant.sums for variant in variants):
+        found[sums] = accumulate(unit, sums)
+    return shape_of(unit, found)
+
+
+def unit_of(recording):
+    return Units(recording).find(recording.graph.nodes[0], "y").unit((0, 0))
+
+
+def numbers_of(unit, *texts):
+    variants = [parse_variant(text) for text in texts]
+    return same_functions(variants, [shaped(unit, variants)])
+
+
+def test_a_power_of_two_makes_many_names_one_function(quantized):
+    unit = unit_of(quantized.conv("", zero=-3))
+    one = ("", "m=f64", "m=q31:d:xw/y steps=mul,shr.even,zp,sat", "steps=scale,div,even,zp,sat")
+    other = ("steps=mul,up,zp,sat", "steps=mul,zp,up,sat", "m=q31 steps=mul,shr.up,zp,sat", "steps=mul,zp,plus,sat")
+    assert numbers_of(unit, *one, *other) == (0, 0, 0, 0, 1, 1, 1, 1)
+
+
+def test_an_odd_zero_point_tells_ties_before_from_ties_after(quantized):
+    odd, even = (unit_of(quantized.conv("", zero=zero)) for zero in (-3, -4))
+    texts = ("", "steps=mul,zp,even,sat")
+    assert numbers_of(odd, *texts) == (0, 1)
+    assert numbers_of(even, *texts) == (0, 0)
+
+
+def test_they_have_to_be_the_same_on_every_node(quantized):
+    texts = ("", "steps=mul,zp,even,sat")
+    variants = [parse_variant(text) for text in texts]
+    shapes = [shaped(unit_of(quantized.conv("", zero=zero)), variants) for zero in (-4, -3)]
+    assert same_functions(variants, shapes[:1]) == (0, 0)
+    assert same_functions(variants, shapes) == (0, 1)
+
+
+@pytest.mark.parametrize("per_channel", [False, True])
+def test_what_is_called_the_same_agrees_on_all_sums_and_the_rest_differs_on_one(quantized, per_channel):
+    recording = quantized.conv("", scales=quantized.generic, per_channel=per_channel, filters=3)
+    unit = unit_of(recording)
+    variants = [v for v in candidates(unit) if v.sums == Variant().sums and "wrap32" not in str(v.requantize)]
+    numbers = same_functions(variants, [shaped(unit, variants)])
+    assert 10 < len(set(numbers)) < len(variants) * 0.8
+    sums = np.arange(-(2**16), 2**16, dtype=np.int32)  # far beyond what saturates
+    flat = np.broadcast_to(sums, (1, 3, 1, sums.size))
+    columns = Columns(sums=Variant().sums, values=(flat,), shape=flat.shape)
+    codes = finish_many(unit, columns, variants)
+    first = {}
+    for number, row in zip(numbers, codes, strict=True):
+        np.testing.assert_array_equal(row, first.setdefault(number, row))
+
+
+def test_functions_of_two_codes_are_compared_on_all_pairs():
+    rng = np.random.default_rng(0)
+    codes = rng.integers(-128, 128, (2, 8)).astype(np.int8)
+    one = Operand(codes=codes, scale=np.asarray(np.float32(0.25)), zero_point=np.zeros((), np.int8))
+    out = Target(dtype=np.dtype(np.int8), scale=np.asarray(np.float32(0.5)), zero_point=np.asarray(3, np.int8))
+    unit = Unit(kind="add", operands=(one, one), out=out)
+    texts = ("form=fold steps=even,sat", "form=fold-fma steps=even,sat", "form=deq steps=div,zp,even,sat")
+    assert numbers_of(unit, *texts, "form=deq steps=div,even,zp,sat", "form=fold steps=away,sat") == (0, 0, 0, 1, 2)
+
+
+def test_functions_of_one_code_are_compared_on_all_codes():
+    codes = np.array([[3, 4]], np.uint8)
+    one = Operand(codes=codes, scale=np.asarray(np.float32(0.05)), zero_point=np.asarray(128, np.uint8))
+    out = Target(dtype=np.dtype(np.uint8), scale=np.asarray(np.float32(1 / 256)), zero_point=np.zeros((), np.uint8))
+    unit = Unit(kind="lookup", operands=(one,), out=out, function="Sigmoid", op="Sigmoid")
+    texts = (
+        "form=table steps=div,even,zp,sat",
+        "form=table steps=div,zp,even,sat",
+        "form=table m=f64 steps=div,trunc,zp,sat",
+    )
+    assert numbers_of(unit, *texts) == (0, 0, 1)
+
+
+def test_a_unit_without_values_holds_none(quantized):
+    unit = unit_of(quantized.conv(""))
+    shape = shaped(unit, [Variant()])
+    assert all(operand.codes.strides == (0,) * operand.codes.ndim for operand in shape.unit.operands)
+    assert all(columns.values == () for columns in shape.columns.values())
+
+
+def test_what_cannot_be_proven_stays_apart():
+    codes = np.array([[0.5, 1.5]], np.float32)
+    one = Operand(codes=codes, scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8))
+    out = Target(dtype=np.dtype(np.int8), scale=np.asarray(np.float32(0.3)), zero_point=np.zeros((), np.int8))
+    unit = Unit(kind="quantize", operands=(one,), out=out)
+    assert numbers_of(unit, "steps=div,even,zp,sat", "steps=div,away,zp,sat") == (0, 1)
+
+
+@pytest.mark.parametrize("scales", ["dyadic", "generic"])
+def test_the_class_of_an_answer_holds_each_function_once(quantized, scales):
+    recording = quantized.conv("", scales=getattr(quantized, scales))
+    (node,) = explain_recording(recording).nodes
+    unit = unit_of(recording)
+    variants = [parse_variant(text) for text in node.variants]
+    assert node.variants[0] == "m=f32:xw/y"
+    assert len(variants) < node.alone
+    assert len(set(same_functions(variants, [shaped(unit, variants)]))) == len(variants)
+
+
+def test_saturated_outputs_name_no_arithmetic(quantized):
+    constants, feeds = quantized.conv_parts(scales=(1.0, 1.0, 1e-4))
+    constants["b"][:] = 10**6
+    (node,) = explain_recording(quantized.recording_of(quantized.node, constants, np.abs(feeds), "")).nodes
+    assert node.runner_up is None
+    assert str(node.status) == "explained"
+    assert node.words == "any arithmetic"
+    assert node.presets == ()
+    assert node.witnesses == 0
+    assert "nothing recorded tells them apart" in node.reason

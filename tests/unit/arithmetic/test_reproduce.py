@@ -1,0 +1,128 @@
+"""A comparison says which arithmetic reproduces each differing node, and counts that in its derived limits."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.presets import preset
+from qdebug.arithmetic.reproduce import Reproducer
+from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+from qdebug.replay.evaluate import compute
+from qdebug.replay.unit import Operand, Target, Unit
+from qdebug.replay.variant import parse_variant
+from qdebug.session import DiffSession
+from qdebug.view.sentences import arithmetic_sentence
+
+COARSE = "m=pow2:xw/y steps=shr.floor,zp,sat"
+"""A legitimate way of few bits, which introduces many steps where the multiplier is no power of two."""
+
+SUM = Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",))
+X = QuantParams(dtype="int8", scale=np.float32(0.05), zero_point=0)
+W = QuantParams(dtype="int8", scale=np.float32(0.013), zero_point=0)
+Y = QuantParams(dtype="int8", scale=np.float32(0.05), zero_point=-3)
+
+
+def sides(variant, *, columns=64, fault=None, y=Y):
+    """Give a float run and a run on codes by a variant, of one matrix product."""
+    rng = np.random.default_rng(3)
+    x = rng.integers(-60, 60, (4, 24), dtype=np.int8)
+    w = rng.integers(-30, 30, (24, columns), dtype=np.int8)
+    zero = np.zeros((), np.int8)
+    operands = (
+        Operand(codes=x, scale=X.scale.reshape(()), zero_point=zero),
+        Operand(codes=w, scale=W.scale.reshape(()), zero_point=zero),
+    )
+    out = Target(dtype=np.dtype(np.int8), scale=Y.scale.reshape(()), zero_point=np.asarray(-3, np.int8))
+    codes = compute(Unit(kind="linear", operands=operands, out=out, op="MatMul"), parse_variant(variant))
+    codes = codes if fault is None else fault(codes.copy())
+    real = {"x": x * np.float32(0.05), "w": w * np.float32(0.013)}
+    exact = (real["x"] @ real["w"]).astype(np.float32)
+    ref = MemoryRecording.single(Graph([SUM], inputs=["x", "w"], outputs=["y"]), {**real, "y": exact})
+    quants = {"x": X, "w": W, "y": y}
+    tensors = [TensorInfo(name=name, dtype="int8", quant=quant) for name, quant in quants.items()]
+    graph = Graph([SUM], tensors=tensors, inputs=["x", "w"], outputs=["y"])
+    return ref, MemoryRecording.single(graph, {"x": x, "w": w, "y": codes})
+
+
+def compared(*runs, **limits):
+    result = DiffSession(*runs, limits=Limits(**limits)).result()
+    return next(node for node in result.nodes if node.tensor == "y")
+
+
+def test_a_node_is_within_if_a_known_arithmetic_gives_its_codes():
+    node = compared(*sides(COARSE))
+    assert node.introduced.max_lsb > 5
+    assert node.reproduced is True
+    assert "power of two" in node.explained
+    assert node.status is Status.WITHIN
+    assert node.samples[0].status is Status.WITHIN
+
+
+def test_without_the_search_the_same_node_diverges():
+    node = compared(*sides(COARSE), explain=False)
+    assert node.status is Status.DIVERGED
+    assert node.reproduced is None
+    assert node.explained is None
+
+
+def test_a_wrong_code_is_not_reproduced():
+    def fault(codes):
+        codes[2, 5:9] += 40
+        return codes
+
+    node = compared(*sides("", fault=fault))
+    assert node.reproduced is False
+    assert node.explained is None
+    assert node.status is Status.DIVERGED
+
+
+def test_limits_that_are_given_hold_whatever_reproduces():
+    node = compared(*sides(COARSE), max_lsb=2.0)
+    assert node.reproduced is True
+    assert node.status is Status.DIVERGED
+
+
+def test_a_few_elements_prove_nothing():
+    """Eight codes may fit one of a hundred ways by chance: named, but no excuse."""
+    node = compared(*sides(COARSE, columns=2))
+    assert node.reproduced is True
+    assert node.status is Status.DIVERGED
+
+
+def test_a_small_sibling_of_a_large_node_is_believed():
+    _, backend = sides(COARSE)
+    small = sides(COARSE, columns=2)[1]
+    looked = Reproducer(backend)
+    assert looked.reproduce(SUM, "y").firm
+    looked._recording = small
+    looked._units = None
+    assert looked.reproduce(SUM, "y").firm
+
+
+def test_values_that_are_missing_are_not_looked_for():
+    ref, backend = sides("")
+    bare = MemoryRecording.single(backend.graph, {name: backend.load(name) for name in ("x", "y")})
+    assert Reproducer(bare).reproduce(SUM, "y") is None
+    assert Reproducer(ref).reproduce(SUM, "y") is None
+
+
+@pytest.mark.parametrize("name", ["ort-mlas", "tflite-reference", "glow-cpu", "onednn"])
+def test_known_backends_are_reproduced(name):
+    assert compared(*sides(str(preset(name).variant("linear")))).reproduced is True
+
+
+def test_the_report_sums_up_what_reproduces(made):
+    by_float, by_q31 = "float32 multiplier, ties to even", "31-bit multiplier"
+    nodes = [
+        *(made.node(i, explained=by_float, reproduced=True) for i in range(3)),
+        made.node(3, explained=by_q31, reproduced=True),
+        made.node(4, reproduced=False),
+        made.node(5),
+    ]
+    said = arithmetic_sentence(nodes)
+    assert said.startswith("4 of 5 differing quantized nodes reproduced bit for bit: ")
+    assert f"3: {by_float}; 1: {by_q31}; 1 unexplained" in said
+    assert arithmetic_sentence([made.node(0)]) is None
