@@ -14,6 +14,7 @@ import io
 import sys
 import tokenize
 from collections import Counter
+from collections.abc import Container
 from pathlib import Path
 
 from qdebug.model.operators.table import ROWS
@@ -48,13 +49,14 @@ def numbers(tree: ast.Module) -> int:
     return sum(all(isinstance(part.value, int | float) for part in found) for found in parts)
 
 
-def imported(tree: ast.Module) -> set[str]:
-    """Name the modules that a module imports."""
+def imported(tree: ast.Module, modules: Container[str]) -> set[str]:
+    """Name the modules out of some that a module imports."""
     found: set[str] = set()
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
-            found |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
-    return found
+            inner = [(f"{node.module}.{each.name}", node.module) for each in node.names]
+            found |= {name if name in modules else package for name, package in inner}
+    return {name for name in found if name in modules}
 
 
 def circles(imports: dict[str, set[str]]) -> list[list[str]]:
@@ -78,7 +80,7 @@ def show(root: Path) -> None:
     modules: Counter[str] = Counter()
     names: Counter[str] = Counter()
     constants: Counter[str] = Counter()
-    imports: dict[str, set[str]] = {}
+    trees: dict[str, ast.Module] = {}
     for path in sorted((root / "qdebug").rglob("*.py")):
         place = path.relative_to(root / "qdebug").as_posix()
         text = path.read_text(encoding="utf-8")
@@ -88,10 +90,10 @@ def show(root: Path) -> None:
         modules[package] += 1
         if not place.startswith(PLACES):
             names[place] += sum(isinstance(node, ast.Constant) and node.value in NAMES for node in ast.walk(tree))
-        if package in ("analysis", "compare"):
+        if package in ("analysis", "arithmetic", "compare"):
             constants[place] += numbers(tree)
-        imports[f"qdebug.{place[:-3].replace('/', '.')}".removesuffix(".__init__")] = imported(tree)
-    known = {name: {other for other in found if other in imports and other != name} for name, found in imports.items()}
+        trees[f"qdebug.{place[:-3].replace('/', '.')}".removesuffix(".__init__")] = tree
+    known = {name: imported(tree, trees) - {name} for name, tree in trees.items()}
     print(root.resolve().name)
     for package in sorted(size):
         print(f"  {package:16}{modules[package]:6} modules{size[package]:8} lines of code")

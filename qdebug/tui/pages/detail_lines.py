@@ -19,8 +19,8 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.pages.page import accepted, sign_of
 from qdebug.tui.pages.samples_page import sample_errors
-from qdebug.tui.reading.answers import RecordedFacts, recorded_rows
 from qdebug.tui.reading.messages import AloneReady, DetailReady
+from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
 from qdebug.view import numbers
 from qdebug.view.detail import (
     NodeDetail,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import Batch, NodeTable
-    from qdebug.tui.reading.answers import RecordedFacts, RecordedSide
+    from qdebug.tui.reading.recorded import RecordedFacts, RecordedSide
     from qdebug.view.detail import NodeDetail
 
 __all__ = [

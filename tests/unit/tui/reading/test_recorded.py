@@ -11,10 +11,11 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.pages.elements import waiting_lines
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.answers import AnswerCache, answer, recorded_facts, recorded_rows
+from qdebug.tui.reading.answers import AnswerCache, answer
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
 from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.recorded import recorded_facts, recorded_rows
 
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=-2)
 BY_CHANNEL = QuantParams(dtype="int8", scale=[0.5, 1.0], zero_point=[0, 0], axis=1)
