@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model import operators
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.scaling import (
     EXPRESSIONS,
     NUMBERS,
@@ -50,7 +50,7 @@ def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | Non
     return _without_unused(variant) if unit is None else _of_unit(variant, unit, columns, _Multipliers(unit, columns))
 
 
-def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[Sums, Columns]) -> tuple[int, ...]:
+def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[HeavyPart, Columns]) -> tuple[int, ...]:
     """Number variants by the function that they are of a unit: the same number, the same codes whatever its operands.
 
     Args:
@@ -61,7 +61,7 @@ def functions(variants: Iterable[Variant], unit: Unit, columns: Mapping[Sums, Co
     Returns:
         A number for each variant, from 0 on in order of appearance.
     """
-    made: dict[Sums, _Multipliers] = {}
+    made: dict[HeavyPart, _Multipliers] = {}
     numbers: dict[Variant, int] = {}
     found = []
     for variant in variants:

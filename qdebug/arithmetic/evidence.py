@@ -17,12 +17,12 @@ from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.patterns.residual import Residual, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout
-from qdebug.arithmetic.search import Finding, channels_first, products
+from qdebug.arithmetic.search import SearchResult, channels_first, products
 from qdebug.arithmetic.units import channels_last
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import GIVEN
@@ -324,7 +324,7 @@ def _with(unit: Unit, position: int, operand: Operand) -> Unit:
     return replace(unit, operands=tuple(operands))
 
 
-def residual_of(finding: Finding, variant: Variant) -> Residual | None:
+def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
     """Find the pattern of what a variant leaves of a node; None if there is nothing to compare.
 
     Args:
@@ -343,7 +343,7 @@ def residual_of(finding: Finding, variant: Variant) -> Residual | None:
     return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
 
 
-def _left(finding: Finding, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
+def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
     """Give the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
     units: list[Unit] = []
     parts: list[Evidence] = []
@@ -445,7 +445,7 @@ def _together(arrays: Sequence[np.ndarray | None]) -> np.ndarray | None:
     return np.stack(known)
 
 
-def _last(finding: Finding, unit: Unit) -> bool:
+def _last(finding: SearchResult, unit: Unit) -> bool:
     """Tell whether a node that has no layout of its own, as an addition, computes on channels that come last."""
     own = unit.kind in ("conv", "linear") or unit.kind.endswith("_pool")
     return not own and channels_last(finding.source.recording.graph, finding.source.node)
@@ -511,7 +511,7 @@ def _magnitudes(unit: Unit) -> np.ndarray | None:
     zero = np.zeros((), np.int16)
     operands = tuple(replace(operand, codes=np.abs(operand.centred), zero_point=zero) for operand in unit.operands)
     try:
-        columns = accumulate(replace(unit, operands=operands, bias=None), Sums())
+        columns = accumulate(replace(unit, operands=operands, bias=None), HeavyPart())
     except KernelError:
         return None
     return columns.values[0].reshape(columns.shape)

@@ -18,7 +18,7 @@ from qdebug.arithmetic.selection import never_decreases
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.dtypes import code_limits, logical_name
 from qdebug.model.thresholds.explanation import EQUAL_FUNCTIONS_MAX_CODES
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import finish_many
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
@@ -43,10 +43,10 @@ class Shape:
     """
 
     unit: Unit
-    columns: Mapping[Sums, Columns]
+    columns: Mapping[HeavyPart, Columns]
 
 
-def shape_of(unit: Unit, columns: Mapping[Sums, Columns]) -> Shape:
+def shape_of(unit: Unit, columns: Mapping[HeavyPart, Columns]) -> Shape:
     """Take the values out of a unit and its columns.
 
     Args:
@@ -134,7 +134,7 @@ class _Domain:
     steps: list[np.ndarray] = field(default_factory=list)
 
     @classmethod
-    def of(cls, shape: Shape, sums: Sums) -> _Domain | None:
+    def of(cls, shape: Shape, sums: HeavyPart) -> _Domain | None:
         """Give what can be put in; None if that is too much, or not known."""
         unit, own = shape.unit, shape.columns.get(sums)
         if own is None or unit.out.scale.size > 1 or unit.out.dtype.kind not in "iu":
@@ -147,7 +147,7 @@ class _Domain:
         return cls._of_sums(unit, own)
 
     @classmethod
-    def _of_codes(cls, unit: Unit, sums: Sums) -> _Domain | None:
+    def _of_codes(cls, unit: Unit, sums: HeavyPart) -> _Domain | None:
         every = []
         for operand in unit.operands:
             if operand.codes.dtype.kind not in "iu" or operand.codes.dtype.itemsize > 1:

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.arithmetic.functions import same_functions
-from qdebug.arithmetic.search import Finding, reproduces
+from qdebug.arithmetic.search import SearchResult, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
 
@@ -46,7 +46,7 @@ class Pooled:
     doubt: str | None = None
 
 
-def pool(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
+def pool(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
     """Narrow the variants of each node by its siblings.
 
     Args:
@@ -61,13 +61,13 @@ def pool(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
     return found
 
 
-def _shared(finding: Finding) -> tuple[object, ...]:
+def _shared(finding: SearchResult) -> tuple[object, ...]:
     """Give what nodes have in common that may be computed by one kernel."""
     branch = finding.branch if finding.kind in _APART else ""
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
 
-def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
+def _classes(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
     """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant."""
     found: dict[int, Pooled] = {}
     usual: Variant | None = None
@@ -95,7 +95,7 @@ def _classes(findings: Mapping[int, Finding]) -> dict[int, Pooled]:
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
 
 
-def _with_novel(findings: dict[int, Finding], known: Sequence[Finding]) -> dict[int, Finding]:
+def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]) -> dict[int, SearchResult]:
     """Let a program that nobody is known to use stand for all siblings where it reproduces all: one kernel, not two.
 
     Known variants may come so close to it that they reproduce some of the nodes.
@@ -115,7 +115,7 @@ def _with_novel(findings: dict[int, Finding], known: Sequence[Finding]) -> dict[
     return findings
 
 
-def _one_of_each(members: Sequence[Variant], findings: Sequence[Finding]) -> tuple[Variant, ...]:
+def _one_of_each(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
     """Give the first of the variants that are the same function of some nodes."""
     shapes = [finding.shape for finding in findings if finding.shape is not None]
     if len(shapes) < len(findings):
@@ -126,7 +126,7 @@ def _one_of_each(members: Sequence[Variant], findings: Sequence[Finding]) -> tup
     return tuple(first.values())
 
 
-def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Finding]) -> str | None:
+def _doubt(variant: Variant, findings: Sequence[SearchResult], known: Sequence[SearchResult]) -> str | None:
     """Say why a program that nobody is known to use is hardly what computed some nodes; None if nothing says so.
 
     Thousands of programs were tried. One of them may make up for a wrong scale; it then fails on the siblings.
@@ -148,7 +148,7 @@ def _doubt(variant: Variant, findings: Sequence[Finding], known: Sequence[Findin
     )
 
 
-def standing_for(found: Sequence[tuple[Finding, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:
+def standing_for(found: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:
     """Choose one variant for all nodes of a kind and types, or one for each branch of it where one does not do.
 
     Args:

@@ -17,7 +17,7 @@ from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS, VARIANTS_T
 from qdebug.replay.run import one_thread
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["Reproduced", "Reproducer"]
+__all__ = ["Reproduced", "ReproductionCheck"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class Reproduced:
     firm: bool = False
 
 
-class Reproducer:
+class ReproductionCheck:
     """Looks for the arithmetic of one node after the other.
 
     Args:

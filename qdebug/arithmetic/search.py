@@ -33,7 +33,7 @@ from qdebug.model.thresholds.explanation import (
     VARIANT_MIN_ELEMENTS,
 )
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish, finish_many
 from qdebug.replay.scaling import EXPRESSIONS, GIVEN, NUMBERS, real_multiplier, scales_of
 from qdebug.replay.steps import STEPS, Step, steps_of
@@ -41,7 +41,7 @@ from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, keys_of
 
 __all__ = [
-    "Finding",
+    "SearchResult",
     "all_codes",
     "channels_first",
     "endings",
@@ -59,7 +59,7 @@ _ROUNDINGS = ("even", "away", "up", "down", "floor", "trunc")
 _HIGH = STEPS["mulhi"].roundings
 
 
-def programs(unit: Unit, sums: Sums) -> Iterator[Variant]:
+def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
     """Give variants with the given heavy part, the simplest first; some of them may not fit the unit.
 
     Args:
@@ -242,7 +242,7 @@ _WITNESSES = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class SearchResult:
     """What a search has found for one node.
 
     Args:
@@ -291,7 +291,7 @@ class Finding:
     given: float | None = None
     shape: Shape | None = None
 
-    def without_novel(self) -> Finding:
+    def without_novel(self) -> SearchResult:
         """Give the finding without the programs that nobody is known to use."""
         return replace(
             self,
@@ -307,7 +307,7 @@ class Finding:
         )
 
 
-def search(source: UnitSource, *, unknown: bool = True) -> Finding:
+def search(source: UnitSource, *, unknown: bool = True) -> SearchResult:
     """Find the variants that reproduce a node's recorded output, or the one that comes closest.
 
     Args:
@@ -317,7 +317,7 @@ def search(source: UnitSource, *, unknown: bool = True) -> Finding:
     return _Search(source).run(unknown=unknown)
 
 
-def search_known(source: UnitSource, first: Sequence[Variant]) -> Finding:
+def search_known(source: UnitSource, first: Sequence[Variant]) -> SearchResult:
     """Find one known variant that reproduces a node, trying some before the others and stopping at the first.
 
     Args:
@@ -340,15 +340,15 @@ class _Search:
         self._unit = source.unit(source.places[0])
         self._recorded = channels_first(source.codes(source.places[0]), self._unit).reshape(-1)
         self._sizes = dict.fromkeys(range(len(source.places)), self._recorded.size)
-        self._columns: dict[Sums, Columns] = {}
-        self._deciding: dict[Sums, Decisive] = {}
+        self._columns: dict[HeavyPart, Columns] = {}
+        self._deciding: dict[HeavyPart, Decisive] = {}
         self._rates: dict[Variant, float] = {}
         self._matching: list[Variant] = []
         self._tried = 0
         self._failure: str | None = None
         self._novel: int | None = None
 
-    def run(self, *, unknown: bool) -> Finding:
+    def run(self, *, unknown: bool) -> SearchResult:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
         for sums, known in self._known().items():
             if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS:
@@ -361,7 +361,7 @@ class _Search:
                 self._novel = min((count for count in missed if count), default=0)
         return replace(self._finding(), unknown=unknown)
 
-    def run_known(self, first: Sequence[Variant]) -> Finding:
+    def run_known(self, first: Sequence[Variant]) -> SearchResult:
         """Go through the known variants until one reproduces the node."""
         for variant in first if self._elements else ():
             if self._prepare(variant.sums):
@@ -379,9 +379,9 @@ class _Search:
             self._try(variant.sums, [variant])
         return bool(self._matching)
 
-    def _known(self) -> Mapping[Sums, Sequence[Variant]]:
+    def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
         """Group the known variants by the heavy part that they share; none of a node without elements."""
-        groups: dict[Sums, list[Variant]] = {}
+        groups: dict[HeavyPart, list[Variant]] = {}
         for variant in known_variants(self._unit) if self._elements else ():
             groups.setdefault(variant.sums, []).append(variant)
         return groups
@@ -391,7 +391,7 @@ class _Search:
         """Recorded elements of all samples; one that was not read yet counts like the first."""
         return sum(self._sizes.values())
 
-    def _prepare(self, sums: Sums) -> bool:
+    def _prepare(self, sums: HeavyPart) -> bool:
         """Compute a heavy part of the first sample; tell whether that is possible."""
         if sums in self._columns:
             return True
@@ -410,7 +410,7 @@ class _Search:
         self._deciding[sums] = decisive(self._unit, columns, self._recorded)
         return True
 
-    def _try(self, sums: Sums, variants: Sequence[Variant], *, rated: bool = True) -> None:
+    def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:
         """Try variants of one heavy part on the elements that decide, and those that pass on whatever is left."""
         deciding = self._deciding[sums]
         expected = self._recorded[deciding.places]
@@ -424,7 +424,7 @@ class _Search:
                 passing.append(variant)
         self._matching += self._verified(sums, passing)
 
-    def _verified(self, sums: Sums, variants: Sequence[Variant]) -> list[Variant]:
+    def _verified(self, sums: HeavyPart, variants: Sequence[Variant]) -> list[Variant]:
         """Give the variants that reproduce every recorded element of every sample."""
         left = list(variants)
         deciding: Decisive | None = self._deciding[sums]
@@ -440,7 +440,7 @@ class _Search:
                 break
         return left
 
-    def _every(self, sums: Sums, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
+    def _every(self, sums: HeavyPart, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
         """Go through the samples: the unit, its columns, the recorded codes."""
         for position, place in enumerate(self._source.places[start:], start):
             checkpoint()
@@ -452,7 +452,7 @@ class _Search:
             self._sizes[position] = recorded.size
             yield unit, accumulate(unit, sums), recorded
 
-    def _try_programs(self, sums: Sums) -> int:
+    def _try_programs(self, sums: HeavyPart) -> int:
         """Try programs that no known backend is on record for, first on a few elements that the best one misses.
 
         Returns:
@@ -478,7 +478,7 @@ class _Search:
         self._try(sums, [*passing, *others], rated=False)
         return missed
 
-    def _hardest(self, sums: Sums) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
+    def _hardest(self, sums: HeavyPart) -> tuple[Unit, Columns, np.ndarray, np.ndarray, int] | None:
         """Find the first sample that the best known variant of some sums gets wrong, and a few telling elements of it.
 
         The last number is that of the wrong ones among the elements that decide. Gives None if no program can
@@ -505,8 +505,8 @@ class _Search:
             return unit, columns, recorded, telling(places, wrong), int(np.count_nonzero(wrong))
         return None
 
-    def _finding(self, *, ranked: bool = True) -> Finding:
-        finding = Finding(
+    def _finding(self, *, ranked: bool = True) -> SearchResult:
+        finding = SearchResult(
             source=self._source,
             kind=self._unit.kind,
             dtypes=self._unit.dtypes,

@@ -7,7 +7,7 @@ from time import perf_counter
 
 import numpy as np
 
-from qdebug.arithmetic.reproduce import Reproducer
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.plan import PlannedNode
@@ -58,7 +58,7 @@ class NodeComparer:
             backend=backend,
             pairs={pair.backend: pair for pair in pairs},
             graphs=GraphCheck(reference, backend, pairs, runs=runs),
-            reproducer=Reproducer(backend),
+            reproducer=ReproductionCheck(backend),
         )
         self.timing = Timing()
 

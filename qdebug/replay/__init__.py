@@ -4,7 +4,7 @@ Units, the language of variants and their evaluation are here because the kernel
 executor compute by them; which variants there are to choose from, and which one fits, is the business of others.
 """
 
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, compute, finish, finish_many
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
 from qdebug.replay.registry import (
@@ -29,12 +29,12 @@ __all__ = [
     "Coded",
     "Columns",
     "Fault",
+    "HeavyPart",
     "Kernel",
     "Multiplier",
     "OnTensor",
     "Operand",
     "Step",
-    "Sums",
     "Target",
     "Unit",
     "Variant",

@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.replay.blockwise import cut
 from qdebug.replay.scaling import Fixed, Scales
 
-__all__ = ["BLOCK", "Columns", "Operation", "Start", "Sums", "load", "nested"]
+__all__ = ["BLOCK", "Columns", "HeavyPart", "Operation", "Start", "load", "nested"]
 
 BLOCK = 1 << 15
 """Elements that are worked on at a time, so that what is between two steps stays in a core's cache."""
@@ -21,7 +21,7 @@ _COORDINATES = "coordinates"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class Sums:
+class HeavyPart:
     """The heavy part of a computation: variants that share it share its columns.
 
     Args:
@@ -52,7 +52,7 @@ class Columns:
         spreads: Parameters as they broadcast to these values.
     """
 
-    sums: Sums
+    sums: HeavyPart
     values: tuple[np.ndarray, ...]
     shape: tuple[int, ...]
     count: np.ndarray | None = None

@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Node
 from qdebug.replay.blockwise import elementwise
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.fixed_forms import fixed_probabilities
 from qdebug.replay.interpolate import interpolated
 from qdebug.replay.kernels.pool import counts, pool_window, window_sums
@@ -37,7 +37,7 @@ __all__ = [
 ]
 
 
-def averaged(unit: Unit, sums: Sums) -> Columns:
+def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     """Sum over windows.
 
     The columns `sum` hold sums of centred codes, `raw` those of the codes themselves (what is padded counts as 0 in
@@ -60,7 +60,7 @@ def averaged(unit: Unit, sums: Sums) -> Columns:
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
-def reduced(unit: Unit, sums: Sums) -> Columns:
+def reduced(unit: Unit, sums: HeavyPart) -> Columns:
     """Sum over axes: all of space for a global pool, the attribute's for a mean."""
     operand = unit.operands[0]
     shape = operand.codes.shape
@@ -80,7 +80,7 @@ def reduced(unit: Unit, sums: Sums) -> Columns:
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)
 
 
-def _integers(unit: Unit, sums: Sums) -> np.ndarray:
+def _integers(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if sums.columns == "sum":
         return unit.operands[0].centred
     if sums.columns == "raw":
@@ -88,7 +88,7 @@ def _integers(unit: Unit, sums: Sums) -> np.ndarray:
     raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
 
 
-def paired(unit: Unit, sums: Sums) -> Columns:
+def paired(unit: Unit, sums: HeavyPart) -> Columns:
     """Give both operands' codes, or the products of their centred codes."""
     left, right = unit.operands
     if sums.columns == "codes":
@@ -102,7 +102,7 @@ def paired(unit: Unit, sums: Sums) -> Columns:
     return Columns(sums=sums, values=(product,), shape=product.shape, bound=bound)
 
 
-def coded(unit: Unit, sums: Sums) -> Columns:
+def coded(unit: Unit, sums: HeavyPart) -> Columns:
     """Give the operand's codes, or its centred codes; real values are given as they are."""
     if unit.function and unit.kind == "requantize":
         return moved(unit, sums)
@@ -114,7 +114,7 @@ def coded(unit: Unit, sums: Sums) -> Columns:
     return Columns(sums=sums, values=(values,), shape=values.shape)
 
 
-def joined(unit: Unit, sums: Sums) -> Columns:
+def joined(unit: Unit, sums: HeavyPart) -> Columns:
     """Join the centred codes of all operands along an axis."""
     _only_sums(unit, sums)
     call = Call(inputs=(), attrs=unit.attrs)
@@ -127,7 +127,7 @@ def joined(unit: Unit, sums: Sums) -> Columns:
     return Columns(sums=sums, values=(total,), shape=total.shape, member=member.reshape(line))
 
 
-def chosen(unit: Unit, sums: Sums) -> Columns:
+def chosen(unit: Unit, sums: HeavyPart) -> Columns:
     """Choose between the centred codes of two operands."""
     _only_sums(unit, sums)
     if unit.condition is None:
@@ -138,7 +138,7 @@ def chosen(unit: Unit, sums: Sums) -> Columns:
     return Columns(sums=sums, values=(total,), shape=total.shape, member=member)
 
 
-def moved(unit: Unit, sums: Sums) -> Columns:
+def moved(unit: Unit, sums: HeavyPart) -> Columns:
     """Run an operator that moves or picks elements (max pool, pad, resize) on the centred codes.
 
     The columns `real` are interpolated in float32 between real values instead.
@@ -168,7 +168,7 @@ def _placed(unit: Unit, others: tuple[np.ndarray, ...]) -> tuple[np.ndarray | No
     return (*unit.settings, *others)
 
 
-def softmaxed(unit: Unit, sums: Sums) -> Columns:
+def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
     """Give probabilities, computed in float32 or float64, or as ONNX Runtime does from a table of exponentials."""
     x = unit.operands[0].codes
     if sums.columns == "ort" and x.dtype.itemsize > 1:
@@ -220,12 +220,12 @@ def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
     return np.where(np.isinf(value), np.float32(lost), value)
 
 
-def _only_sums(unit: Unit, sums: Sums) -> None:
+def _only_sums(unit: Unit, sums: HeavyPart) -> None:
     if sums.columns != "sum":
         raise ValueError(f"{unit.kind} has no columns {sums.columns!r}")
 
 
-_HEAVY: Mapping[str, Callable[[Unit, Sums], Columns]] = MappingProxyType(
+_HEAVY: Mapping[str, Callable[[Unit, HeavyPart], Columns]] = MappingProxyType(
     {
         "conv": convolved,
         "linear": multiplied,
@@ -241,7 +241,7 @@ _HEAVY: Mapping[str, Callable[[Unit, Sums], Columns]] = MappingProxyType(
 )
 
 
-def accumulate(unit: Unit, sums: Sums) -> Columns:
+def accumulate(unit: Unit, sums: HeavyPart) -> Columns:
     """Compute the heavy part of a unit, which all variants with the same `sums` share.
 
     Args:

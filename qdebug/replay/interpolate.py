@@ -17,7 +17,7 @@ import numpy as np
 
 from qdebug.errors import KernelError
 from qdebug.numerics.fixedpoint import shift_right
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.form_codes import fused
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
@@ -73,7 +73,7 @@ class _Line:
         return np.float32(self.size - less) / np.float32(self.out - less)
 
 
-def interpolated(unit: Unit, sums: Sums) -> Columns:
+def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
     """Interpolate between codes along up to two axes.
 
     Raises:

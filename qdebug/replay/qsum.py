@@ -19,7 +19,7 @@ from functools import reduce
 import numpy as np
 
 from qdebug.numerics.fixedpoint import round_values, shift_right, wrap_to
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.kernels.conv import conv_transpose
 from qdebug.replay.precision import limits
 from qdebug.replay.registry import Call
@@ -172,7 +172,7 @@ def _window(unit: Unit) -> Window:
     return window_of(call, x.shape[2:], call.integers("kernel_shape") or weight.shape[2:])
 
 
-def _bias(unit: Unit, sums: Sums) -> np.ndarray | None:
+def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
     """Give the integer bias that goes into the sums, if any does.
 
     A real one is divided by the scale of the sums and rounded to even. One at a scale of its own is brought to that of
@@ -193,7 +193,7 @@ def _bias(unit: Unit, sums: Sums) -> np.ndarray | None:
     return round_values(unit.bias.astype(np.float32) * ratio, "away").astype(np.int64)
 
 
-def convolved(unit: Unit, sums: Sums) -> Columns:
+def convolved(unit: Unit, sums: HeavyPart) -> Columns:
     """Convolve the centred codes of operand 0 (N, C, *extent) with those of operand 1."""
     x, weight = unit.operands[0].centred, unit.operands[1].centred
     bias = _bias(unit, sums)
@@ -247,7 +247,7 @@ def _summed(
     return product(left.astype(dtype), right.astype(dtype)), bound
 
 
-def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
+def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     """Give what sums lose in 16 bits (N, M, *out), the depth taken taps first (chw: channels first) within a group."""
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
@@ -273,7 +273,7 @@ def _lost_in_convolution(unit: Unit, sums: Sums) -> np.ndarray:
     return np.stack(lost)
 
 
-def multiplied(unit: Unit, sums: Sums) -> Columns:
+def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
     """Multiply the centred codes of operand 0 (..., M, K) by those of operand 1 (..., K, N)."""
     a, b = unit.operands[0].centred, unit.operands[1].centred
     if a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
@@ -286,7 +286,7 @@ def multiplied(unit: Unit, sums: Sums) -> Columns:
     return _columns(sums, total, bias, bound)
 
 
-def _lost_in_product(unit: Unit, sums: Sums, shape: tuple[int, ...]) -> np.ndarray:
+def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
     """Give what sums of a matrix product lose in 16 bits along its depth."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
@@ -305,11 +305,11 @@ def _lost(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarr
     return lost_in_pairs(columns, weights, accumulate)
 
 
-def _wrapped(sums: Sums, total: np.ndarray) -> np.ndarray:
+def _wrapped(sums: HeavyPart, total: np.ndarray) -> np.ndarray:
     return wrap_to(total.astype(np.int64), 16) if sums.accumulate == "wrap16" else total
 
 
-def _columns(sums: Sums, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
+def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
     if bias is not None:
         bound += float(np.abs(bias.astype(np.int64)).max(initial=0))
         whole = total.dtype == np.int32 and bound < _INT32_END

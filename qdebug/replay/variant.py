@@ -1,6 +1,6 @@
 """How a backend computes a quantized operator: a value made of stages, with a text form that parses back.
 
-A unit (see `unit`) is computed in two parts. The heavy part, `Sums`, makes columns of numbers: the integer sums of a
+A unit (see `unit`) is computed in two parts. The `HeavyPart` makes columns of numbers: the integer sums of a
 convolution, the window sums of a pool, the codes themselves where nothing is summed. The rest is a short program of
 steps that turns each number into a code, in any order that a backend takes them.
 
@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.model.frozen import frozen_mapping
-from qdebug.replay.columns import Sums
+from qdebug.replay.columns import HeavyPart
 from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Multiplier
 from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import KINDS, Unit
@@ -209,10 +209,10 @@ class Variant:
             refuse("shift", str(self.shift), ["0 to 30"])
 
     @property
-    def sums(self) -> Sums:
+    def sums(self) -> HeavyPart:
         """The heavy part that this variant starts from."""
         later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
-        return Sums(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
+        return HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
 
     def __str__(self) -> str:
         words = []

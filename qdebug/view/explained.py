@@ -7,7 +7,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation, Preset
+from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation, PresetMatch
 from qdebug.view import numbers
 from qdebug.view.text import safe_text
 
@@ -130,7 +130,7 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
     return rows
 
 
-def known_as(presets: Sequence[Preset]) -> str:
+def known_as(presets: Sequence[PresetMatch]) -> str:
     """Name the first known backends, those that were measured before the others, and say how many more there are."""
     ordered = sorted(presets, key=lambda preset: _PROVENANCE.get(preset.provenance, len(_PROVENANCE)))
     named = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]

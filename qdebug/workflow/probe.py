@@ -24,7 +24,7 @@ from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo
-from qdebug.replay.columns import Columns, Sums
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
@@ -55,7 +55,7 @@ def fitting_nodes(
     found: dict[Key, set[str]] = {key: set() for key in choices}
     with one_thread():
         for name, unit, recorded in _nodes(kind, recording):
-            columns: dict[Sums, Columns] = {}
+            columns: dict[HeavyPart, Columns] = {}
             known: dict[Variant, bool] = {}
             for key, choice in choices.items():
                 variant = choice(unit)
@@ -101,7 +101,7 @@ def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndar
             yield node.name, unit, (np.moveaxis(recorded, -1, 1) if unit.channels_last else recorded).reshape(-1)
 
 
-def _same(unit: Unit, variant: Variant, columns: dict[Sums, Columns], recorded: np.ndarray) -> bool:
+def _same(unit: Unit, variant: Variant, columns: dict[HeavyPart, Columns], recorded: np.ndarray) -> bool:
     try:
         if variant.sums not in columns:
             columns[variant.sums] = accumulate(unit, variant.sums)

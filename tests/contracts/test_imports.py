@@ -137,3 +137,22 @@ def test_the_checks_can_fail(example):
     first, second = example("from qdebug import b\n", "qdebug/a.py"), example("import qdebug.a\n", "qdebug/b.py")
     with pytest.raises(CycleError):
         list(TopologicalSorter(graph_of([first, second])).static_order())
+
+
+def public_classes(sources):
+    """Return the modules that define each public class, by its name."""
+    found = {}
+    for source in sources:
+        for node in source.tree.body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                found.setdefault(node.name, []).append(source.module)
+    return found
+
+
+def test_no_two_public_classes_have_one_name(package):
+    assert not {name: modules for name, modules in public_classes(package).items() if len(modules) > 1}
+
+
+def test_a_second_class_of_a_name_is_noticed(example):
+    one, other = (example("class Place:\n    pass\n", f"qdebug/{name}.py") for name in ("a", "b"))
+    assert public_classes([one, other]) == {"Place": ["qdebug.a", "qdebug.b"]}

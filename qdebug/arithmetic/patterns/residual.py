@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
-from qdebug.arithmetic.patterns.wrong_places import Place, places
+from qdebug.arithmetic.patterns.wrong_places import WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
 
 __all__ = ["PATTERNS", "Residual", "residual"]
@@ -121,13 +121,13 @@ def _anywhere(count: int) -> str:
     return f"{count} elements, at no particular place" if count <= _SHOWN else "all over the tensor"
 
 
-def _credible(found_traits: Sequence[Trait], found_places: Sequence[Place]) -> tuple[Trait, ...]:
+def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace]) -> tuple[Trait, ...]:
     """Leave out constants where only some samples or positions are wrong: those would show everywhere."""
     elsewhere = any("channel" not in place.detail for place in found_places)
     return tuple(trait for trait in found_traits if not (elsewhere and trait.pattern.startswith("constant")))
 
 
-def _likely(pattern: str, found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
+def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
     """Give the cause of a pattern, made narrower by where it is and by what the elements hold."""
     said = PATTERNS[pattern]
     if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
@@ -141,7 +141,7 @@ _TELLING = ("one_code", "clamp", "wrapped", "ties_only", *_AMOUNTS)
 """Traits that say more of the cause than any place does."""
 
 
-def _first(found_places: Sequence[Place], found_traits: Sequence[Trait]) -> str:
+def _first(found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
     """Choose the pattern that says most."""
     kinds = [trait.pattern for trait in found_traits]
     spots = [place.pattern for place in found_places if not (place.loose and "growing" in kinds)]

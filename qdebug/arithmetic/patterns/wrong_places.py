@@ -22,7 +22,7 @@ from qdebug.model.thresholds.patterns import (
     PLACE_MAX_PROBABILITY,
 )
 
-__all__ = ["Layout", "Place", "chance", "places"]
+__all__ = ["Layout", "WrongPlace", "chance", "places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +41,7 @@ class Layout:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class WrongPlace:
     """A part of a tensor that holds all wrong elements.
 
     Args:
@@ -70,7 +70,7 @@ def chance(share: float, wrong: int, choices: int = 1) -> bool:
     )
 
 
-def places(wrong: np.ndarray, layout: Layout) -> tuple[Place, ...]:
+def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
     """Find the places that hold all wrong elements, the smallest first.
 
     Args:
@@ -87,18 +87,18 @@ def places(wrong: np.ndarray, layout: Layout) -> tuple[Place, ...]:
     return tuple(sorted(found, key=lambda place: place.share))
 
 
-def _samples(wrong: np.ndarray, name: str, count: int) -> list[Place]:
+def _samples(wrong: np.ndarray, name: str, count: int) -> list[WrongPlace]:
     hit = np.flatnonzero(wrong.reshape(wrong.shape[0], -1).any(axis=1))
     total = wrong.shape[0]
     share = float(hit.size / total)
     if hit.size > max(1, total // FEW_ARE_ONE_IN) or chance(share, count, total):
         return []
     if hit.size == 1:
-        return [Place(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
-    return [Place(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
+        return [WrongPlace(pattern="one_sample", detail=f"only in {name} {hit[0]} of {total}", share=share)]
+    return [WrongPlace(pattern="few_samples", detail=f"only in {hit.size} of {total} {name}s", share=share, loose=True)]
 
 
-def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[Place]:
+def _spatial(wrong: np.ndarray, layout: Layout, count: int) -> list[WrongPlace]:
     axes = [axis + 1 for axis in layout.spatial]
     names = _axis_names(len(axes))
     found = [place for axis, name in zip(axes, names, strict=True) for place in _along(wrong, axis, count, name)]
@@ -119,7 +119,7 @@ def _axis_names(many: int) -> list[tuple[str, str]]:
     )
 
 
-def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[Place]:
+def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> list[WrongPlace]:
     """Find a tail, a head, a block or a few indices along one axis."""
     total = wrong.shape[axis]
     hit = np.flatnonzero(wrong.any(axis=tuple(other for other in range(wrong.ndim) if other != axis)))
@@ -131,21 +131,21 @@ def _along(wrong: np.ndarray, axis: int, count: int, name: tuple[str, str]) -> l
     one_piece = last - first + 1 == hit.size
     kind = "channels" if name[0] == "channel" else "rows"
     if one_piece and last == total - 1:
-        return [Place(pattern="tail", detail=f"only in the last {_many(hit.size, name)} of {total}", share=share)]
+        return [WrongPlace(pattern="tail", detail=f"only in the last {_many(hit.size, name)} of {total}", share=share)]
     if one_piece and first == 0:
-        return [Place(pattern=kind, detail=f"only in the first {_many(hit.size, name)} of {total}", share=share)]
+        return [WrongPlace(pattern=kind, detail=f"only in the first {_many(hit.size, name)} of {total}", share=share)]
     if one_piece:
         span = f"{first}" if hit.size == 1 else f"{first} to {last}"
-        return [Place(pattern=kind, detail=f"only in {title} {span} of {total}", share=share)]
+        return [WrongPlace(pattern=kind, detail=f"only in {title} {span} of {total}", share=share)]
     if chance(share, count, math.comb(total, hit.size)):  # any few elements lie in few indices
         return []
     period = _period(hit, total)
     if period is not None:
-        return [Place(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
+        return [WrongPlace(pattern="block_tail", detail=f"only in {period} of the {name[1]}", share=share)]
     if share <= 0.5:
         listed = ", ".join(str(index) for index in hit[:6]) + (", ..." if hit.size > 6 else "")
         detail = f"only in {hit.size} of {total} {name[1]}: {listed}"
-        return [Place(pattern=kind, detail=detail, share=share, loose=True)]
+        return [WrongPlace(pattern=kind, detail=detail, share=share, loose=True)]
     return []
 
 
@@ -172,7 +172,7 @@ def _period(hit: np.ndarray, total: int) -> str | None:
     return f"number {part} of every {block}"
 
 
-def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int) -> list[Place]:
+def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, str]], count: int) -> list[WrongPlace]:
     """Find a frame that holds all wrong elements and that no single axis accounts for."""
     for width in range(1, BORDER_MAX_WIDTH + 1):
         if any(wrong.shape[axis] <= 2 * width for axis in axes) or not axes:
@@ -188,7 +188,7 @@ def _borders(wrong: np.ndarray, axes: Sequence[int], names: Sequence[tuple[str, 
             return []
         several = f"{width} " if width > 1 else ""
         detail = " and ".join(f"the {end} {several}{name[width > 1]}" for end, name in sides)
-        return [Place(pattern="borders", detail=f"only in {detail}", share=share)]
+        return [WrongPlace(pattern="borders", detail=f"only in {detail}", share=share)]
     return []
 
 
@@ -215,7 +215,7 @@ def _of_axis(sides: Sequence[tuple[str, tuple[str, str]]], name: tuple[str, str]
     return [end for end, own in sides if own == name]
 
 
-def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[Place]:
+def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[WrongPlace]:
     """Find the same part of every block of positions, counted through all spatial axes as a kernel counts them."""
     if len(axes) < 2:
         return []
@@ -225,4 +225,4 @@ def _block_tails(wrong: np.ndarray, axes: Sequence[int], count: int) -> list[Pla
     share = positions.size / total
     if period is None or chance(share, count, sum(KERNEL_BLOCKS)):
         return []
-    return [Place(pattern="block_tail", detail=f"only in {period} positions", share=share)]
+    return [WrongPlace(pattern="block_tail", detail=f"only in {period} positions", share=share)]

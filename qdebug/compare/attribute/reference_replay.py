@@ -20,7 +20,7 @@ from qdebug.compare.align.layouts import in_reference_order, into_stored_order, 
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
 from qdebug.compare.attribute.band import allowed_error, held_unit, norm
-from qdebug.compare.attribute.rounding import Rounding, hair, scales_by_constants, shared_constants
+from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
@@ -104,7 +104,7 @@ class ReferenceReplay:
         self.pairs = {pair.backend: pair for pair in pairs}
         views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
         self._layouts = {**layouts_of(ref), **views}  # of what the reference keeps in another order than the model's
-        self.reference, self.backend = Rounding(ref), Rounding(be)
+        self.reference, self.backend = ConstantRounding(ref), ConstantRounding(be)
 
     def values(
         self,

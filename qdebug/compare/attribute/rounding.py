@@ -27,14 +27,14 @@ from qdebug.model.thresholds.attribution import (
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF
 
 __all__ = [
-    "Rounding",
+    "ConstantRounding",
     "hair",
     "scales_by_constants",
     "shared_constants",
 ]
 
 
-class Rounding:
+class ConstantRounding:
     """The formats that the constants of a run were rounded to.
 
     Args:

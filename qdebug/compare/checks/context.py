@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from qdebug.arithmetic.reproduce import Reproduced, Reproducer
+from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
@@ -51,7 +51,7 @@ class Runs:
     backend: Recording
     pairs: Mapping[str, Pair]
     graphs: GraphCheck
-    reproducer: Reproducer
+    reproducer: ReproductionCheck
 
 
 class NodeContext:

@@ -18,13 +18,13 @@ from qdebug.arithmetic.evidence import residual_of
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.pooling import Pooled, pool, standing_for
 from qdebug.arithmetic.presets import names_of, preset
-from qdebug.arithmetic.search import Finding, search
+from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.explanation import (
     ExplainedRun,
     ExplainStatus,
     NodeExplanation,
-    Preset,
+    PresetMatch,
     Recorded,
     RunnerUp,
 )
@@ -65,7 +65,7 @@ def explain_recording(
     recording = RecentTensors(real_where_varying(recording))
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
-    findings: dict[int, Finding] = {}
+    findings: dict[int, SearchResult] = {}
     vain: Counter[str] = Counter()
     units = Units(recording)
     with one_thread(), np.errstate(all="ignore"):  # what overflows has a defined result
@@ -73,7 +73,7 @@ def explain_recording(
             if progress is not None:
                 progress(position, len(todo), node.name)
             found = _look(recording, units, node, tensor, unknown=vain[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
-            if isinstance(found, Finding):
+            if isinstance(found, SearchResult):
                 findings[position] = found
                 vain[node.op] += not found.matching
                 answers.append(_bare(node, tensor, ExplainStatus.UNEXPLAINED))
@@ -132,7 +132,9 @@ def _bare(node: Node, tensor: str, status: ExplainStatus, reason: str | None = N
     return NodeExplanation(node=node.name, op=node.op, tensor=tensor, status=status, reason=reason)
 
 
-def _look(recording: Recording, units: Units, node: Node, tensor: str, *, unknown: bool) -> Finding | NodeExplanation:
+def _look(
+    recording: Recording, units: Units, node: Node, tensor: str, *, unknown: bool
+) -> SearchResult | NodeExplanation:
     """Look at one output: search it, or say what it is."""
     try:
         missing = units.missing(node, tensor)
@@ -231,7 +233,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     )
 
 
-def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
+def _answer(finding: SearchResult, pooled: Pooled) -> NodeExplanation:
     """Say what a search has found, in the light of the node's siblings."""
     node, tensor = finding.source.node, finding.source.tensor
     explained = bool(finding.matching)
@@ -276,7 +278,7 @@ def _answer(finding: Finding, pooled: Pooled) -> NodeExplanation:
     return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes, finding.branch))
 
 
-def _held_against(answer: NodeExplanation, left: Residual, finding: Finding) -> NodeExplanation:
+def _held_against(answer: NodeExplanation, left: Residual, finding: SearchResult) -> NodeExplanation:
     """Show the variant that wrong elements were counted with, and the best as its runner-up if that is another."""
     match = 1 - left.wrong / left.total
     answer = replace(answer, variants=(left.against,), words=describe(parse_variant(left.against)), match=match)
@@ -285,7 +287,7 @@ def _held_against(answer: NodeExplanation, left: Residual, finding: Finding) -> 
     return replace(answer, runner_up=RunnerUp(variant=str(finding.best), match=finding.match))
 
 
-def _recorded(finding: Finding) -> Recorded | None:
+def _recorded(finding: SearchResult) -> Recorded | None:
     if finding.given is None:
         return None
     fits = any(variant.multiplier.number == GIVEN for variant in finding.matching)
@@ -309,6 +311,8 @@ def _types(dtypes: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)  # siblings share their class
-def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[Preset, ...]:
+def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
     named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
-    return tuple(Preset(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named)
+    return tuple(
+        PresetMatch(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named
+    )

@@ -14,7 +14,7 @@ from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import json_safe
 from qdebug.model import Fidelity, RunInfo
 
-__all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "Preset", "Recorded", "RunnerUp"]
+__all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "PresetMatch", "Recorded", "RunnerUp"]
 
 
 class ExplainStatus(StrEnum):
@@ -36,7 +36,7 @@ class RunnerUp:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Preset:
+class PresetMatch:
     """A known backend whose arithmetic for a kind of node is among the variants.
 
     Args:
@@ -129,7 +129,7 @@ class NodeExplanation:
     words: str | None = None
     alone: int = 0
     siblings: int = 1
-    presets: tuple[Preset, ...] = ()
+    presets: tuple[PresetMatch, ...] = ()
     match: float | None = None
     witnesses: int = 0
     witness_elements: int = 0

@@ -30,9 +30,9 @@ from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = [
     "Comparison",
-    "Place",
     "Places",
     "Request",
+    "SamplePlace",
     "SampleStats",
     "by_sample",
     "compare_pair",
@@ -43,7 +43,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class SamplePlace:
     """A sample and a step of it."""
 
     sample: int
@@ -60,8 +60,8 @@ class Places:
         only: Number of those that only one side has anything of, by that side's counterpart: the one that lacks it.
     """
 
-    full: list[Place]
-    partly: list[Place]
+    full: list[SamplePlace]
+    partly: list[SamplePlace]
     only: dict[str, int]
 
     def left_out(self, reference: Recording, backend: Recording, rest: Sequence[ElementsCompared] = ()) -> str:
@@ -88,13 +88,13 @@ class Places:
 def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
     """Find the samples and steps of which both sides have something, and count those that only one side has."""
     if reference.graph.is_constant(pair.reference) and backend.graph.is_constant(pair.backend):
-        every = [Place(0, 0)]
+        every = [SamplePlace(0, 0)]
     else:
         samples = range(max(reference.samples, backend.samples))
         steps = range(max(reference.steps, backend.steps))
-        every = [Place(sample, step) for sample in samples for step in steps]
-    both: list[Place] = []
-    partly: list[Place] = []
+        every = [SamplePlace(sample, step) for sample in samples for step in steps]
+    both: list[SamplePlace] = []
+    partly: list[SamplePlace] = []
     only = {"reference": 0, "backend": 0}
     for place in every:
         ours = reference.has(pair.reference, place.sample, place.step)
@@ -111,7 +111,7 @@ def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
     return Places(both, partly, only)
 
 
-def by_sample(places: Sequence[Place], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
+def by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
     """Give samples in order with the steps of the places; no steps for further samples."""
     steps: dict[int, list[int]] = {sample: [] for sample in further}
     for place in places:
@@ -335,7 +335,7 @@ def _rest(
     reference: Recording,
     backend: Recording,
     pair: Pair,
-    places: Sequence[Place],
+    places: Sequence[SamplePlace],
     tolerance: tuple[float, float] | None,
 ) -> dict[int, ElementsCompared]:
     """Compare the elements that were kept of what was not kept in full, by sample; leave out where there are none."""

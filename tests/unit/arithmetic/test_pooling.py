@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qdebug.arithmetic.pooling import pool, standing_for
-from qdebug.arithmetic.search import Finding
+from qdebug.arithmetic.search import SearchResult
 from qdebug.arithmetic.units import UnitSource
 from qdebug.model import Node
 from qdebug.replay.variant import parse_variant
@@ -16,7 +16,7 @@ A, B, C = (parse_variant(text) for text in ("", "steps=mul,away,zp,sat", "steps=
 def finding(*matching, kind="conv", dtypes=("uint8", "int8", "uint8"), per_channel=False, novel=None, branch=""):
     node = Node(name="n", op="Conv")
     source = UnitSource(recording=None, node=node, computed=node, tensor="y", places=())
-    return Finding(
+    return SearchResult(
         source=source,
         kind=kind,
         dtypes=dtypes,

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.presets import preset
-from qdebug.arithmetic.reproduce import Reproducer
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
@@ -95,7 +95,7 @@ def test_a_few_elements_prove_nothing():
 def test_a_small_sibling_of_a_large_node_is_believed():
     _, backend = sides(COARSE)
     small = sides(COARSE, columns=2)[1]
-    looked = Reproducer(backend)
+    looked = ReproductionCheck(backend)
     assert looked.reproduce(SUM, "y").firm
     looked._recording = small
     looked._units = None
@@ -105,8 +105,8 @@ def test_a_small_sibling_of_a_large_node_is_believed():
 def test_values_that_are_missing_are_not_looked_for():
     ref, backend = sides("")
     bare = MemoryRecording.single(backend.graph, {name: backend.load(name) for name in ("x", "y")})
-    assert Reproducer(bare).reproduce(SUM, "y") is None
-    assert Reproducer(ref).reproduce(SUM, "y") is None
+    assert ReproductionCheck(bare).reproduce(SUM, "y") is None
+    assert ReproductionCheck(ref).reproduce(SUM, "y") is None
 
 
 @pytest.mark.parametrize("name", ["ort-mlas", "tflite-reference", "glow-cpu", "onednn"])

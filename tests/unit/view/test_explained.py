@@ -8,7 +8,7 @@ from qdebug.compare.explaining.explanation import (
     ExplainedRun,
     ExplainStatus,
     NodeExplanation,
-    Preset,
+    PresetMatch,
     RunnerUp,
 )
 from qdebug.model import RunInfo
@@ -37,7 +37,7 @@ def node(name="conv1", status=ExplainStatus.EXPLAINED, **changed):
         "words": "float32 multiplier, ties to even",
         "alone": 5,
         "siblings": 3,
-        "presets": (Preset(name="ort-mlas", provenance="measured", detail="1.31"),),
+        "presets": (PresetMatch(name="ort-mlas", provenance="measured", detail="1.31"),),
         "match": 1.0,
         "witnesses": 7,
         "witness_elements": 1200,
@@ -95,7 +95,7 @@ def test_groups_join_nodes_of_one_class():
 
 def test_measured_backends_are_named_first():
     known = [
-        Preset(name=name, provenance=how)
+        PresetMatch(name=name, provenance=how)
         for name, how in zip("abcde", ("memory", "source", "measured", "source", "memory"), strict=True)
     ]
     assert known_as(known) == "c (measured), b (source), d (source) and 2 more"
