@@ -51,7 +51,7 @@ AREAS = {
         ("tests/unit/store", "tests/unit/record", "tests/unit/recording"),
     ),
     "safety": (
-        ("store/safety.py", "store/check_tables.py", "recording/safety.py", "recording/check_tables.py"),
+        ("store/safety.py", "store/check_tables.py", "recording/container.py", "recording/table_reading.py"),
         ("tests/unit/store", "tests/unit/recording", "tests/attacks"),
     ),
 }
