@@ -165,6 +165,8 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         limits = None if choices.limits is None else choices.limits()
         if "reference" not in sides:
             opened("reference", reference)
+        if choices.follow:
+            following().begin()
         cache, told = not choices.follow, (heard[0] if heard else None)
         return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=told)
 
@@ -174,9 +176,6 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
 
         paths = {"reference": reference, "backend": backend}
         return Following(sides, lambda side: opened(side, paths[side]))
-
-    def writing() -> bool:
-        return any(getattr(side, "state", None) == "writing" for side in sides.values())
 
     def changed() -> str:
         if choices.follow:
@@ -198,7 +197,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         compare=compare,
         refresh=(lambda: following().refresh()) if choices.follow else None,
         news=(lambda: following().news()) if choices.follow else None,
-        writing=writing,
+        writing=(lambda: following().writing()) if choices.follow else None,
         notes=notes,
         remark=partial(_unheeded, limits_file) if apart else None,
         changed=changed,

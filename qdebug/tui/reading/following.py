@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, MutableMapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
-from qdebug.recording.follow import FollowedRecording
+from qdebug.recording.follow import FollowedRecording, FollowState
 from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
@@ -25,15 +26,26 @@ class Following:
 
     def __init__(self, sides: MutableMapping[str, Recording], reopen: Callable[[str], object]) -> None:
         self._sides, self._reopen = sides, reopen
-        self._states: dict[str, str] = {}
+        self._states: dict[str, FollowState] = {}
         self._told: dict[str, str] = {}
         self._news: list[str] = []
 
+    def begin(self) -> None:
+        """Take in what there is, and remember who still writes: `refresh` finds what has changed since."""
+        self._states = self._now()  # asked before the look, so that what comes last is not missed
+        for recording in self._followed().values():
+            with suppress(QdebugError):  # the next look tells it
+                recording.refresh()
+
     def refresh(self) -> bool:
         """Take in what is new; tell whether that is anything."""
+        told, self._states = self._states, self._now()
         new = [self._look(side, recording) for side, recording in self._followed().items()]
-        before, self._states = self._states, {side: each.state for side, each in self._followed().items()}
-        return any(new) or (bool(before) and before != self._states)  # a recorder that closed its file is news too
+        return any(new) or told != self._states  # a recorder that closed its file is news too
+
+    def writing(self) -> bool:
+        """Tell whether any may still grow, as of the last look."""
+        return FollowState.WRITING in self._states.values()
 
     def changed(self) -> str:
         """Say which file is no longer what is read here; "" if none is. What was removed can be read all the same."""
@@ -50,6 +62,9 @@ class Following:
 
     def _followed(self) -> dict[str, FollowedRecording]:
         return {side: each for side, each in self._sides.items() if isinstance(each, FollowedRecording)}
+
+    def _now(self) -> dict[str, FollowState]:
+        return {side: each.state for side, each in self._followed().items()}
 
     def _look(self, side: str, recording: FollowedRecording) -> bool:
         """Take in what is new of one recording, or of another one in its place."""

@@ -156,7 +156,7 @@ class FakeSession:
         incomparable: Indexes whose shapes differ.
         samples: How many samples.
         names: Names of the first nodes.
-        pause_at: Index before which `resume` is waited for.
+        pause_at: Index before which `resume` is waited for, or that it is moved to another index.
         break_at: Index at which the file turns out to be damaged.
         delay: Seconds that each comparison takes.
     """
@@ -241,8 +241,9 @@ class FakeSession:
     def results(self):
         self.guard()
         for planned in self._plan:
-            if planned.index == self.pause_at:
-                self.resume.wait(20)
+            end = time.monotonic() + 20
+            while planned.index == self.pause_at and not self.resume.wait(0.01) and time.monotonic() < end:
+                pass
             if planned.index == self.break_at:
                 raise RecordingError("Payload 12 of 'npu.h5' is damaged.", hint="Record it again.")
             if self.delay:
