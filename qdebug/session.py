@@ -142,7 +142,7 @@ class DiffSession:
             self._cache = None
 
     def _remember(self) -> None:
-        """Give the results to the cache, once."""
+        """Return the results to the cache, once."""
         cache, self._cache = self._cache, None
         if cache is not None:
             with suppress(ValueError), gc_paused():  # a value that would not come back the same
@@ -260,7 +260,7 @@ class DiffSession:
         return open_pair(self._reader(tensor), sample=sample, step=step)
 
     def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
-        """Give the elements of a compared tensor that differ most, the worst first.
+        """Return the elements of a compared tensor that differ most, the worst first.
 
         Args:
             tensor: Backend tensor, node or reference tensor.

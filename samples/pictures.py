@@ -21,7 +21,7 @@ SCREENS = ("overview", "nodes", "graph", "tensor", "values", "channels", "map", 
 
 
 async def picture(reference: Path, backend: Path, screen: str) -> str:
-    """Give a screen at the first divergence as SVG."""
+    """Return a screen at the first divergence as SVG."""
 
     def compare() -> DiffSession:
         return DiffSession(open_recording(reference), open_recording(backend))

@@ -93,7 +93,7 @@ REPLAYERS: tuple[AdapterEntry, ...] = (
 
 
 def replay_kernel(op: str, domain: str) -> Kernel | None:
-    """Give a kernel that a framework has for an operator; None if none of those installed has one."""
+    """Return a kernel that a framework has for an operator; None if none of those installed has one."""
     for entry in REPLAYERS:
         if all(importlib.util.find_spec(package) is not None for package in entry.packages):
             found: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)

@@ -116,7 +116,7 @@ class InterpreterRun:
             )
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Give the constants to record, one at a time; none if the run was opened without weights."""
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
         if self._weights:
             for name in self._constants:
                 yield name, self._constants[name]
@@ -222,7 +222,7 @@ class InterpreterBackend:
 
 
 def _fused(graph: Graph, constants: Mapping[str, np.ndarray]) -> tuple[Graph, Mapping[str, np.ndarray]]:
-    """Give the graph with its Q/DQ groups as single nodes, and the constants that are still read."""
+    """Return the graph with its Q/DQ groups as single nodes, and the constants that are still read."""
     bounds = {
         name: float(np.asarray(constants[name]).reshape(()))
         for node in graph.nodes
@@ -236,14 +236,14 @@ def _fused(graph: Graph, constants: Mapping[str, np.ndarray]) -> tuple[Graph, Ma
 
 
 def _stated(chosen: Preset) -> dict[str, str]:
-    """Give what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
+    """Return what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
     if chosen.provenance != "file":
         return {}
     return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
 
 
 def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:
-    """Give graph, constants, title and hash of a model file or a recording."""
+    """Return graph, constants, title and hash of a model file or a recording."""
     if isinstance(model, Path):
         source = load_reader(model)
         return source.graph, _Constants(tuple(source.constants), source.constant), source.name, source.sha256

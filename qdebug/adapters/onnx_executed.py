@@ -112,7 +112,7 @@ def _moved_codes(graph: Graph, source: Graph, found: Mapping[str, str]) -> dict[
 
 
 def _codes_of(tensor: str, source: Graph) -> str | None:
-    """Give the codes that a tensor of the source turns into, behind what is fused into the node that makes it."""
+    """Return the codes that a tensor of the source turns into, behind what is fused into the node that makes it."""
     for _ in range(FUSED_CHAIN_MAX_NODES):
         if source.tensors[tensor].quant is not None:
             return tensor
@@ -211,7 +211,7 @@ def _data(node: Node, graph: Graph) -> tuple[str, ...]:
 
 
 def _called(node: Node, graph: Graph, made: Collection[str]) -> set[str]:
-    """Give the names that a node may be called after: its own, and those of its outputs and of the whole fused node."""
+    """Return the names that a node may be called after: its own, its outputs', and those of the whole fused node."""
     names, output = {node.name, *node.outputs}, node.outputs[0]
     while output not in made:
         output = graph.consumers(output)[0].outputs[0]
@@ -220,7 +220,7 @@ def _called(node: Node, graph: Graph, made: Collection[str]) -> set[str]:
 
 
 def _choose(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:
-    """Give the one candidate, by the names it goes by, or the one that a node is called after."""
+    """Return the one candidate, by the names it goes by, or the one that a node is called after."""
     if len(candidates) <= 1:
         return next(iter(candidates), None)
     stem = _ADDED.sub("", node.name)
@@ -279,7 +279,7 @@ def describe(
 
 
 def _quant(info: TensorInfo, source: Graph, executed: Graph, holds: Mapping[str, str]) -> QuantParams | None:
-    """Give the scale that the source writes a tensor's codes with, where the executed graph may only tell how it reads.
+    """Return the scale that the source writes a tensor's codes with; the executed graph may tell only that of reading.
 
     The optimizer drops the quantizing nodes around one that moves codes, and with them the scale they were written by.
     Of two quantizations after each other it makes one, which then has neither's scale.
@@ -305,7 +305,7 @@ def _stands_for(info: TensorInfo, source: Graph, holds: Mapping[str, str]) -> st
 
 
 def channel_block(cpu_flags: Iterable[str]) -> int:
-    """Give the channels in a block of the NCHWc operators: 16 with AVX-512 and on ARM, else 8 (MLAS, platform.cpp)."""
+    """Return the block of channels of the NCHWc operators: 16 with AVX-512 and on ARM, else 8 (MLAS, platform.cpp)."""
     return 16 if not {"avx512f", "asimd", "asimddp"}.isdisjoint(cpu_flags) else 8
 
 
@@ -372,7 +372,7 @@ class _Origins:
         self._by_name = {node.name: node for node in source.nodes}
 
     def of(self, node: Node) -> tuple[str, ...]:
-        """Give the source nodes on the paths from a node's inputs to its outputs, in topological order."""
+        """Return the source nodes on the paths from a node's inputs to its outputs, in topological order."""
         if self._unchanged(node.name, node):
             return ()
         starts = {name for tensor in node.inputs for name in self._starts(tensor)}
@@ -383,7 +383,7 @@ class _Origins:
         return () if len(names) == 1 and self._unchanged(names[0], node) else tuple(names)
 
     def _copied(self, node: Node) -> tuple[str, ...]:
-        """Give the source nodes that do the very same as a node whose result the source has under no name.
+        """Return the source nodes that do the very same as a node whose result the source has under no name.
 
         The optimizer gives each reader of a DequantizeLinear a copy of its own (ensure_unique_dq_for_node_unit.cc), and
         may fold the node itself away; the copy reads the same, though constants that are equal may be made one.
@@ -399,7 +399,7 @@ class _Origins:
         return tuple(other.name for other in readers if other.inputs == inputs and _says_the_same(other, node))
 
     def _moved(self, node: Node, data: str) -> tuple[str, ...]:
-        """Give the source node that makes real values of codes, where the optimizer does so behind what moves them.
+        """Return the source node that makes real values of codes, where the optimizer does so behind what moves them.
 
         It takes a DequantizeLinear through what only picks and arranges elements (qdq_propagation.cc), for which the
         source has another order of the two.
@@ -424,7 +424,7 @@ class _Origins:
         return (source.op, source.domain, source.outputs) == (node.op, node.domain, node.outputs)
 
     def _starts(self, tensor: str) -> Iterable[str]:
-        """Give the nearest source tensors held at or above a tensor of the executed graph."""
+        """Yield the nearest source tensors held at or above a tensor of the executed graph."""
         stack, seen = [tensor], {tensor}
         while stack:
             name = stack.pop()
@@ -437,7 +437,7 @@ class _Origins:
             seen.update(above)
 
     def _between(self, starts: set[str], ends: Iterable[str]) -> set[int]:
-        """Give positions of the source nodes that lie between two sets of tensors."""
+        """Return positions of the source nodes that lie between two sets of tensors."""
         above: set[int] = set()
         stack = list(ends)
         while stack:

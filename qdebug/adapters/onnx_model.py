@@ -49,7 +49,7 @@ class OnnxModel:
         return self._sha256
 
     def constant(self, name: str) -> np.ndarray:
-        """Give the elements of one constant.
+        """Return the elements of one constant.
 
         Raises:
             UsageError: No constant has this name, it holds no numbers, or its data cannot be read.
@@ -162,7 +162,7 @@ def _no_model(path: Path) -> UsageError:
 
 
 def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
-    """Give the same graph with some tensors described otherwise."""
+    """Return the same graph with some tensors described otherwise."""
     return Graph(
         graph.nodes,
         tensors=[changed.get(name, info) for name, info in graph.tensors.items()],
@@ -174,7 +174,7 @@ def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
 
 
 def node_names(nodes: Sequence[Any]) -> tuple[str, ...]:
-    """Give each node a unique name: its own, else operator and first output; a number is added to repeated ones."""
+    """Return each node a unique name: its own, else operator and first output; a number is added to repeated ones."""
     taken = {node.name for node in nodes if node.name}
     used: set[str] = set()
     names: list[str] = []
@@ -203,7 +203,7 @@ def _node(node: Any, name: str) -> Node:
 
 
 def _attr(attr: Any) -> AttrValue | None:
-    """Give the plain value of an attribute; None for kinds that have none (subgraphs, types, text tensors)."""
+    """Return the plain value of an attribute; None for kinds that have none (subgraphs, types, text tensors)."""
     kind = attr.type
     if kind == attr.INT:
         return int(attr.i)
@@ -223,7 +223,7 @@ def _attr(attr: Any) -> AttrValue | None:
 
 
 def _scope_reads(node: Any) -> Iterator[str]:
-    """Give the tensors that a node's subgraphs read from around them."""
+    """Yield the tensors that a node's subgraphs read from around them."""
     for attr in node.attribute:
         for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():
             inside = {value.name for value in (*graph.input, *graph.initializer)}
@@ -238,7 +238,7 @@ def _is_constant(node: Any) -> bool:
 
 
 def _constant_protos(graph: Any) -> dict[str, Any]:
-    """Give each constant's TensorProto, or a plain number or list where a Constant node keeps one."""
+    """Return each constant's TensorProto, or a plain number or list where a Constant node keeps one."""
     found: dict[str, Any] = {proto.name: proto for proto in graph.initializer}
     found.update({proto.values.name: proto for proto in graph.sparse_initializer})
     for node in graph.node:

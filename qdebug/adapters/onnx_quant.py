@@ -68,7 +68,7 @@ def _scale(
     readers: Mapping[str, Sequence[Node]],
     constant: Callable[[str], np.ndarray | None],
 ) -> np.ndarray | None:
-    """Give the constant factor beside the data's scale that a node's sums are multiplied with."""
+    """Return the constant factor beside the data's scale that a node's sums are multiplied with."""
     data = _chosen(node.inputs[0], made)
     if data is None:
         return None
@@ -87,7 +87,7 @@ def _scale(
 
 
 def _chosen(codes: str, made: Mapping[str, Node]) -> str | None:
-    """Give the scale that was chosen with codes; None if they are not of that kind."""
+    """Return the scale that was chosen with codes; None if they are not of that kind."""
     node = made.get(codes)
     while node is not None and (operators.of(node.op).arranges or operators.of(node.op).keeps_values):
         node = made.get(node.inputs[0])
@@ -157,7 +157,7 @@ def says_its_scale(node: Node) -> bool:
 
 
 def quant_facts(nodes: Sequence[Node], facts: Facts) -> dict[str, QuantParams]:
-    """Give the quantization parameters of every tensor that holds codes.
+    """Return the quantization parameters of every tensor that holds codes.
 
     What a producer says wins over what a consumer says, be there nodes in between that only hand codes on.
 
@@ -213,7 +213,7 @@ def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams |
 
 
 def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
-    """Give the parameters of a weight that is multiplied with codes of a scale chosen at run time."""
+    """Return the parameters of a weight that is multiplied with codes of a scale chosen at run time."""
     zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
     dtype = facts.dtype(weight.zero_point or weight.tensor)
     axis = _axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None

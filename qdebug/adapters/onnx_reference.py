@@ -18,7 +18,7 @@ _RANDOM = frozenset(
 
 
 def kernel_of(op: str, domain: str) -> Kernel | None:
-    """Give a kernel for an operator of the ONNX standard; None if the reference implementation has none for tensors."""
+    """Return a kernel for an ONNX operator; None if the reference implementation has none for tensors."""
     if domain or op in _RANDOM or not _implemented(op):
         return None
     return _compute

@@ -241,7 +241,7 @@ class TappedGraph:
         return chunks([*first, *(name for name in self.taps if name not in first)], self._sizes(feed))
 
     def _sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
-        """Give the bytes of each tensor, from ONNX Runtime's profile of one run: node by node, output by output."""
+        """Return the bytes of each tensor, from ONNX Runtime's profile of one run: node by node, output by output."""
         session = self._session((), profile=self._path.with_name("profile"))
         for _ in session.run(feed, self.finals[:1]):
             pass

@@ -57,7 +57,7 @@ _BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
 
 
 def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
-    """Give the elements that a buffer holds in ONNX's byte form.
+    """Return the elements that a buffer holds in ONNX's byte form.
 
     Args:
         data: Little-endian elements; types below 8 bits packed from the low bits up.
@@ -84,7 +84,7 @@ def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def attr_array(proto: Any) -> np.ndarray:
-    """Give the elements of a small tensor kept inside the model, such as an attribute.
+    """Return the elements of a small tensor kept inside the model, such as an attribute.
 
     Raises:
         UsageError: The element type has no logical dtype.
@@ -93,7 +93,7 @@ def attr_array(proto: Any) -> np.ndarray:
 
 
 def tensor_array(proto: Any, folder: Path) -> np.ndarray:
-    """Give the elements of a TensorProto, mapped from its file if they are external.
+    """Return the elements of a TensorProto, mapped from its file if they are external.
 
     Args:
         proto: An `onnx.TensorProto`.
@@ -115,7 +115,7 @@ def tensor_array(proto: Any, folder: Path) -> np.ndarray:
 
 
 def external_file(proto: Any, folder: Path) -> tuple[Path, int, int | None]:
-    """Give file, offset and length of a tensor's external data.
+    """Return file, offset and length of a tensor's external data.
 
     Raises:
         UsageError: The file is missing or outside the folder.

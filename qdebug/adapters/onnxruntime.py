@@ -85,7 +85,7 @@ class OnnxRuntimeRun:
         return executed, tapped, graph
 
     def _named(self) -> Graph | None:
-        """Give the graph of the highest level that keeps names, where the chosen level does not."""
+        """Return the graph of the highest level that keeps names, where the chosen level does not."""
         if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
             return None
         return self._optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
@@ -103,7 +103,7 @@ class OnnxRuntimeRun:
         return reader.open(target)
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Give the constants to record, one at a time; none if the run was opened without weights."""
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
         if self._weights:
             for name in self._executed.constants:
                 if self.graph.is_constant(name):
@@ -225,7 +225,7 @@ def _moments(feeds: Feeds) -> list[tuple[int, int]]:
 
 
 def _with_outputs(executed: OnnxModel, source: OnnxModel) -> Any:
-    """Give the saved graph's proto with the source's outputs alone."""
+    """Return the saved graph's proto with the source's outputs alone."""
     proto = executed.proto
     kept = [value for value in proto.graph.output if value.name in source.graph.outputs]
     del proto.graph.output[:]

@@ -88,7 +88,7 @@ class Feeds(Protocol):
         """Number of steps of a stateful net for each sample; 1 for any other."""
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
-        """Give one array per model input."""
+        """Return one array per model input."""
 
 
 @runtime_checkable
@@ -116,7 +116,7 @@ class ModelSource(Protocol):
         """Names of the constants, in the model's order."""
 
     def constant(self, name: str) -> np.ndarray:
-        """Give the elements of one constant, read when asked for.
+        """Return the elements of one constant, read when asked for.
 
         Raises:
             QdebugError: No constant has this name, or its data cannot be read.
@@ -158,7 +158,7 @@ class BackendRun(Protocol):
         """What is known of the run before it starts."""
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
-        """Give the constants to record, one at a time; none if the run was opened without weights."""
+        """Return the constants to record, one at a time; none if the run was opened without weights."""
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Run the model once as production would, untapped, and give its outputs.

@@ -35,7 +35,7 @@ _HINT = "Let qdebug write the file: qdebug explain BACKEND --write-arithmetic FI
 
 
 def find_arithmetic(text: str) -> Preset:
-    """Give the arithmetic that a user names.
+    """Return the arithmetic that a user names.
 
     Args:
         text: The name of a preset, or the path of a file.
@@ -127,7 +127,7 @@ def arithmetic_text(
     fused: bool | None = None,
     comments: Mapping[str, str] | None = None,
 ) -> str:
-    """Give the text of an arithmetic file.
+    """Return the text of an arithmetic file.
 
     Args:
         variants: Variants by kind, or by kind and dtypes.

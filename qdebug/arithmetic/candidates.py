@@ -24,13 +24,13 @@ __all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
 
 
 def _expanded(text: str) -> Iterator[str]:
-    """Give a text with each choice of its alternatives; those that stand first change last."""
+    """Yield a text with each choice of its alternatives; those that stand first change last."""
     parts = [part.split("|") for piece in text.split("<") for part in piece.split(">", 1)]
     yield from map("".join, product(*parts))
 
 
 def any_of(*texts: str) -> str:
-    """Give all choices of the alternatives of some texts as alternatives of one text."""
+    """Return all choices of the alternatives of some texts as alternatives of one text."""
     return f"<{'|'.join(choice for text in texts for choice in _expanded(text))}>"
 
 
@@ -58,7 +58,7 @@ _PAIR_ORDERS: Mapping[str, tuple[str, ...]] = MappingProxyType({"conv": ("hwc", 
 
 
 def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterator[str]:
-    """Give the ways of turning integer sums into codes.
+    """Yield the ways of turning integer sums into codes.
 
     Args:
         orders: Expressions of the multiplier to go through; one at least is in float64.
@@ -85,7 +85,7 @@ def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterat
 
 
 def candidates(unit: Unit) -> tuple[Variant, ...]:
-    """Give all variants that a unit may legitimately be computed by, simplest first.
+    """Return all variants that a unit may legitimately be computed by, simplest first.
 
     Args:
         unit: The unit; its kind, dtypes and bias decide.
@@ -131,7 +131,7 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
 
 
 def _pairs(unit: Unit) -> Iterator[str]:
-    """Give the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
+    """Yield the sums of pairs that processors without an 8-bit dot product make of the operands' types."""
     x, weight = (operand.codes.dtype for operand in unit.operands)
     if weight != np.int8 or x.itemsize != 1 or unit.transposed:
         return
@@ -271,12 +271,12 @@ _GIVEN = f"m=given steps={any_of('mul,shr.<up|away|even|floor|trunc|down|tosa>',
 
 
 def given_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Give the programs that may compute a unit by the multiplier that was recorded with its output; none without."""
+    """Return the programs that may compute a unit by the multiplier that was recorded with its output; none without."""
     return () if given_ratio(unit) is None else ways(_GIVEN)
 
 
 def given_ratio(unit: Unit) -> float | None:
-    """Give the recorded multiplier over the quotient of the scales, where it is furthest from 1; None without one."""
+    """Return the recorded multiplier over the quotient of the scales, where it is furthest from 1; None without one."""
     found = recorded_multiplier(unit, scales_of(unit)) if unit.kind in _WITH_MULTIPLIERS else None
     if found is None:
         return None

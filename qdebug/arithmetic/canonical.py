@@ -37,7 +37,7 @@ _INT32_END = 2.0**31
 
 
 def canonical(variant: Variant, unit: Unit | None = None, columns: Columns | None = None) -> Variant:
-    """Give the variant that stands for all that are known to compute the same.
+    """Return the variant that stands for all that are known to compute the same.
 
     Args:
         variant: Any variant.
@@ -81,13 +81,13 @@ class _Multipliers:
         self._fixed: dict[tuple[str, str], Fixed] = {}
 
     def real(self, expression: str) -> np.ndarray:
-        """Give the quotient of the scales in an order."""
+        """Return the quotient of the scales in an order."""
         if expression not in self._real:
             self._real[expression] = real_multiplier(self._scales, expression)
         return self._real[expression]
 
     def fixed(self, number: str, expression: str) -> Fixed:
-        """Give the integers that stand for it."""
+        """Return the integers that stand for it."""
         key = number, expression
         if key not in self._fixed:
             multiplier = Multiplier(number=number, expression=expression)
@@ -121,7 +121,7 @@ def _multiplies(steps: tuple[Step, ...]) -> bool:
 
 
 def _without_unused(variant: Variant) -> Variant:
-    """Give stages that the form or the program never reads their defaults."""
+    """Return stages that the form or the program never reads their defaults."""
     found = variant
     if not FORMS[found.form].own_scales:
         found = replace(found, operand=())
@@ -142,7 +142,7 @@ def _without_unused(variant: Variant) -> Variant:
 
 
 def _same_multiplier(variant: Variant, unit: Unit, columns: Columns | None, multipliers: _Multipliers) -> Variant:
-    """Give the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
+    """Return the first multiplier that comes out as the same numbers, and drop shifts by nothing."""
     form, averages = FORMS[variant.form], any(step.op == "avg" for step in variant.requantize)
     if averages or form.own_scales or not form.multiplier or not _multiplies(variant.requantize):
         return variant
@@ -190,7 +190,7 @@ def _first_whole(variant: Variant, multipliers: _Multipliers) -> Variant:
 
 
 def _as_power(variant: Variant, own: Fixed, multipliers: _Multipliers) -> Variant:
-    """Give a multiplier that is a power of two as a shift alone, if it is rounded once."""
+    """Return a multiplier that is a power of two as a shift alone, if it is rounded once."""
     ops = [step.op for step in variant.requantize]
     nudged = Step(op="shr", rounding="tosa") in variant.requantize  # by a fixed amount, whatever the multiplier
     if ops[:2] != ["mul", "shr"] or nudged or np.any(own.multiplier & (own.multiplier - 1)):

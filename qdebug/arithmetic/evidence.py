@@ -56,7 +56,7 @@ class Suspect:
     resigned: bool = False
 
     def variant(self, variant: Variant) -> Variant:
-        """Give the variant that the mistake makes of the right one."""
+        """Return the variant that the mistake makes of the right one."""
         if self.accumulate:
             variant = replace(variant, accumulate=self.accumulate)
         if not self.wraps:
@@ -66,7 +66,7 @@ class Suspect:
 
 
 def suspects(unit: Unit) -> Iterator[Suspect]:
-    """Give the mistakes that a kernel could make with a unit, and that would show."""
+    """Yield the mistakes that a kernel could make with a unit, and that would show."""
     yield from _of_bias(unit)
     yield from _of_zero_points(unit)
     yield from _of_scales(unit)
@@ -135,7 +135,7 @@ def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
 
 
 def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
-    """Give zero points that are the next code, as one that was rounded in another way is; weights mostly have none."""
+    """Yield zero points that are the next code, as one that was rounded in another way is; weights mostly have none."""
     sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
     for name, dtype, zero in sides:
         own = np.dtype(dtype or unit.operands[0].codes.dtype)
@@ -160,7 +160,7 @@ def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
 
 
 def _wrapped(operand: Operand) -> Operand | None:
-    """Give an operand whose codes minus zero point are held in 8 bits; None if they fit."""
+    """Return an operand whose codes minus zero point are held in 8 bits; None if they fit."""
     if operand.codes.dtype.itemsize > 1:
         return None
     centred = operand.centred
@@ -192,7 +192,7 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
 
 
 def _of_conventions(unit: Unit) -> Iterator[Suspect]:
-    """Give scales and zero points as other formats mean them: an offset that is added, steps per unit."""
+    """Yield scales and zero points as other formats mean them: an offset that is added, steps per unit."""
     sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
     if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
         turned = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
@@ -242,7 +242,7 @@ def _of_padding(unit: Unit) -> Iterator[Suspect]:
 
 
 def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
-    """Give paddings of the same total with more at the other end."""
+    """Yield paddings of the same total with more at the other end."""
     half = len(pads) // 2
     sums = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
     for name, begins in (("end", [0] * half), ("start", sums), ("swapped", list(pads[half:]))):
@@ -257,7 +257,7 @@ def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
 
 
 def _of_signs(unit: Unit) -> Iterator[Suspect]:
-    """Give codes whose signedness was mistaken: their bits read as the other type, or half of their range away."""
+    """Yield codes whose signedness was mistaken: their bits read as the other type, or half of their range away."""
     for position, (operand, name) in enumerate(zip(unit.operands[:2], ("first", "second"), strict=False)):
         dtype = operand.codes.dtype
         if dtype.kind not in "iu":
@@ -286,7 +286,7 @@ def turned_sign(codes: np.ndarray) -> np.ndarray:
 
 
 def _of_kernel(unit: Unit) -> Iterator[Suspect]:
-    """Give filters that are laid out in another way."""
+    """Yield filters that are laid out in another way."""
     if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
         return
     weight = unit.operands[1]
@@ -301,7 +301,7 @@ def _of_kernel(unit: Unit) -> Iterator[Suspect]:
 
 
 def _of_sums(unit: Unit) -> Iterator[Suspect]:
-    """Give sums that are held in 16 bits throughout."""
+    """Yield sums that are held in 16 bits throughout."""
     if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
         return
     orders = (
@@ -344,7 +344,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
 
 
 def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
-    """Give the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
+    """Return the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
     units: list[Unit] = []
     parts: list[Evidence] = []
     for place in finding.source.places:
@@ -469,7 +469,7 @@ def layout_of(unit: Unit, axes: int, *, last: bool = False) -> Layout:
 
 
 def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray | None:
-    """Give each element's distance from the nearest tie, in codes, at most a half; None if it cannot be told.
+    """Return each element's distance from the nearest tie, in codes, at most a half; None if it cannot be told.
 
     The variant computes the same with an output scale so fine that its codes show what was rounded away. Of one that
     cuts off, the distance is that from the nearest whole number: there its codes change.
@@ -505,7 +505,7 @@ def _cuts(variant: Variant) -> bool:
 
 
 def _magnitudes(unit: Unit) -> np.ndarray | None:
-    """Give for each element the sum of its products' magnitudes; None if nothing is summed."""
+    """Return for each element the sum of its products' magnitudes; None if nothing is summed."""
     if unit.kind not in ("conv", "linear"):
         return None
     zero = np.zeros((), np.int16)
@@ -518,7 +518,7 @@ def _magnitudes(unit: Unit) -> np.ndarray | None:
 
 
 def _in_own_order(found: Residual, unit: Unit, shape: tuple[int, ...]) -> Residual:
-    """Give the indices of wrong elements in the recorded tensor's own order, the sample's number first."""
+    """Return the indices of wrong elements in the recorded tensor's own order, the sample's number first."""
     if len(shape) < 2:
         return found
     turned = []

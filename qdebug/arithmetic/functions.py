@@ -135,7 +135,7 @@ class _Domain:
 
     @classmethod
     def of(cls, shape: Shape, sums: HeavyPart) -> _Domain | None:
-        """Give what can be put in; None if that is too much, or not known."""
+        """Return what can be put in; None if that is too much, or not known."""
         unit, own = shape.unit, shape.columns.get(sums)
         if own is None or unit.out.scale.size > 1 or unit.out.dtype.kind not in "iu":
             return None
@@ -163,7 +163,7 @@ class _Domain:
 
     @classmethod
     def _of_sums(cls, unit: Unit, own: Columns) -> _Domain:
-        """Give one sum for each channel that has parameters of its own; they lie along the last axis but one."""
+        """Return one sum for each channel that has parameters of its own; they lie along the last axis but one."""
         channels = 1
         if unit.per_channel or own.sums.bias == "float":
             channels = own.shape[1] if unit.kind == "conv" else own.shape[-1]
@@ -211,7 +211,7 @@ class _Domain:
         return self._codes(np.concatenate([below, above, ends], axis=-1), variants)
 
     def _bracket(self, base: Variant, codes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Give for each code a sum below and one from which on it is reached: near those of another variant, or all."""
+        """Return the sums just below and at each code's threshold: near those of another variant, or all."""
         shape = (*self.columns.values[0].shape, codes.size)
         below, above = (np.full(shape, end, np.int64) for end in self.ends)
         for known in self.steps:
@@ -233,7 +233,7 @@ class _Domain:
 
 
 def _along(unit: Unit) -> Operand | None:
-    """Give the operand whose scales go along the last axis, or any if none has several; None for other scales."""
+    """Return the operand whose scales go along the last axis, or any if none has several; None for other scales."""
     for operand in unit.operands:
         if operand.scale.size > 1 and operand.scale.size != operand.scale.shape[-1]:
             return None
@@ -244,7 +244,7 @@ def _along(unit: Unit) -> Operand | None:
 
 
 def _reach(unit: Unit, own: Columns) -> tuple[int, int]:
-    """Give the least and the largest sum that codes can add up to, in 32 bits."""
+    """Return the least and the largest sum that codes can add up to, in 32 bits."""
     most = 1
     for operand in unit.operands[:2]:
         low, high = code_limits(logical_name(operand.codes.dtype))

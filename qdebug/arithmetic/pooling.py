@@ -62,7 +62,7 @@ def pool(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
 
 
 def _shared(finding: SearchResult) -> tuple[object, ...]:
-    """Give what nodes have in common that may be computed by one kernel."""
+    """Return what nodes have in common that may be computed by one kernel."""
     branch = finding.branch if finding.kind in _APART else ""
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
@@ -116,7 +116,7 @@ def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]
 
 
 def _one_of_each(members: Sequence[Variant], findings: Sequence[SearchResult]) -> tuple[Variant, ...]:
-    """Give the first of the variants that are the same function of some nodes."""
+    """Return the first of the variants that are the same function of some nodes."""
     shapes = [finding.shape for finding in findings if finding.shape is not None]
     if len(shapes) < len(findings):
         return tuple(members)
@@ -179,7 +179,7 @@ def standing_for(found: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[d
 
 
 def _commonest(nodes: Sequence[Sequence[str]]) -> str:
-    """Give the variant that most nodes have in their class, of equals the simplest."""
+    """Return the variant that most nodes have in their class, of equals the simplest."""
     votes: dict[str, int] = {}
     for members in nodes:
         for text in members:

@@ -91,7 +91,7 @@ class Preset:
         return tuple(self.variants)
 
     def variant(self, kind: str) -> Variant:
-        """Give the variant for a kind of unit, whatever its dtypes are."""
+        """Return the variant for a kind of unit, whatever its dtypes are."""
         return self.variants.get(kind, DEFAULTS[kind])
 
 
@@ -100,17 +100,17 @@ def _read(texts: Mapping[str, str]) -> dict[str, Variant]:
 
 
 def _products(text: str, **others: str) -> dict[str, Variant]:
-    """Give the same variant to convolutions and matrix products, and others to other kinds."""
+    """Return the same variant to convolutions and matrix products, and others to other kinds."""
     return _read({"conv": text, "linear": text, **others})
 
 
 def _pairs(text: str) -> dict[str, Variant]:
-    """Give a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
+    """Return a variant to products, with pair sums held to 16 bits where unsigned codes meet signed weights."""
     return _products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
 
 
 def _activations(leaky: str, softmax: str) -> dict[str, str]:
-    """Give TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
+    """Return TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
     fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
     typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
     plain = {} if softmax == _EXP31 else {"softmax": softmax}
@@ -392,7 +392,7 @@ ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS f
 
 
 def preset(name: str) -> Preset:
-    """Give a preset by its name or another name that it goes by.
+    """Return a preset by its name or another name that it goes by.
 
     Raises:
         UsageError: There is none of this name.

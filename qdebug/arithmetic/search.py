@@ -60,7 +60,7 @@ _HIGH = STEPS["mulhi"].roundings
 
 
 def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
-    """Give variants with the given heavy part, the simplest first; some of them may not fit the unit.
+    """Yield variants with the given heavy part, the simplest first; some of them may not fit the unit.
 
     Args:
         unit: What is computed.
@@ -80,7 +80,7 @@ def programs(unit: Unit, sums: HeavyPart) -> Iterator[Variant]:
 
 
 def endings(variant: Variant) -> Iterator[Variant]:
-    """Give a program with each other way to end.
+    """Yield a program with each other way to end.
 
     Args:
         variant: A variant whose program ends with `zp,sat`.
@@ -132,7 +132,7 @@ def _two_stages(known: list[Variant]) -> Iterator[Variant]:
 
 
 def _rerounded(known: list[Variant]) -> Iterator[Variant]:
-    """Give the known programs with every rounding, and with the zero point on either side of it."""
+    """Yield the known programs with every rounding, and with the zero point on either side of it."""
     for variant in known:
         for steps in _roundings_of(variant.requantize):
             yield replace(variant, requantize=steps)
@@ -140,7 +140,7 @@ def _rerounded(known: list[Variant]) -> Iterator[Variant]:
 
 
 def _roundings_of(steps: tuple[Step, ...]) -> Iterator[tuple[Step, ...]]:
-    """Give a program with each of its roundings replaced by every other, in all combinations."""
+    """Yield a program with each of its roundings replaced by every other, in all combinations."""
     ways = []
     for step in steps:
         if step.op in ("round", "shr"):
@@ -166,7 +166,7 @@ _CODES_AT_ONCE = 1 << 24
 
 
 def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
-    """Give recorded codes in the order that units are computed in."""
+    """Return recorded codes in the order that units are computed in."""
     return np.moveaxis(codes, -1, 1) if unit.channels_last else codes
 
 
@@ -179,7 +179,7 @@ def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
 
 
 def known_variants(unit: Unit) -> tuple[Variant, ...]:
-    """Give what a unit may be computed by.
+    """Return what a unit may be computed by.
 
     First the programs with the multiplier that was recorded with it, then the variants of the catalogue, the simplest
     first, and those that known backends are said to use.
@@ -292,7 +292,7 @@ class SearchResult:
     shape: Shape | None = None
 
     def without_novel(self) -> SearchResult:
-        """Give the finding without the programs that nobody is known to use."""
+        """Return the finding without the programs that nobody is known to use."""
         return replace(
             self,
             matching=(),
@@ -425,7 +425,7 @@ class _Search:
         self._matching += self._verified(sums, passing)
 
     def _verified(self, sums: HeavyPart, variants: Sequence[Variant]) -> list[Variant]:
-        """Give the variants that reproduce every recorded element of every sample."""
+        """Return the variants that reproduce every recorded element of every sample."""
         left = list(variants)
         deciding: Decisive | None = self._deciding[sums]
         for unit, columns, recorded in self._every(sums, start=0 if left else len(self._source.places)):
@@ -548,7 +548,7 @@ class _Search:
         return replace(finding, runner_up=runner, runner_up_match=share)
 
     def _shares(self, variants: Iterable[Variant]) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
-        """Give the share of all recorded elements that each variant reproduces, and the numbers that it gets wrong."""
+        """Return the share of recorded elements that each variant reproduces, and the numbers of those it gets wrong."""
         wanted = list(variants)
         same = dict.fromkeys(wanted, 0)
         missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in wanted}
@@ -564,7 +564,7 @@ class _Search:
 
 
 def _numbers(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
-    """Give what programs start from at some elements, and which parameters they have there: (elements, numbers)."""
+    """Return what programs start from at some elements, and which parameters they have there: (elements, numbers)."""
     key = parameters(unit, columns)
     own = np.zeros(places.size) if key is None else np.broadcast_to(key, (columns.size,))[places]
     return np.stack([own, *(np.broadcast_to(a, columns.shape).reshape(-1)[places] for a in columns.values)], axis=1)

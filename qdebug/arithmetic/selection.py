@@ -150,7 +150,7 @@ def _ends(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> tuple[n
 
 
 def _starts(*sorted_columns: np.ndarray) -> np.ndarray:
-    """Give the positions at which any of several columns changes, the first included."""
+    """Return the positions at which any of several columns changes, the first included."""
     changes = np.zeros(sorted_columns[0].size, bool)
     changes[0] = True
     for column in sorted_columns:

@@ -126,7 +126,7 @@ class Units:
         self._inside = {name: group.node.name for group in groups for name in group.interior}
 
     def computed(self, node: Node, tensor: str) -> Node:
-        """Give what a node's output is computed by: the node, or the group that it ends."""
+        """Return what a node's output is computed by: the node, or the group that it ends."""
         return self._ends[tensor].node if tensor in self._ends else node
 
     def missing(self, node: Node, tensor: str) -> str | None:

@@ -103,7 +103,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
 
 
 def _described(recording: Recording, tensor: str) -> TensorInfo:
-    """Give what the graph says of a tensor, with the shape of its stored values where it leaves that open."""
+    """Return what the graph says of a tensor, with the shape of its stored values where it leaves that open."""
     from qdebug.view.contents import stored_shape
 
     info = recording.graph.tensors[tensor]

@@ -45,7 +45,7 @@ class Completable:
 
 
 def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> list[Completable]:
-    """Give what can follow at each level of a command line, the outermost first.
+    """Return what can follow at each level of a command line, the outermost first.
 
     Args:
         parser: The parser of that level.
@@ -75,7 +75,7 @@ def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -
 
 
 def _values(metavar: str) -> tuple[str, ...]:
-    """Give the values that begin what an option takes, for options that take more than a choice."""
+    """Return the values that begin what an option takes, for options that take more than a choice."""
     if metavar == "NAME[:key=value,...]":
         from qdebug.adapters import BACKENDS
 
@@ -88,7 +88,7 @@ def _values(metavar: str) -> tuple[str, ...]:
 
 
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
-    """Give the completion script for a shell.
+    """Return the completion script for a shell.
 
     Args:
         shell: "bash", "zsh" or "fish".
@@ -122,7 +122,7 @@ _FIND_WORDS = """\
 
 
 def _paths(levels: list[Completable]) -> str:
-    """Give the cases of a shell's `case` that follow verb and action; any other word changes nothing."""
+    """Return the cases of a shell's `case` that follow verb and action; any other word changes nothing."""
     return "\n".join(
         f"      {shlex.quote(' '.join(('', *level.words)))}) line={shlex.quote(' '.join(('', *level.words)))} ;;"
         for level in levels

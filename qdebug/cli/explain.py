@@ -139,7 +139,7 @@ def _opened(options: ExplainOptions) -> Recording:
 
 
 def _renumbered(explanation: ExplainedRun, sample: int) -> ExplainedRun:
-    """Give wrong elements with the number that the only sample looked at has in the recording."""
+    """Return wrong elements with the number that the only sample looked at has in the recording."""
     nodes = []
     for node in explanation.nodes:
         left = node.residual

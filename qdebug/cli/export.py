@@ -274,7 +274,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
 
 
 def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
-    """Give the text of a quantized node's file, and why its test passes; "" if it does not."""
+    """Return the text of a quantized node's file, and why its test passes; "" if it does not."""
     from qdebug.report.reproducer import reproducer_text
     from qdebug.workflow.repro import make_reproducer
 
@@ -284,7 +284,7 @@ def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tupl
 
 
 def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
-    """Give the text of a float node's file, and why its test passes; "" if it does not."""
+    """Return the text of a float node's file, and why its test passes; "" if it does not."""
     from qdebug.report.reproducer import float_reproducer_text
     from qdebug.workflow.repro import make_float_reproducer
 

@@ -42,7 +42,7 @@ class Interrupts:
             raise KeyboardInterrupt
 
     def checked(self, note: OnProgress) -> OnProgress:
-        """Give a callback of progress that stops if somebody wishes to."""
+        """Return a callback of progress that stops if somebody wishes to."""
 
         def step(done: int, total: int, label: str = "") -> None:
             self.check()

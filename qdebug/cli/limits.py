@@ -90,7 +90,7 @@ def add_allowances(parser: TakesArguments) -> None:
 
 
 def given_limits(options: LimitOptions) -> Limits:
-    """Give the limits in force: those of a file, with the command line's in place of its general ones.
+    """Return the limits in force: those of a file, with the command line's in place of its general ones.
 
     Raises:
         LimitsError: The file cannot be read or has an entry that means nothing.

@@ -52,7 +52,7 @@ class OnProgress(Protocol):
 
 
 def terminal_width() -> int | None:
-    """Give the width of the terminal that stdout is; None if it is a pipe or a file."""
+    """Return the width of the terminal that stdout is; None if it is a pipe or a file."""
     if sys.stdout is None or not sys.stdout.isatty():  # None where stdout was closed before the start
         return None
     from rich.console import Console
@@ -61,7 +61,7 @@ def terminal_width() -> int | None:
 
 
 def natural_width(renderable: RenderableType) -> int:
-    """Give the width at which no line has to be wrapped, within reason: what a pipe or a file gets.
+    """Return the width at which no line has to be wrapped, within reason: what a pipe or a file gets.
 
     Args:
         renderable: What will be shown.
@@ -143,7 +143,7 @@ def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = 
 
 
 def write_result(text: str, output: Path | None) -> None:
-    """Give a result to stdout, or write it to a file as a whole or not at all; into a device or a pipe as it comes.
+    """Return a result to stdout, or write it to a file as a whole or not at all; into a device or a pipe as it comes.
 
     Args:
         text: The result.

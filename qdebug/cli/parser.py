@@ -114,7 +114,7 @@ def add_untrusted(parser: argparse.ArgumentParser, *sources: str) -> None:
 
 
 def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
-    """Give the form of the result: the one chosen, else what the file's ending says, else the table."""
+    """Return the form of the result: the one chosen, else what the file's ending says, else the table."""
     if chosen is not None:
         return chosen
     said = "table" if output is None else _BY_SUFFIX.get(output.suffix.lower(), "table")

@@ -23,7 +23,7 @@ _UNBOUNDED = 10_000
 
 
 def diff_text(result: RunComparison, form: str, *, everything: bool = False, plain: bool = False) -> str:
-    """Give a comparison as text.
+    """Return a comparison as text.
 
     Args:
         result: The comparison.
@@ -51,7 +51,7 @@ def exchange_text(
     details: Mapping[str, Sequence[NodeDetail]] | None = None,
     agreement: Mapping[str, Agreement] | None = None,
 ) -> str:
-    """Give comparisons in a form that other programs read.
+    """Return comparisons in a form that other programs read.
 
     Args:
         results: One comparison for each backend, by the name shown for it.
@@ -75,7 +75,7 @@ def exchange_text(
 def matrix_text(
     results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement], form: str, *, plain: bool = False
 ) -> str:
-    """Give several backends beside each other as text; JSON is not made here.
+    """Return several backends beside each other as text; JSON is not made here.
 
     Args:
         results: One comparison for each backend, by the name shown for it.
@@ -92,7 +92,7 @@ def matrix_text(
 
 
 def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
-    """Give one compared node in full as text; JSON is not made here.
+    """Return one compared node in full as text; JSON is not made here.
 
     Args:
         detail: The node.
@@ -111,7 +111,7 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
 
 
 def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain: bool = False) -> str:
-    """Give what a recording holds as text.
+    """Return what a recording holds as text.
 
     Args:
         contents: What to describe.
@@ -131,7 +131,7 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
 
 
 def definitions_text(form: str) -> str:
-    """Give the definitions of all metrics as text."""
+    """Return the definitions of all metrics as text."""
     from qdebug.report.definitions import definitions_json, definitions_markdown, definitions_report
 
     if form == "json":

@@ -126,14 +126,14 @@ def run(arguments: argparse.Namespace) -> int:
 
 
 def _limits_file(given: Path | None) -> Path | None:
-    """Give the limits file in force; None if there is none."""
+    """Return the limits file in force; None if there is none."""
     from qdebug.workflow.limits_place import find_limits
 
     return given or find_limits()
 
 
 def _limit_words(options: TuiOptions) -> list[str]:
-    """Give the limits as they were typed."""
+    """Return the limits as they were typed."""
     words = [] if options.limits is None else ["--limits", str(options.limits)]
     for name in ("min_sqnr", "max_lsb", "atol", "rtol"):
         value = getattr(options, name)

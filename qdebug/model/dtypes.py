@@ -24,7 +24,7 @@ LOGICAL_DTYPES: tuple[str, ...] = (*_NUMPY.split(), *_EXTENSION.split())
 
 @cache
 def logical_dtype(name: str) -> np.dtype:
-    """Give the numpy dtype of a logical dtype.
+    """Return the numpy dtype of a logical dtype.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.
@@ -41,7 +41,7 @@ def logical_dtype(name: str) -> np.dtype:
 
 @cache
 def logical_name(dtype: np.dtype) -> str:
-    """Give the logical name of a numpy dtype, whatever its byte order.
+    """Return the logical name of a numpy dtype, whatever its byte order.
 
     Raises:
         ValueError: The dtype has no logical name (object, text, structured, longdouble).
@@ -67,7 +67,7 @@ def is_float(name: str) -> bool:
 
 
 def code_limits(name: str) -> tuple[int, int] | tuple[None, None]:
-    """Give the lowest and highest value of an integer dtype; (None, None) for any other.
+    """Return the lowest and highest value of an integer dtype; (None, None) for any other.
 
     Raises:
         ValueError: The name is not in `LOGICAL_DTYPES`.

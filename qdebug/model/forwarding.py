@@ -54,7 +54,7 @@ class ForwardingRecording:
         return self._recording.has(tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements, read-only.
+        """Return the stored elements, read-only.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.
@@ -62,7 +62,7 @@ class ForwardingRecording:
         return self._recording.load(tensor, sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
         return kept_of(self._recording, tensor, sample, step)
 
     @property

@@ -51,7 +51,7 @@ def rebuild(kind: type[T], given: Mapping[str, Any]) -> T:
 
 
 def slot_setters(kind: type) -> tuple[Callable[[Any, Any], None], ...]:
-    """Give for each field of a frozen dataclass with slots, in their order, what sets it in an object that is new.
+    """Return for each field of a frozen dataclass with slots, in their order, what sets it in an object that is new.
 
     For types of which a large net has hundreds of thousands: their own `__init__` takes three to nine times as long.
     """

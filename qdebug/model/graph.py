@@ -164,14 +164,14 @@ class Graph:
         return rebuild, (Graph, plain | {"tensors": tuple(self.tensors.values()), "opset": dict(self.opset)})
 
     def position(self, tensor: str) -> int | None:
-        """Give the topological position of the node that produces a tensor, or None."""
+        """Return the topological position of the node that produces a tensor, or None."""
         positions = self._positions
         if positions is None:
             positions = self._positions = _positions(self.nodes)
         return positions.get(tensor)
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
-        """Give the nodes that read a tensor, in topological order."""
+        """Return the nodes that read a tensor, in topological order."""
         found = self._consumers.get(tensor, ())
         return (found,) if isinstance(found, Node) else tuple(found)
 
@@ -182,7 +182,7 @@ class Graph:
 
 
 def _producers(nodes: Sequence[Node]) -> tuple[dict[str, Node], bool]:
-    """Give the node that produces each tensor, and tell whether producers come before what reads of them."""
+    """Return the node that produces each tensor, and tell whether producers come before what reads of them."""
     producers: dict[str, Node] = {}
     names: set[str] = set()
     early: set[str] = set()
@@ -208,7 +208,7 @@ def _positions(nodes: Sequence[Node]) -> dict[str, int]:
 
 
 def _consumers(nodes: Sequence[Node]) -> dict[str, Node | list[Node]]:
-    """Give the nodes that read each tensor; of most tensors there is one, which needs no list."""
+    """Return the nodes that read each tensor; of most tensors there is one, which needs no list."""
     consumers: dict[str, Node | list[Node]] = {}
     for node in nodes:
         inputs = node.inputs

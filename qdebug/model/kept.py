@@ -80,9 +80,9 @@ class KeepsPartly(Protocol):
     """A recording that may have kept less of some tensors than all."""
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
 
 
 def kept_of(recording: object, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-    """Give what any recording kept of values that it did not keep in full; None if it did, or has none."""
+    """Return what any recording kept of values that it did not keep in full; None if it did, or has none."""
     return recording.kept(tensor, sample, step) if isinstance(recording, KeepsPartly) else None

@@ -24,7 +24,7 @@ class Outline(NamedTuple):
 
 
 def outline_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
-    """Give the outline of values that a recording kept in full; None if it has none, or does not know it.
+    """Return the outline of values that a recording kept in full; None if it has none, or does not know it.
 
     A recording tells it by a method `outline`; not all kinds can.
     """
@@ -34,7 +34,7 @@ def outline_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0
 
 
 def shape_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> tuple[int, ...]:
-    """Give the shape of values; they are read only where the recording does not know it.
+    """Return the shape of values; they are read only where the recording does not know it.
 
     Raises:
         RecordingError: No values are kept under this name, sample and step.

@@ -108,7 +108,7 @@ class QuantParams:
         return rebuild, (type(self), {entry.name: getattr(self, entry.name) for entry in fields(self)})
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the parameters as plain values, with the keys of the diff JSON."""
+        """Return the parameters as plain values, with the keys of the diff JSON."""
         return {
             "dtype": self.dtype,
             "scale": [float(value) for value in self.scale.ravel()],

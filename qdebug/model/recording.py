@@ -76,7 +76,7 @@ class RunInfo:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the facts as plain values, ready for JSON."""
+        """Return the facts as plain values, ready for JSON."""
         return {
             "backend": self.backend,
             "model": self.model,
@@ -125,7 +125,7 @@ class Recording(Protocol):
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements (codes, if quantized), read-only, in the logical dtype.
+        """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
         The array may be a view of the file that is read as it is touched.
 
@@ -135,13 +135,13 @@ class Recording(Protocol):
 
 
 def event_quants_of(recording: Recording) -> Mapping[tuple[str, int, int], QuantParams]:
-    """Give the quantization of the values that do not have their tensor's, by tensor, sample and step."""
+    """Return the quantization of the values that do not have their tensor's, by tensor, sample and step."""
     own: Mapping[tuple[str, int, int], QuantParams] = getattr(recording, "event_quants", {})
     return own
 
 
 def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> QuantParams | None:
-    """Give the quantization of a tensor's values at a sample and step: their own if they have one, else the tensor's.
+    """Return the quantization of a tensor's values at a sample and step: their own if they have one, else the tensor's.
 
     A recording says which values have their own as `event_quants`, by (tensor, sample, step); not all kinds can.
     """
@@ -192,7 +192,7 @@ class MemoryRecording:
         return self._key(tensor, sample, step) in self._arrays
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Give the stored elements, read-only.
+        """Return the stored elements, read-only.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.
@@ -205,7 +205,7 @@ class MemoryRecording:
             raise no_values(tensor, sample, step, self.names) from None
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Give what was kept of values that were not kept in full; None if they were, or there are none."""
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
         return self._partly.get(self._key(tensor, sample, step))
 
     def __reduce__(self) -> tuple[Any, ...]:

@@ -104,7 +104,7 @@ class ErrorAccumulator:
         self._tally.merge(other._tally)
 
     def stats(self) -> ErrorStats:
-        """Give the metrics of everything added so far."""
+        """Return the metrics of everything added so far."""
         return self._tally.stats()
 
 
@@ -114,7 +114,7 @@ def same_elements(first: tuple[int, ...], second: tuple[int, ...]) -> bool:
 
 
 def steps_of(reference: RealBlocks, backend: RealBlocks, step: float | None = None) -> Steps:
-    """Give the size of an LSB of a pair of tensors: the backend's scale.
+    """Return the size of an LSB of a pair of tensors: the backend's scale.
 
     Args:
         reference: The reference's tensor.

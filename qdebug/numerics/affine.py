@@ -84,7 +84,7 @@ class ScaleMap:
             )
 
     def expand(self, values: np.ndarray, start: int, stop: int) -> np.ndarray:
-        """Give the entries of a parameter for the elements start to stop in C order.
+        """Return the entries of a parameter for the elements start to stop in C order.
 
         Args:
             values: One of the parameter arrays, in its own shape.
@@ -109,7 +109,7 @@ class ScaleMap:
         return np.repeat(entries, repeats)
 
     def at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Give the entries of a parameter for elements anywhere, by flat index in C order; 0-d if one is for all."""
+        """Return the entries of a parameter for elements anywhere, by flat index in C order; 0-d if one is for all."""
         if self.scalar:
             return values.reshape(())
         if self._block is None:
@@ -199,7 +199,7 @@ class Affine:
 
 
 def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
-    """Give code - zero_point in float64, rounded once even for 64-bit codes."""
+    """Return code - zero_point in float64, rounded once even for 64-bit codes."""
     if codes.dtype.kind not in "iu" or codes.dtype.itemsize < 8:
         return np.asarray(codes.astype(np.float64) - zero_point)
     # 32-bit halves: neither difference can overflow, and only the sum of the two is rounded.
@@ -210,7 +210,7 @@ def centred(codes: np.ndarray, zero_point: np.ndarray) -> np.ndarray:
 
 @cache
 def _byte_table(dtype: np.dtype) -> np.ndarray | None:
-    """Give the real value of each byte of an 8-bit float; None for a one-byte type that numpy casts fast itself."""
+    """Return the real value of each byte of an 8-bit float; None for a one-byte type that numpy casts fast itself."""
     return np.arange(256, dtype=np.uint8).view(dtype).astype(np.float32) if is_float(dtype.name) else None
 
 
@@ -224,7 +224,7 @@ def to_single(values: np.ndarray, out: np.ndarray) -> None:
 
 
 def dequantize(codes: np.ndarray, quant: QuantParams | None, *, double: bool = False) -> np.ndarray:
-    """Give the real values of stored elements: scale * (code - zero_point).
+    """Return the real values of stored elements: scale * (code - zero_point).
 
     Args:
         codes: Stored elements of any shape and dtype.
@@ -254,7 +254,7 @@ def dequantize(codes: np.ndarray, quant: QuantParams | None, *, double: bool = F
 
 
 def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> np.ndarray:
-    """Give the codes of real values: clip(round(value / scale) + zero_point, qmin, qmax).
+    """Return the codes of real values: clip(round(value / scale) + zero_point, qmin, qmax).
 
     Float32 values with float32 scales and codes of up to 16 bits are divided in float32, as ONNX
     QuantizeLinear does; all others in float64. Infinities go to qmin and qmax. NaN has no code and goes to
@@ -363,7 +363,7 @@ def wide_parts(
 
 
 def _centred_parts(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give code - zero_point as two float64 whose exact sum it is, the same two whatever type the codes have."""
+    """Return code - zero_point as two float64 whose exact sum it is, the same two whatever type the codes have."""
     if not (is_integer(codes.dtype.name) or codes.dtype == np.bool_):
         lower = np.asarray(codes.astype(np.float64) - zero_point)
         upper = np.empty_like(lower)

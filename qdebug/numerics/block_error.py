@@ -115,7 +115,7 @@ class RelativeCounter:
         self._quotients.split_small(quotients, small, equal - hit)
 
     def errors(self) -> RelativeErrors:
-        """Give the counts so far."""
+        """Return the counts so far."""
         return RelativeErrors(quotients=self._quotients.histogram(), zero_refs=self._zero_refs, zero_refs_hit=self._hit)
 
 
@@ -155,7 +155,7 @@ def add_quotients(
 
 
 def lowest(values: np.ndarray) -> float:
-    """Give the smallest element; NaN if there is one."""
+    """Return the smallest element; NaN if there is one."""
     return float(values.item(values.argmin()))  # faster than a reduction
 
 
@@ -237,7 +237,7 @@ class _Search:
 
 
 def double_error(block: Block, places: np.ndarray) -> np.ndarray:
-    """Give the absolute differences of some elements in float64."""
+    """Return the absolute differences of some elements in float64."""
     a, b = block.reference[places], block.backend[places]
     return np.asarray(np.absolute(b.astype(np.float64) - a))
 
@@ -295,7 +295,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
 
 
 def _highest(values: np.ndarray) -> float:
-    """Give the largest element; NaN if there is one."""
+    """Return the largest element; NaN if there is one."""
     return float(values.item(values.argmax()))  # faster than a reduction
 
 
@@ -378,7 +378,7 @@ def _add_sums(
 
 
 def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
-    """Give the largest difference among marked elements in float64, and its first place."""
+    """Return the largest difference among marked elements in float64, and its first place."""
     if np.count_nonzero(mask) == 1:  # as is usual; plain numbers are faster than arrays of one
         place = int(mask.argmax())
         return abs(float(block.backend[place]) - float(block.reference[place])), place
@@ -521,12 +521,12 @@ def read_block(sides: tuple[RealBlocks, RealBlocks], span: tuple[int, int], step
 
 
 def real_values(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
-    """Give values, with what 64-bit integers have below them added."""
+    """Return values, with what 64-bit integers have below them added."""
     return values if rest is None else values + rest
 
 
 def exact_difference(block: Block) -> np.ndarray:
-    """Give backend - reference, keeping what 64-bit integers have below float64.
+    """Return backend - reference, keeping what 64-bit integers have below float64.
 
     The error-free sum of two floats is Knuth's (The Art of Computer Programming 2, 4.2.2, theorem B).
     """
@@ -550,7 +550,7 @@ def exact_difference(block: Block) -> np.ndarray:
 
 
 def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
-    """Give backend - reference of real numbers in float64, of 64-bit integers before these are rounded.
+    """Return backend - reference of real numbers in float64, of 64-bit integers before these are rounded.
 
     Args:
         reference: Real numbers of any type, any shape.
@@ -569,7 +569,7 @@ def real_differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
 
 
 def _two_parts(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give values as two float64 whose exact sum they are."""
+    """Return values as two float64 whose exact sum they are."""
     if values.dtype.kind not in "iub":
         return np.asarray(values, np.float64), np.zeros(values.shape)
     if values.dtype.kind == "b" or values.dtype.itemsize < 8:

@@ -42,7 +42,7 @@ class TurnedFlat:
         self._span, self._last = (0, 0), _part(array, 0, 0)
 
     def __getitem__(self, span: slice) -> np.ndarray:
-        """Give some elements, 1-D; never to be written to.
+        """Return some elements, 1-D; never to be written to.
 
         Args:
             span: From the first one, not negative, up to the last one plus one; without a step.
@@ -99,7 +99,7 @@ _LOCAL = threading.local()
 
 
 def scratch() -> Scratch:
-    """Give this thread's buffers; whoever asks next on the same thread may overwrite them."""
+    """Return this thread's buffers; whoever asks next on the same thread may overwrite them."""
     buffers: Scratch | None = getattr(_LOCAL, "buffers", None)
     if buffers is None:
         buffers = _LOCAL.buffers = Scratch()
@@ -193,7 +193,7 @@ class RealBlocks:
         return self.quant is not None and is_wide_code(self.dtype)
 
     def read_as(self, *, single: bool, wide: bool) -> RealBlocks:
-        """Give the same tensor, to be read as float32, as sums of two float64, or as float64."""
+        """Return the same tensor, to be read as float32, as sums of two float64, or as float64."""
         other = RealBlocks.__new__(RealBlocks)
         for name in RealBlocks.__slots__:
             setattr(other, name, getattr(self, name))
@@ -206,13 +206,13 @@ class RealBlocks:
         return self._clamp != (None, None)
 
     def stored(self, start: int, stop: int) -> np.ndarray:
-        """Give stored elements start to stop, 1-D; never to be written to."""
+        """Return stored elements start to stop, 1-D; never to be written to."""
         if self._pages is not None:
             self._pages.read_up_to(start)
         return np.asarray(self._flat[start:stop])
 
     def read_single(self, start: int, stop: int, out: np.ndarray) -> np.ndarray:
-        """Give real values start to stop as float32, in `out` or in the tensor itself."""
+        """Return real values start to stop as float32, in `out` or in the tensor itself."""
         stored = self.stored(start, stop)
         if self._direct == np.float32:
             return stored
@@ -225,7 +225,7 @@ class RealBlocks:
         return out
 
     def read_double(self, start: int, stop: int, out: np.ndarray, single: np.ndarray) -> np.ndarray:
-        """Give real values start to stop as float64, in `out` or in the tensor itself.
+        """Return real values start to stop as float64, in `out` or in the tensor itself.
 
         Args:
             start: First flat element.
@@ -248,7 +248,7 @@ class RealBlocks:
         return out
 
     def read_wide(self, start: int, stop: int, out: np.ndarray, low: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Give 64-bit integers, or codes, start to stop as two float64 arrays whose sum they are."""
+        """Return 64-bit integers, or codes, start to stop as two float64 arrays whose sum they are."""
         stored = self.stored(start, stop)
         high, low = out[: stop - start], low[: stop - start]
         if self._affine is not None:
@@ -272,7 +272,7 @@ class RealBlocks:
 
 
 def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, RealBlocks]:
-    """Give two tensors to be compared, read so that equal real values are equal numbers.
+    """Return two tensors to be compared, read so that equal real values are equal numbers.
 
     Beside codes of 32 or 64 bits other codes are read as these are. Beside a float tensor, of up to 32 bits or of 64,
     such codes are rounded to float32 or float64, since that is all that the other side can say of them: a dequantized
@@ -288,7 +288,7 @@ def settled(reference: RealBlocks, backend: RealBlocks) -> tuple[RealBlocks, Rea
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Give arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory.
+    """Yield arrays of one shape in stretches, in C order: float64 copies of a huge tensor would fill the memory.
 
     Args:
         arrays: The arrays; stretches of one in C order are parts of it, to be written to as well.

@@ -122,11 +122,11 @@ class _Squares:
         self.exponents[where] = new
 
     def roots(self, count: np.ndarray) -> np.ndarray:
-        """Give the roots of the means over `count` elements."""
+        """Return the roots of the means over `count` elements."""
         return np.asarray(np.ldexp(np.sqrt(self.sums / count), self.exponents))
 
     def decibels_over(self, other: _Squares) -> np.ndarray:
-        """Give 10 log10(self / other); infinite where the other is 0."""
+        """Return 10 log10(self / other); infinite where the other is 0."""
         ratio = np.log10(self.sums) - np.log10(other.sums)
         ratio += 2.0 * np.log10(2.0) * (self.exponents - other.exponents)
         return np.where(other.sums == 0.0, np.inf, 10.0 * ratio)
@@ -193,7 +193,7 @@ class ChannelCounter:
         self._references.add(a, largest, a, where)
 
     def errors(self) -> ChannelErrors:
-        """Give the metrics of each channel."""
+        """Return the metrics of each channel."""
         count = self._count - self._left_out
         with np.errstate(all="ignore"):
             known = {

@@ -129,7 +129,7 @@ def shift_right(
 
 
 def _nudge(wide: np.ndarray, shift: np.ndarray, rounding: str) -> np.ndarray | None:
-    """Give what makes a shift that rounds down round otherwise, when it is added first; None for nothing."""
+    """Return what makes a shift that rounds down round otherwise, when it is added first; None for nothing."""
     if rounding == "floor":
         return None
     one = np.int64(1)
@@ -282,7 +282,7 @@ def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor
 def quantize_multiplier(
     real: np.ndarray | float, *, bits: int = 31, rounding: str = "away"
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Give real multipliers as integers in normal form: real ~ multiplier * 2**(shift - bits).
+    """Return real multipliers as integers in normal form: real ~ multiplier * 2**(shift - bits).
 
     The multiplier lies in [2**(bits-1), 2**bits) for a real above 0: TensorFlow Lite's QuantizeMultiplier
     (kernels/internal/quantization_util.cc) for 31 bits, the multiplier of a 16-bit requantizer for 15.
@@ -305,7 +305,7 @@ def quantize_multiplier(
 
 
 def mantissa_multiplier(real: np.ndarray | float, *, bits: int = 24) -> tuple[np.ndarray, np.ndarray]:
-    """Give the significand of float32 multipliers as integers: float32(real) == multiplier * 2**(shift - bits).
+    """Return the significand of float32 multipliers as integers: float32(real) == multiplier * 2**(shift - bits).
 
     QNNPACK (src/qnnpack/requantization.h) reads it so, widened to 31 bits; XNNPACK's rndnu with 24.
 
@@ -323,7 +323,7 @@ def mantissa_multiplier(real: np.ndarray | float, *, bits: int = 24) -> tuple[np
 
 
 def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray:
-    """Give the exponent of the power of two that stands for a number.
+    """Return the exponent of the power of two that stands for a number.
 
     Args:
         real: Finite numbers above 0.
@@ -344,7 +344,7 @@ def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray
 
 
 def glow_parameters(scale: np.ndarray | float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give shift, multiply, shift of Glow's CPU backend: scale ~ multiplier * 2**-(pre + post).
+    """Return shift, multiply, shift of Glow's CPU backend: scale ~ multiplier * 2**-(pre + post).
 
     The multiplier is doubled until it has about 8 bits, first on account of the shift after the product, then of
     the one before it (quantizeScaleOffset32To8 in glow/lib/Quantization/Base/Base.cpp). Powers of two are exact.

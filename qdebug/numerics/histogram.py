@@ -140,7 +140,7 @@ class ExponentCounter:
         self._biased[-1] -= count
 
     def histogram(self) -> ExponentHistogram:
-        """Give the counts so far."""
+        """Return the counts so far."""
         # Biased exponents 1 to 2047 are the powers -1022 to 1024.
         every, lowest = self._biased[1:], -_BIAS + 1
         if self._tiny_in_all:
@@ -293,7 +293,7 @@ class BinCounter:
         np.add.at(self._counts, self.indices(x), 1)
 
     def indices(self, x: np.ndarray) -> np.ndarray:
-        """Give the bin of each value; all are within the limits."""
+        """Return the bin of each value; all are within the limits."""
         if not self._slack < 0.125:
             return self._exact(x)
         place = x - self._limits[0]
@@ -306,7 +306,7 @@ class BinCounter:
         return index
 
     def beside_edges(self, x: np.ndarray) -> np.ndarray:
-        """Give the bins of values so near to the end of one that rounding may move them over it."""
+        """Return the bins of values so near to the end of one that rounding may move them over it."""
         if not self._slack < 0.125:
             return self._exact(x)
         edge = np.rint((x - self._limits[0]) * self._per_unit).astype(np.intp)
@@ -321,7 +321,7 @@ class BinCounter:
         self._counts += counts
 
     def histogram(self) -> ValueHistogram:
-        """Give the counts so far."""
+        """Return the counts so far."""
         return _histogram(self._limits, self._counts, (self._below, self._above, self._nan))
 
 
@@ -401,7 +401,7 @@ class PairBinCounter:
         return bool(values.item(values.argmin()) >= low and values.item(values.argmax()) <= high)
 
     def _indices(self, values: np.ndarray, out: np.ndarray, buffers: Scratch) -> np.ndarray:
-        """Give the bin of each value in an int32 array."""
+        """Return the bin of each value in an int32 array."""
         n = values.size
         place, rounded, near = buffers.singles[2][:n], buffers.singles[3][:n], buffers.masks[0][:n]
         np.subtract(values, self._low, out=place)
@@ -416,7 +416,7 @@ class PairBinCounter:
         return out
 
     def histograms(self) -> tuple[ValueHistogram, ValueHistogram]:
-        """Give the counts of the reference and of the backend so far."""
+        """Return the counts of the reference and of the backend so far."""
         if self._table is not None:
             table = self._table.reshape(self._bins, self._bins)
             self._sides[0].add_counts(table.sum(axis=1))

@@ -94,7 +94,7 @@ class TouchedPages:
 
 
 def passed_pages(array: np.ndarray) -> PassedPages | None:
-    """Give the pages of an array; None if it is small, lies in memory, or the system cannot give pages back.
+    """Return the pages of an array; None if it is small, lies in memory, or the system cannot give pages back.
 
     Args:
         array: Elements in one piece, in order.
@@ -104,7 +104,7 @@ def passed_pages(array: np.ndarray) -> PassedPages | None:
 
 
 def touched_pages(array: np.ndarray) -> TouchedPages | None:
-    """Give the pages of an array that is read in C order; None where `passed_pages` gives none.
+    """Return the pages of an array that is read in C order; None where `passed_pages` gives none.
 
     Args:
         array: Elements that lie in another order, without gaps.
@@ -117,7 +117,7 @@ def touched_pages(array: np.ndarray) -> TouchedPages | None:
 
 
 def _mapped(array: np.ndarray) -> mmap.mmap | None:
-    """Give the file that a large array lies in, if its pages can be given back."""
+    """Return the file that a large array lies in, if its pages can be given back."""
     if array.nbytes <= STRETCH or not hasattr(mmap, "MADV_DONTNEED"):
         return None
     owner: object = array
@@ -204,7 +204,7 @@ class Making:
             _write(self._fd, data, start * self._dtype.itemsize)
 
     def done(self) -> np.ndarray:
-        """Give the array. It is not to be filled any further; one that lies in a file is read-only.
+        """Return the array. It is not to be filled any further; one that lies in a file is read-only.
 
         Raises:
             MemoryError: It can neither be mapped nor read back.
@@ -232,7 +232,7 @@ class Making:
 
 
 def in_c_order(array: np.ndarray) -> np.ndarray:
-    """Give an array whose elements lie in C order: the array itself if its do, else a copy.
+    """Return an array whose elements lie in C order: the array itself if its do, else a copy.
 
     Args:
         array: Elements of any shape and strides.
@@ -289,7 +289,7 @@ def _cut(shape: tuple[int, ...], along: Sequence[int], most: int) -> Iterator[Pl
 
 
 def _run(shape: tuple[int, ...], place: Place) -> int:
-    """Give how many elements of a part lie next to each other in an array in C order."""
+    """Return how many elements of a part lie next to each other in an array in C order."""
     run = 1
     for extent, span in zip(reversed(shape), reversed(place), strict=True):
         run *= span.stop - span.start
@@ -326,7 +326,7 @@ def _room(nbytes: int) -> int:
 
 
 def _folders() -> tuple[str, ...]:
-    """Give where large temporary files go: on many systems /tmp is memory, and /var/tmp is meant for them."""
+    """Return where large temporary files go: on many systems /tmp is memory, and /var/tmp is meant for them."""
     usual = tempfile.gettempdir()
     return ("/var/tmp", usual) if usual == "/tmp" else (usual,)  # noqa: S108  files without a name
 

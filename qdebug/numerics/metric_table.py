@@ -293,7 +293,7 @@ _BY_NAME = {spec.name: spec for spec in METRICS}
 
 
 def metric(name: str) -> MetricSpec:
-    """Give the row of a metric.
+    """Return the row of a metric.
 
     Raises:
         KeyError: There is no such metric.

@@ -95,7 +95,7 @@ class _Rows:
         return self._buffers.masks[position][: self._a.size].reshape(self._a.shape)
 
     def tallies(self) -> list[Tally | None]:
-        """Give what each row adds up to."""
+        """Return what each row adds up to."""
         a, b, error = self._a, self._b, self._error
         largest = np.maximum.reduce(error, axis=1).tolist()
         extremes = [f.reduce(side, axis=1).tolist() for side in (a, b) for f in (np.minimum, np.maximum)]
@@ -157,7 +157,7 @@ class _Rows:
         return [_row_sums(first, second) for first, second in pairs]
 
     def _largest_differences(self, fit: Sequence[bool]) -> tuple[list[float], list[int]]:
-        """Give the largest difference of each row in float64, and its first place; of a row that fits."""
+        """Return the largest difference of each row in float64, and its first place; of a row that fits."""
         error = self._error
         mask = np.equal(error, np.maximum.reduce(error, axis=1)[:, np.newaxis], out=self._mask(0))
         mask[:, 0] |= ~np.array(fit)  # a row of NaN has no largest
@@ -171,7 +171,7 @@ class _Rows:
         return most.tolist(), places[first].tolist()
 
     def _largest_quotients(self, nonzero: np.ndarray, fit: Sequence[bool], zeros: Sequence[int]) -> list[float | None]:
-        """Give the largest error relative to its reference of each row, None where every reference is 0."""
+        """Return the largest error relative to its reference of each row, None where every reference is 0."""
         a, error, quotient = self._a, self._error, self._scratch(3)
         np.absolute(a, out=quotient)
         np.divide(error, quotient, out=quotient)
@@ -244,7 +244,7 @@ class SmallTensors:
         return shape == self.shape and (len(self.sides) + 1) * self.sides[0][1].size <= BLOCK
 
     def read(self, buffers: Scratch) -> tuple[np.ndarray, np.ndarray]:
-        """Give the values of both sides, one tensor after another, as float32.
+        """Return the values of both sides, one tensor after another, as float32.
 
         Args:
             buffers: Scratch; its first two float32 buffers are used.

@@ -271,7 +271,7 @@ class Profiler:
             self._ulp.add_counts(counts[2], rows[2])
 
     def profile(self) -> TensorProfile:
-        """Give what was found in all that was taken in."""
+        """Return what was found in all that was taken in."""
         self._count_waiting()
         ours, theirs = (None, None) if self._values is None else self._values.histograms()
         return TensorProfile(
@@ -290,7 +290,7 @@ class Profiler:
 
 
 def _widened(singles: tuple[np.ndarray, np.ndarray], start: int, buffers: Scratch) -> Block:
-    """Give float32 values as a block of float64."""
+    """Return float32 values as a block of float64."""
     reference, backend = buffers.doubles[0][: singles[0].size], buffers.doubles[2][: singles[1].size]
     np.copyto(reference, singles[0])
     np.copyto(backend, singles[1])
@@ -303,7 +303,7 @@ def _added(values: np.ndarray, rest: np.ndarray | None) -> np.ndarray:
 
 
 def _common_limits(stats: ErrorStats) -> tuple[float, float] | None:
-    """Give limits that hold the finite values of both sides; None if there are none.
+    """Return limits that hold the finite values of both sides; None if there are none.
 
     A range wider than float64 can express is cut at both ends, and what lies beyond is counted there.
     """

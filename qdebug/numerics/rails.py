@@ -52,7 +52,7 @@ class RailsCounter:
             self._kind = shape, double
 
     def _limits(self, *, double: bool) -> np.ndarray:
-        """Give the real values of both ends of the range for each scale, by the arithmetic of `dequantize`."""
+        """Return the real values of both ends of the range for each scale, by the arithmetic of `dequantize`."""
         scale, zero_point = self._quant.scale.reshape(-1).astype(np.float64), self._quant.zero_point.reshape(-1)
         ends = np.array([self._qmin, self._qmax], np.uint64 if self._qmax >= 2**63 else np.int64)[:, np.newaxis]
         with np.errstate(all="ignore"):
@@ -96,7 +96,7 @@ class RailsCounter:
             )
 
     def rails(self) -> Rails:
-        """Give the counts so far."""
+        """Return the counts so far."""
         return Rails(
             at_qmin=self._at_qmin,
             at_qmax=self._at_qmax,

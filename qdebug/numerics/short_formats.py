@@ -74,7 +74,7 @@ def fits(values: np.ndarray, short: ShortFormat) -> bool:
 
 
 def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:
-    """Give the shortest format that values were rounded to, though they are kept in a longer one; None if in none.
+    """Return the shortest format that values were rounded to, though they are kept in a longer one; None if in none.
 
     That all elements fit a format is not enough: whole numbers and codes times a power of two do as well. In a float
     format small elements are as fine, relative to their size, as large ones.

@@ -75,13 +75,13 @@ class Steps:
         return self.uniform is not None or self._map is not None
 
     def of(self, start: int, stop: int) -> np.ndarray | float:
-        """Give the step of elements start to stop, or the one of all; NaN where there is none."""
+        """Return the step of elements start to stop, or the one of all; NaN where there is none."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.expand(self._scale, start, stop))
 
     def at(self, places: np.ndarray) -> np.ndarray | float:
-        """Give the step of elements anywhere, by flat index, or the one of all; NaN where there is none."""
+        """Return the step of elements anywhere, by flat index, or the one of all; NaN where there is none."""
         if self._map is None:
             return np.nan if self.uniform is None else self.uniform
         return _positive(self._map.at(self._scale, places))
@@ -92,7 +92,7 @@ def _positive(scale: np.ndarray) -> np.ndarray:
 
 
 def whole_steps(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
-    """Give differences of codes on one lattice in steps.
+    """Return differences of codes on one lattice in steps.
 
     Args:
         difference: backend - reference in real units, float64.
@@ -102,7 +102,7 @@ def whole_steps(difference: np.ndarray, step: np.ndarray | float) -> np.ndarray:
 
 
 def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.ndarray | float) -> np.ndarray:
-    """Give backend - reference in steps.
+    """Return backend - reference in steps.
 
     Args:
         reference: Real values, float64.
@@ -120,7 +120,7 @@ def difference_in_steps(reference: np.ndarray, backend: np.ndarray, step: np.nda
 
 
 def steps_between(reference: float, backend: float, step: float) -> float:
-    """Give backend - reference in steps, as `difference_in_steps` does, for two finite numbers."""
+    """Return backend - reference in steps, as `difference_in_steps` does, for two finite numbers."""
     low, high = reference / step, backend / step
     if not math.isfinite(high - low):
         return float(difference_in_steps(np.array([reference]), np.array([backend]), step)[0])
@@ -191,7 +191,7 @@ class UlpErrors:
 
 @cache
 def shared_type(first: np.dtype, second: np.dtype) -> np.dtype | None:
-    """Give the coarser of two float types; None if one is no float16, bfloat16, float32 or float64."""
+    """Return the coarser of two float types; None if one is no float16, bfloat16, float32 or float64."""
     first, second = first.newbyteorder("="), second.newbyteorder("=")
     if first not in _TYPES or second not in _TYPES:
         return None
@@ -199,7 +199,7 @@ def shared_type(first: np.dtype, second: np.dtype) -> np.dtype | None:
 
 
 def ulp_distance(first: np.ndarray, second: np.ndarray) -> np.ndarray:
-    """Give the distance of each element in units in the last place.
+    """Return the distance of each element in units in the last place.
 
     Args:
         first: float16, bfloat16, float32 or float64.
@@ -302,7 +302,7 @@ class UlpCounter:
         return True
 
     def distances(self, values: np.ndarray, out: np.ndarray) -> None:
-        """Give the distances of a few elements, for `add_counts`.
+        """Return the distances of a few elements, for `add_counts`.
 
         Args:
             values: Finite values of the reference and of the backend as two rows of float32, which holds them exactly.
@@ -326,7 +326,7 @@ class UlpCounter:
         np.add.at(self._exponents, bits, 1)
 
     def errors(self) -> UlpErrors:
-        """Give the counts so far."""
+        """Return the counts so far."""
         counts = self._counts[: 0 if self._max is None else self._max.bit_length() + 1].copy()
         if counts.size:
             counts[0] += self._exponents[0] + self._exponents[_BIAS - _SINGLE_BIAS]

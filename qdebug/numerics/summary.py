@@ -17,7 +17,7 @@ _BLOCK = 1 << 16
 
 
 def take_statistics(array: np.ndarray, quant: QuantParams | None) -> Statistics:
-    """Give statistics of all elements.
+    """Return statistics of all elements.
 
     Args:
         array: Stored elements; of complex ones only their number is told.

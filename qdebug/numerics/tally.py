@@ -52,24 +52,24 @@ class ScaledSum:
         return _ldexp(math.sqrt(math.ldexp(mantissa, odd) / count), (exponent - odd) // 2)
 
     def normalized(self) -> tuple[float, int]:
-        """Give the sum as a mantissa in [0.5, 1) and an exponent; (0.0, 0) if it is 0."""
+        """Return the sum as a mantissa in [0.5, 1) and an exponent; (0.0, 0) if it is 0."""
         mantissa, exponent = math.frexp(self.mantissa)
         return (mantissa, exponent + self.exponent) if mantissa else (0.0, 0)
 
     def log10_ratio(self, other: ScaledSum) -> float:
-        """Give log10(self / other) of two positive sums."""
+        """Return log10(self / other) of two positive sums."""
         (above, above_exponent), (below, below_exponent) = self.normalized(), other.normalized()
         return math.log10(above / below) + (above_exponent - below_exponent) * math.log10(2.0)
 
     def root_ratio(self, other: ScaledSum) -> float:
-        """Give sqrt(self / other) of a non-negative and a positive sum."""
+        """Return sqrt(self / other) of a non-negative and a positive sum."""
         (above, above_exponent), (below, below_exponent) = self.normalized(), other.normalized()
         shift = above_exponent - below_exponent
         odd = shift & 1
         return _ldexp(math.sqrt(math.ldexp(above / below, odd)), (shift - odd) // 2)
 
     def at_exponent(self, exponent: int) -> float:
-        """Give self / 2**exponent as a float."""
+        """Return self / 2**exponent as a float."""
         return _ldexp(self.mantissa, self.exponent - exponent)
 
 
@@ -224,7 +224,7 @@ class Tally:
             getattr(self, name).merge(getattr(other, name))
 
     def stats(self) -> ErrorStats:
-        """Give the metrics as defined in `metric_table`."""
+        """Return the metrics as defined in `metric_table`."""
         n, worst = self.finite, self.worst
         spoilt = self.nonfinite > 0  # what is said of the finite elements must not read as perfect
         return ErrorStats(

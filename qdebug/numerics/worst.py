@@ -37,7 +37,7 @@ def worst_elements(
     k: int = 20,
     sample: int = 0,
 ) -> tuple[WorstElement, ...]:
-    """Give the elements that differ most, worst first.
+    """Return the elements that differ most, worst first.
 
     Disagreements over a non-finite value come first, then the largest absolute differences; equals in the order of
     their index. Elements that agree are not listed.
@@ -77,24 +77,24 @@ class _Tensors:
     steps: Steps
 
     def locate(self, flat: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Give the number of the tensor and the flat index in it of elements counted from the first tensor's first."""
+        """Return tensor number and flat index of elements that are counted from the first tensor's first."""
         if len(self.sides) == 1:
             return np.full(flat.size, self.number), flat
         numbers, places = np.divmod(flat, self.sides[0][1].size)
         return numbers + self.number, places
 
     def codes(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Give codes of a side as Python integers; None on a side without, and for float codes."""
+        """Return codes of a side as Python integers; None on a side without, and for float codes."""
         if not self.sides[0][position].quantized:
             return _nothing(places.size)
         return self._whole(position, numbers, places)
 
     def values(self, position: int, numbers: np.ndarray, places: np.ndarray, real: np.ndarray) -> np.ndarray:
-        """Give values of a side, of an integer tensor as Python integers, since float64 does not hold all of these."""
+        """Return values of a side; Python integers for an integer tensor, since float64 does not hold all of these."""
         return self._whole(position, numbers, places) if self.sides[0][position].integer else real
 
     def _whole(self, position: int, numbers: np.ndarray, places: np.ndarray) -> np.ndarray:
-        """Give stored elements of a side as Python integers; None where one is none."""
+        """Return stored elements of a side as Python integers; None where one is none."""
         found = np.full(places.size, None)
         dtype = self.sides[0][position].dtype
         integer = is_integer(dtype.name) or dtype == np.bool_
@@ -118,7 +118,7 @@ class WorstColumns:
     columns: tuple[np.ndarray, ...] = ()
 
     def elements(self) -> tuple[WorstElement, ...]:
-        """Give an object of each."""
+        """Return an object of each."""
         return tuple(map(self._element, zip(*(column.tolist() for column in self.columns), strict=True)))
 
     def _element(self, row: tuple[Any, ...]) -> WorstElement:
@@ -196,7 +196,7 @@ class WorstPlaces:
             self._merge(_columns(self._tensors, block, ranks[places], places))
 
     def _order(self, ranks: np.ndarray) -> np.ndarray:
-        """Give where the first ones of some ranks are, the largest first; equals stay in the order of their index."""
+        """Return where the first ones of some ranks are, the largest first; equals stay in the order of their index."""
         return np.asarray((-ranks).argsort(kind="stable")[: self._k])
 
     def _merge(self, fresh: tuple[np.ndarray, ...]) -> None:
@@ -210,12 +210,12 @@ class WorstPlaces:
             self._floor = fresh[0].item(-1)
 
     def found(self) -> WorstColumns:
-        """Give what was found so far."""
+        """Return what was found so far."""
         return WorstColumns(tuple(self._seen), self._found[1:])
 
 
 def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
-    """Give the absolute differences, infinite over a disagreement on a non-finite value, 0 over agreement."""
+    """Return the absolute differences, infinite over a disagreement on a non-finite value, 0 over agreement."""
     a, b = block.reference, block.backend
     finite = np.isfinite(a) & np.isfinite(b)
     agree = (a == b) | (np.isnan(a) & np.isnan(b))
@@ -224,7 +224,7 @@ def _ranks(block: Block, magnitudes: np.ndarray) -> np.ndarray:
 
 
 def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
-    """Give places in order that hold the k largest ranks above a floor and above 0, of equals the first, and few more.
+    """Return places, in order, of the k largest ranks above a floor and above 0, and few more; of equals the first.
 
     Args:
         ranks: Not negative, no NaN.
@@ -248,7 +248,7 @@ def _largest(ranks: np.ndarray, k: int, floor: float) -> np.ndarray:
 
 
 def _columns(tensors: _Tensors, block: Block, ranks: np.ndarray, places: np.ndarray) -> tuple[np.ndarray, ...]:
-    """Give what is to be known of some elements of a block."""
+    """Return what is to be known of some elements of a block."""
     rests = (block.reference_rest, block.backend_rest)
     picked = Block(
         reference=block.reference[places],

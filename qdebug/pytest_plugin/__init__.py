@@ -54,7 +54,7 @@ def pytest_configure_node(node: Any) -> None:
 
 @pytest.fixture
 def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
-    """Give a recorder for this test; its file is kept if the test fails.
+    """Provide a recorder for this test; its file is kept if the test fails.
 
     It closes by itself. With the marker `qdebug(reference=...)` it is compared when the test function has returned.
     """
@@ -69,7 +69,7 @@ def qdebug_recorder(request: pytest.FixtureRequest) -> Iterator[Recorder]:
 
 @pytest.fixture
 def qdebug_regression(request: pytest.FixtureRequest) -> Regression:
-    """Give the check of a recording against the golden one that is kept beside the test."""
+    """Return the check of a recording against the golden one that is kept beside the test."""
     from qdebug.pytest_plugin.golden import Regression
 
     return Regression(request.node, settings(request.config), request.config.stash[_LEDGER])

@@ -107,7 +107,7 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
 
 
 def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Path | None:
-    """Give the reference of a marker; None if it is there for the limits of golden recordings alone."""
+    """Return the reference of a marker; None if it is there for the limits of golden recordings alone."""
     if marker.args or (unknown := set(marker.kwargs) - {"reference", "limits", *BOUNDS}):
         said = f"no argument {min(unknown)!r}" if not marker.args else "no arguments without a name"
         raise UsageError(f"The marker qdebug takes {said}.", hint="See them: pytest --markers.")

@@ -24,7 +24,7 @@ __all__ = ["beside", "compared", "entry", "limits_of", "not_compared", "noting",
 
 
 def beside(item: pytest.Item, named: Any, what: str) -> Path | None:
-    """Give a path that a marker names: it starts at the folder of the test."""
+    """Return a path that a marker names: it starts at the folder of the test."""
     if named is not None and not isinstance(named, str | Path):
         raise UsageError(
             f"The marker qdebug has {what}={named!r}, which is no path.", hint=f"Write {what}='FILE', as text."
@@ -81,7 +81,7 @@ def noting(item: pytest.Item, ledger: ComparisonLedger, files: tuple[Path, Any],
 
 
 def _worst_sqnr(result: RunComparison) -> float | None:
-    """Give the least SQNR; NaN, which is neither more nor less than a number, comes before all."""
+    """Return the least SQNR; NaN, which is neither more nor less than a number, comes before all."""
     known = [node.metrics.sqnr_db for node in result.nodes if node.metrics is not None]
     values = [value for value in known if value is not None]
     return next(filter(math.isnan, values), min(values, default=None))
@@ -90,7 +90,7 @@ def _worst_sqnr(result: RunComparison) -> float | None:
 def entry(
     item: pytest.Item, outcome: str, *, files: tuple[Path, Any], kind: str, failed: bool = False
 ) -> dict[str, Any]:
-    """Give what is noted of a comparison, before anything is known of its result.
+    """Return what is noted of a comparison, before anything is known of its result.
 
     Args:
         item: The test.
@@ -115,12 +115,12 @@ def entry(
 
 
 def not_compared(item: pytest.Item, why: str, *, files: tuple[Path, Any], kind: str) -> dict[str, Any]:
-    """Give what is noted of a comparison that cannot be made, and why; the rest is as for `entry`."""
+    """Return what is noted of a comparison that cannot be made, and why; the rest is as for `entry`."""
     return entry(item, "not compared", files=files, kind=kind, failed=True) | {"sentence": why}
 
 
 def limits_of(item: pytest.Item, settings: Settings) -> Limits:
-    """Give the limits of a test: its marker's before those of the command line, of the ini file, of the project."""
+    """Return the limits of a test: its marker's before those of the command line, of the ini file, of the project."""
     marker = item.get_closest_marker("qdebug")
     given = {} if marker is None else marker.kwargs
     path = beside(item, given.get("limits"), "limits") or settings.limits or find_limits(settings.root)
@@ -129,7 +129,7 @@ def limits_of(item: pytest.Item, settings: Settings) -> Limits:
 
 
 def with_bounds(limits: Limits, bounds: dict[str, Any]) -> Limits:
-    """Give limits with some in place of others.
+    """Return limits with some in place of others.
 
     Raises:
         UsageError: There is no limit of that name, or its value means nothing.

@@ -59,7 +59,7 @@ class ComparisonLedger:
         partial.replace(whole)
 
     def entries(self) -> list[dict[str, Any]]:
-        """Give every comparison of every worker, in the order of the tests' names."""
+        """Return every comparison of every worker, in the order of the tests' names."""
         if self._folder is None:
             return []
         found = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(self._folder.glob("*.json"))]
@@ -76,7 +76,7 @@ class ComparisonLedger:
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def summary(self, settings: Settings) -> list[str]:
-        """Give the lines that sum up a run; none if nothing was compared."""
+        """Return the lines that sum up a run; none if nothing was compared."""
         entries = self.entries()
         if not entries:
             return []
@@ -97,7 +97,7 @@ class ComparisonLedger:
         return lines
 
     def cut_off(self, settings: Settings) -> list[str]:
-        """Give a line on each recording of this run whose process died, and the command that rebuilds it."""
+        """Return a line on each recording of this run whose process died, and the command that rebuilds it."""
         left = sorted(settings.folder.glob("*.h5.journal"))
         found = [journal for journal in left if journal.stat().st_mtime >= self.began]
         from qdebug.view.shell import command

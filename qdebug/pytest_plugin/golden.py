@@ -36,7 +36,7 @@ class Regression:
         self._checked: set[str] = set()
 
     def golden(self, name: str = "") -> Path:
-        """Give the path of a golden recording.
+        """Return the path of a golden recording.
 
         Args:
             name: What tells it from others of the same test; "" for the only one.

@@ -63,7 +63,7 @@ def add_options(parser: pytest.Parser) -> None:
 
 
 def settings(config: pytest.Config) -> Settings:
-    """Give what was asked for; the command line beats the ini file.
+    """Return what was asked for; the command line beats the ini file.
 
     Raises:
         pytest.UsageError: A value means nothing.
@@ -83,7 +83,7 @@ def settings(config: pytest.Config) -> Settings:
 
 
 def _path(config: pytest.Config, name: str) -> Path | None:
-    """Give a path: from the command line it starts where pytest was called, from the ini file where that lies."""
+    """Return a path: from the command line it starts where pytest was called, from the ini file where that lies."""
     given: str | None = config.getoption(f"qdebug_{name}")
     if given:
         return config.invocation_params.dir / given

@@ -11,7 +11,7 @@ __all__ = ["failure_section"]
 
 
 def failure_section(error: BaseException, recorder: Any, settings: Settings, *, shown: str) -> str:
-    """Give what a failed test's report says of its comparison and its recording; "" if there was neither.
+    """Return what a failed test's report says of its comparison and its recording; "" if there was neither.
 
     Args:
         error: Why the test failed.
@@ -38,7 +38,7 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
 
 
 def _comparison(error: BaseException) -> Any:
-    """Give the failed comparison behind an error; None if it is about something else."""
+    """Return the failed comparison behind an error; None if it is about something else."""
     if "qdebug.testing" not in sys.modules:
         return None  # nobody compared, so a failure of a test about something else need not wait for numpy
     from qdebug.testing import ComparisonError

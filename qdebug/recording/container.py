@@ -133,7 +133,7 @@ class Container:
             raise
 
     def take_tables(self) -> dict[str, np.ndarray]:
-        """Give the tables away, to be kept only as long as they are needed; `tables` is empty from then on."""
+        """Return the tables away, to be kept only as long as they are needed; `tables` is empty from then on."""
         tables, self.tables = self.tables, {}
         return tables
 

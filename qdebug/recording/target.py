@@ -36,7 +36,7 @@ __all__ = [
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """Give an empty file that takes the place of `path` when the block is left, and goes if it is left by an error.
+    """Provide an empty file that takes the place of `path` when the block is left, and goes if it is left by an error.
 
     A link stays: what it points to is replaced. Permissions stay too; those of a new file are the usual ones.
 

@@ -102,7 +102,7 @@ def check_finished(path: Path, events: int) -> None:
 
 
 def give_name(part: Path, path: Path, *, force: bool) -> None:
-    """Give a finished file its name.
+    """Return a finished file its name.
 
     Raises:
         OutputExistsError: Somebody else made a file of that name, and `force` is not set.

@@ -46,7 +46,7 @@ def cut(shape: tuple[int, ...], limit: int) -> Iterator[tuple[slice, ...]]:
 
 
 def part_of(parameter: np.ndarray, block: tuple[slice, ...]) -> np.ndarray:
-    """Give the part of a parameter that belongs to a block of what it broadcasts to."""
+    """Return the part of a parameter that belongs to a block of what it broadcasts to."""
     if parameter.ndim == 0:
         return parameter
     index = tuple(where if size > 1 else slice(None) for size, where in zip(parameter.shape, block, strict=True))
@@ -84,7 +84,7 @@ def elementwise(function: Callable[..., np.ndarray], *arrays: np.ndarray) -> np.
 
 
 def _order(shape: tuple[int, ...], arrays: tuple[np.ndarray, ...]) -> tuple[int, ...] | None:
-    """Give the order of dimensions in which a result would be in memory; None where that is not simple to tell."""
+    """Return the order of dimensions in which a result would be in memory; None where that is not simple to tell."""
     plain = tuple(range(len(shape)))
     whole = [array for array in arrays if array.shape == shape]
     order = plain if not whole else tuple(sorted(plain, key=lambda axis: -whole[0].strides[axis]))

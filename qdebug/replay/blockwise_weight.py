@@ -97,7 +97,7 @@ def _unpacked(packed: np.ndarray, bits: int) -> np.ndarray:
 
 
 def _zero_points(node: Node, given: np.ndarray | None, shape: tuple[int, int], bits: int) -> np.ndarray:
-    """Give the code of real 0 of each block: in the middle if none is given; floats are as they are."""
+    """Return the code of real 0 of each block: in the middle if none is given; floats are as they are."""
     columns, blocks = shape
     if given is None:
         return np.full(shape, 2.0 ** (bits - 1), np.float32)

@@ -83,7 +83,7 @@ class Columns:
         return replace(self, values=values, places=places, spreads={})
 
     def spread(self, parameter: np.ndarray) -> np.ndarray:
-        """Give a parameter that broadcasts to the whole output so that it broadcasts to the values."""
+        """Return a parameter that broadcasts to the whole output so that it broadcasts to the values."""
         if parameter.size == 1:
             return parameter.reshape(())
         if self.places is None:
@@ -136,7 +136,7 @@ class Start:
 
 
 def load(dtype: type[np.generic], place: int = 0) -> Operation:
-    """Give the operation that takes numbers as they are, in a dtype, without ever changing them."""
+    """Return the operation that takes numbers as they are, in a dtype, without ever changing them."""
 
     def apply(numbers: tuple[np.ndarray, ...], out: np.ndarray | None) -> np.ndarray:
         del out
@@ -146,7 +146,7 @@ def load(dtype: type[np.generic], place: int = 0) -> Operation:
 
 
 def nested(operations: Sequence[Operation]) -> Callable[[tuple[np.ndarray, ...], Sequence[np.ndarray]], np.ndarray]:
-    """Give one function that applies operations in order; it takes their parameters one after the other."""
+    """Return one function that applies operations in order; it takes their parameters one after the other."""
 
     def run(numbers: tuple[np.ndarray, ...], parameters: Sequence[np.ndarray]) -> np.ndarray:
         used = 0

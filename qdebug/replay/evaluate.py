@@ -89,7 +89,7 @@ def _integers(unit: Unit, sums: HeavyPart) -> np.ndarray:
 
 
 def paired(unit: Unit, sums: HeavyPart) -> Columns:
-    """Give both operands' codes, or the products of their centred codes."""
+    """Return both operands' codes, or the products of their centred codes."""
     left, right = unit.operands
     if sums.columns == "codes":
         values = tuple(np.broadcast_arrays(left.codes, right.codes))
@@ -103,7 +103,7 @@ def paired(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def coded(unit: Unit, sums: HeavyPart) -> Columns:
-    """Give the operand's codes, or its centred codes; real values are given as they are."""
+    """Return the operand's codes, or its centred codes; real values are given as they are."""
     if unit.function and unit.kind == "requantize":
         return moved(unit, sums)
     operand = unit.operands[0]
@@ -162,14 +162,14 @@ def moved(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def _placed(unit: Unit, others: tuple[np.ndarray, ...]) -> tuple[np.ndarray | None, ...]:
-    """Give the inputs that follow the data: for Pad the widths come before the value, for Resize they are as given."""
+    """Return the inputs after the data: for Pad the widths come before the value, for Resize they are as given."""
     if unit.kind == "pad":
         return (*unit.settings[:1], others[0] if others else None, *unit.settings[1:])
     return (*unit.settings, *others)
 
 
 def softmaxed(unit: Unit, sums: HeavyPart) -> Columns:
-    """Give probabilities, computed in float32 or float64, or as ONNX Runtime does from a table of exponentials."""
+    """Return probabilities, computed in float32 or float64, or as ONNX Runtime does from a table of exponentials."""
     x = unit.operands[0].codes
     if sums.columns == "ort" and x.dtype.itemsize > 1:
         raise ValueError("the table of exponentials is one of 8-bit codes")
@@ -198,7 +198,7 @@ def _probabilities(unit: Unit, codes: np.ndarray, dtype: type[np.floating[Any]])
 
 
 def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
-    """Give exponential * floor(1 / sy) / sum, all float32, with the exponentials of a scaled table summed in order.
+    """Return exponential * floor(1 / sy) / sum, all float32, with the exponentials of a scaled table summed in order.
 
     The table's scale keeps the sum finite; rows are aligned so that their largest code is the last of the table
     (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).

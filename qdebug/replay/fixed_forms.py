@@ -54,7 +54,7 @@ _ROUNDS = 3
 
 
 def _constant(value: int, width: int) -> np.ndarray:
-    """Give a constant of 32 bits in a width of fewer."""
+    """Return a constant of 32 bits in a width of fewer."""
     return shift_right(np.asarray(value), _WIDE - width, "away")
 
 
@@ -140,7 +140,7 @@ _WORD = 31
 
 
 def _short_multiplier(real: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give a multiplier of 16 bits with its exponent, rounded from the one of 32 bits."""
+    """Return a multiplier of 16 bits with its exponent, rounded from the one of 32 bits."""
     whole, exponent = quantize_multiplier(real.astype(np.float64), bits=_WORD, rounding="away")
     return np.minimum(shift_right(whole, _SHORT, "up"), _SHORT_END), exponent
 
@@ -212,7 +212,7 @@ def squashed(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 def _power(scale: np.ndarray) -> int:
-    """Give the exponent of a scale that is a power of two.
+    """Return the exponent of a scale that is a power of two.
 
     Raises:
         ValueError: It is none.

@@ -290,7 +290,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
 
 
 def start_of(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Give what a program starts with; the same object for variants that start alike.
+    """Return what a program starts with; the same object for variants that start alike.
 
     Raises:
         ValueError: The form is not one of the unit's kind.

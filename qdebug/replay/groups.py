@@ -52,7 +52,7 @@ def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) 
 
 
 def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> Graph:
-    """Give a graph with each of its groups as one node.
+    """Return a graph with each of its groups as one node.
 
     A graph without groups is given back unchanged. Nodes and tensors that are only read within groups are left out.
 
@@ -118,7 +118,7 @@ def _groups(graph: Graph, constants: Mapping[str, AttrValue]) -> Iterator[Group]
 
 
 def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[Node]]:
-    """Give a node's inputs with codes in place of their dequantization, and the nodes that dequantize them."""
+    """Return a node's inputs with codes in place of their dequantization, and the nodes that dequantize them."""
     row = operators.of(node.op)
     data = row.data or tuple(range(len(node.inputs)))
     if max(data, default=0) >= len(node.inputs):
@@ -138,7 +138,7 @@ def _codes_in(graph: Graph, node: Node) -> tuple[tuple[str, ...] | None, list[No
 
 
 def _chain(graph: Graph, node: Node) -> list[Node] | None:
-    """Give what follows a node up to the quantization of its result: an activation if there is one, QuantizeLinear."""
+    """Return the nodes after a node up to the quantization of its result: an activation, if any, and QuantizeLinear."""
     following = _only_reader(graph, node)
     chain = [] if following is None else [following]
     clamped = operators.of(node.op).unit in _CLAMPED
@@ -151,7 +151,7 @@ def _chain(graph: Graph, node: Node) -> list[Node] | None:
 
 
 def _only_reader(graph: Graph, node: Node) -> Node | None:
-    """Give the node that reads a node's only result as its first input, if nothing else reads it."""
+    """Return the node that reads a node's only result as its first input, if nothing else reads it."""
     results = [name for name in node.outputs if name]
     if len(results) != 1 or results[0] in graph.outputs:
         return None
@@ -174,7 +174,7 @@ def _same_quant(graph: Graph, one: str, other: str) -> bool:
 
 
 def _activation(node: Node, constants: Mapping[str, AttrValue]) -> dict[str, AttrValue] | None:
-    """Give the attributes of a fused activation; None where its bounds are not known."""
+    """Return the attributes of a fused activation; None where its bounds are not known."""
     bounds = operators.clamp_bounds(node, constants)
     if bounds is None:
         return None

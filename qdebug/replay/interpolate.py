@@ -68,7 +68,7 @@ class _Line:
         return self.mode == "align_corners" and self.out > 1
 
     def ratio(self) -> np.float32:
-        """Give input pixels per output pixel, in float32."""
+        """Return input pixels per output pixel, in float32."""
         less = int(self.ends)
         return np.float32(self.size - less) / np.float32(self.out - less)
 
@@ -114,7 +114,7 @@ def is_bilinear(unit: Unit) -> bool:
 
 
 def _lines(call: Call, x: np.ndarray) -> dict[int, _Line]:
-    """Give what is to be done along each axis that is resized.
+    """Return what is to be done along each axis that is resized.
 
     Raises:
         ValueError: The resize is not a bilinear one.
@@ -144,7 +144,7 @@ def _interpolated(codes: np.ndarray, lines: Mapping[int, _Line], columns: str) -
 
 
 def resized_axes(call: Call, x: np.ndarray) -> tuple[list[int], list[float], list[int]]:
-    """Give the axes that are resized, their scales and their new sizes."""
+    """Return the axes that are resized, their scales and their new sizes."""
     named = call.integers("axes")
     axes = [axis % x.ndim for axis in named] if named is not None else list(range(x.ndim))
     place = 1 if call.op == "Upsample" or call.opset < 11 else 2
@@ -209,7 +209,7 @@ def _on_grid(line: _Line) -> _Taps:
 
 
 def _placed(line: _Line) -> np.ndarray:
-    """Give where outputs lie, in float32, as ONNX states the formulas: divided by the factor."""
+    """Return where outputs lie, in float32, as ONNX states the formulas: divided by the factor."""
     at = np.arange(line.out, dtype=np.float32)
     if line.factor == 1:
         return at

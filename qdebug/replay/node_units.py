@@ -26,7 +26,7 @@ __all__ = ["Coded", "unit_of_call", "unit_of_codes"]
 
 
 def unit_of_call(call: Call) -> Unit | None:
-    """Give the unit that a call of a quantized operator computes; None if its operator is not one.
+    """Return the unit that a call of a quantized operator computes; None if its operator is not one.
 
     Raises:
         KernelError: A required operand or a scale is missing, or an attribute has a wrong type.
@@ -251,7 +251,7 @@ class _Request:
         return bool(self.call().integer("channels_last"))
 
     def operand(self, position: int, *, turn: bool = False) -> Operand | None:
-        """Give an input as operand, its channels first if asked; None if it is not quantized."""
+        """Return an input as operand, its channels first if asked; None if it is not quantized."""
         coded = self.given(position)
         if coded is None or coded.quant is None or not coded.quantized:
             return None
@@ -263,7 +263,7 @@ class _Request:
         return Operand(codes=arrays[0], scale=arrays[1], zero_point=arrays[2])
 
     def target(self, bounds: Bounds) -> Target | None:
-        """Give the output's quantization within further bounds; None if it has several scales, or is no integer."""
+        """Return the output's quantization within further bounds; None if it has several scales, or is no integer."""
         if self.quant.per_channel or not is_integer(self.quant.dtype):
             return None
         return target_of(self.quant, clamp=_codes_of(_narrowed(self.bounds, bounds), self.quant))
@@ -277,7 +277,7 @@ def unit_of_codes(
     opset: Mapping[str, int] | None = None,
     bounds: Bounds = (None, None),
 ) -> Unit | None:
-    """Give the unit of a plain operator on codes.
+    """Return the unit of a plain operator on codes.
 
     Args:
         node: The operator, with ONNX's attributes; `channels_last` is understood beside them.
@@ -298,7 +298,7 @@ def unit_of_codes(
 
 
 def _codes_of(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
-    """Give the codes of real bounds, rounded to the nearest; None without bounds."""
+    """Return the codes of real bounds, rounded to the nearest; None without bounds."""
     if bounds == (None, None):
         return None
     low, high = int(quant.qmin or 0), int(quant.qmax or 0)
@@ -311,7 +311,7 @@ def _codes_of(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
 
 
 def _narrowed(first: Bounds, second: Bounds) -> Bounds:
-    """Give the bounds of two activations in a row."""
+    """Return the bounds of two activations in a row."""
     lows = [bound for bound in (first[0], second[0]) if bound is not None]
     highs = [bound for bound in (first[1], second[1]) if bound is not None]
     return (max(lows) if lows else None), (min(highs) if highs else None)
@@ -332,7 +332,7 @@ def _made(
 
 
 def _bias(request: _Request, position: int, sums: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """Give a bias, and its scale where that is not the scale of the sums."""
+    """Return a bias, and its scale where that is not the scale of the sums."""
     coded = request.given(position)
     if coded is None:
         return None, None
@@ -364,7 +364,7 @@ def _coded_conv(request: _Request) -> Unit | None:
 
 
 def _activation(request: _Request) -> Bounds | None:
-    """Give the bounds of an activation that the node itself names; None if it is more than bounds."""
+    """Return the bounds of an activation that the node itself names; None if it is more than bounds."""
     call = request.call()
     name = call.text("activation")
     row = operators.of(name)

@@ -19,7 +19,7 @@ ONNX_DTYPES: dict[int, str] = dict(enumerate(_IN_ORDER.split(), start=1))
 
 
 def onnx_dtype(number: int) -> np.dtype:
-    """Give the numpy dtype of an ONNX element type.
+    """Return the numpy dtype of an ONNX element type.
 
     Raises:
         ValueError: The number is unknown, or stands for text.
@@ -44,12 +44,12 @@ def is_real(dtype: np.dtype) -> bool:
 
 
 def float_of(dtype: np.dtype) -> np.dtype:
-    """Give the dtype that values of a dtype are computed in: float64 for float64, else float32."""
+    """Return the dtype that values of a dtype are computed in: float64 for float64, else float32."""
     return np.dtype(np.float64 if dtype == np.float64 else np.float32)
 
 
 def widen(array: np.ndarray) -> np.ndarray:
-    """Give a float array in the precision it is computed in; the same array if that is its own.
+    """Return a float array in the precision it is computed in; the same array if that is its own.
 
     Integers, bool and complex numbers come back unchanged.
     """
@@ -59,12 +59,12 @@ def widen(array: np.ndarray) -> np.ndarray:
 
 
 def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Give an array in the dtype of the tensor it is for."""
+    """Return an array in the dtype of the tensor it is for."""
     return array.astype(dtype, copy=False)
 
 
 def limits(dtype: np.dtype) -> tuple[int, int]:
-    """Give the lowest and highest value of an integer dtype.
+    """Return the lowest and highest value of an integer dtype.
 
     Raises:
         ValueError: The dtype is no integer.

@@ -24,7 +24,7 @@ __all__ = ["compile_variant", "run_program", "run_programs"]
 
 
 def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Operation, ...]:
-    """Give the operations that turn columns into codes; equal operations of one unit are the same object.
+    """Return the operations that turn columns into codes; equal operations of one unit are the same object.
 
     Raises:
         KernelError: A step cannot follow the one before it, or the form is not one of the unit's.
@@ -78,7 +78,7 @@ def run_program(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:
 
 
 def _flattened(columns: Columns) -> Columns:
-    """Give the columns flat: cut into even blocks whatever the shape is."""
+    """Return the columns flat: cut into even blocks whatever the shape is."""
     if columns.values[0].ndim == 1 or not all(array.flags.c_contiguous for array in columns.values):
         return columns
     flat = tuple(array.reshape(-1) for array in columns.values)
@@ -155,7 +155,7 @@ def run_programs(unit: Unit, columns: Columns, variants: Sequence[Variant]) -> n
 
 
 def _gathered(values: list[np.ndarray], sources: list[Spot]) -> np.ndarray:
-    """Give rows of several batches as one array."""
+    """Return rows of several batches as one array."""
     number, row = sources[0]
     if len(sources) == 1:
         return values[number][row : row + 1]

@@ -42,7 +42,7 @@ __all__ = [
 
 
 def exact_dtype(bound: float) -> np.dtype:
-    """Give the fastest dtype in which integer sums up to `bound` in magnitude are exact."""
+    """Return the fastest dtype in which integer sums up to `bound` in magnitude are exact."""
     return np.dtype(np.float32 if bound < 2.0**24 else np.float64 if bound < 2.0**53 else np.int64)
 
 
@@ -70,7 +70,7 @@ def sum_bound(left: np.ndarray, right: np.ndarray, axes: tuple[int, ...], extra:
 
 
 def as_int32(sums: np.ndarray) -> np.ndarray:
-    """Give exact integer sums as int32, wrapped around where they do not fit, as the hardware does."""
+    """Return exact integer sums as int32, wrapped around where they do not fit, as the hardware does."""
     return sums.astype(np.int64).astype(np.int32)
 
 
@@ -96,13 +96,13 @@ _ENDS = (-(2**15), 2**15 - 1)
 
 
 def unsigned(codes: np.ndarray, zero_point: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Give codes of an int8 operand shifted by 128 so that they are unsigned, as x86 needs; uint8 ones as they are."""
+    """Return codes of an int8 operand shifted by 128 to be unsigned, as x86 needs; uint8 ones as they are."""
     shift = 128 if codes.dtype == np.int8 else 0
     return codes.astype(np.int32) + shift, zero_point.astype(np.int32) + shift
 
 
 def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
-    """Give what sums of products lose when pairs of neighbours are held to 16 bits.
+    """Return what sums of products lose when pairs of neighbours are held to 16 bits.
 
     Args:
         columns: Codes (K, P) of the one operand, in the order that pairs are formed in.
@@ -130,7 +130,7 @@ def lost_in_pairs(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> 
 
 
 def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
-    """Give what sums of products lose when they saturate at 16 bits after each product.
+    """Return what sums of products lose when they saturate at 16 bits after each product.
 
     Args:
         columns: Centred codes (K, P) of the one operand, in the order of the products.
@@ -150,7 +150,7 @@ def lost_in_sums(columns: np.ndarray, weights: np.ndarray) -> np.ndarray:
 
 
 def _partners(depth: int, distance: int) -> tuple[np.ndarray, np.ndarray]:
-    """Give which elements form pairs; an index of `depth` stands for the zero that pads an odd end."""
+    """Return which elements form pairs; an index of `depth` stands for the zero that pads an odd end."""
     whole = -(-depth // (2 * distance)) * 2 * distance
     places = np.minimum(np.arange(whole), depth).reshape(-1, 2, distance)
     return places[:, 0].reshape(-1), places[:, 1].reshape(-1)
@@ -173,7 +173,7 @@ def _window(unit: Unit) -> Window:
 
 
 def _bias(unit: Unit, sums: HeavyPart) -> np.ndarray | None:
-    """Give the integer bias that goes into the sums, if any does.
+    """Return the integer bias that goes into the sums, if any does.
 
     A real one is divided by the scale of the sums and rounded to even. One at a scale of its own is brought to that of
     the sums: in float32, half away from zero, as Glow's interpreter does, or with its compiler's integers.
@@ -248,7 +248,7 @@ def _summed(
 
 
 def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
-    """Give what sums lose in 16 bits (N, M, *out), the depth taken taps first (chw: channels first) within a group."""
+    """Return what sums lose in 16 bits (N, M, *out); within a group depth goes taps first (chw: channels first)."""
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
     x, zero = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
@@ -287,7 +287,7 @@ def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.ndarray:
-    """Give what sums of a matrix product lose in 16 bits along its depth."""
+    """Return what sums of a matrix product lose in 16 bits along its depth."""
     left = unit.operands[0].codes.astype(np.int32)
     if "wrap" not in sums.accumulate:
         left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)

@@ -17,7 +17,7 @@ _STANDARD_OPSET = 13
 
 
 def real_form(node: Node, opset: Mapping[str, int]) -> tuple[Node, Mapping[str, int]]:
-    """Give the node that computes on real numbers what a quantized node computes on codes.
+    """Return the node that computes on real numbers what a quantized node computes on codes.
 
     Args:
         node: Any node; one that carries no scales is its own real form.

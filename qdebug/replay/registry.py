@@ -97,7 +97,7 @@ class Call:
     moved: Callable[[int, tuple[int, ...], bool], np.ndarray | None] | None = None
 
     def array(self, position: int) -> np.ndarray:
-        """Give a required input.
+        """Return a required input.
 
         Raises:
             KernelError: The node leaves it out.
@@ -108,30 +108,30 @@ class Call:
         return found
 
     def optional(self, position: int) -> np.ndarray | None:
-        """Give an optional input, or None if the node leaves it out."""
+        """Return an optional input, or None if the node leaves it out."""
         return self.inputs[position] if position < len(self.inputs) else None
 
     def given(self) -> tuple[np.ndarray, ...]:
-        """Give the inputs of an operator that takes any number of them."""
+        """Return the inputs of an operator that takes any number of them."""
         return tuple(self.array(position) for position in range(len(self.inputs)))
 
     def integer(self, name: str, default: int = 0) -> int:
-        """Give an integer attribute."""
+        """Return an integer attribute."""
         value = self.attrs.get(name, default)
         return int(value) if isinstance(value, (int, float, np.integer)) else self._wrong(name, "an integer")
 
     def real(self, name: str, default: float = 0.0) -> float:
-        """Give a real attribute."""
+        """Return a real attribute."""
         value = self.attrs.get(name, default)
         return float(value) if isinstance(value, (int, float, np.number)) else self._wrong(name, "a number")
 
     def text(self, name: str, default: str = "") -> str:
-        """Give a text attribute."""
+        """Return a text attribute."""
         value = self.attrs.get(name, default)
         return value if isinstance(value, str) else self._wrong(name, "a text")
 
     def integers(self, name: str) -> tuple[int, ...] | None:
-        """Give an attribute that lists integers; None if the node does not have it."""
+        """Return an attribute that lists integers; None if the node does not have it."""
         value = self.attrs.get(name)
         if value is None:
             return None
@@ -156,7 +156,7 @@ def kernel(*ops: str, domain: str = "") -> Callable[[Kernel], Kernel]:
 
 
 def known_kernels() -> tuple[tuple[str, str], ...]:
-    """Give (domain, operator) of every kernel, sorted."""
+    """Return (domain, operator) of every kernel, sorted."""
     _load()
     return tuple(sorted(_KERNELS))
 
@@ -188,7 +188,7 @@ def _kernel_of(op: str, domain: str) -> Kernel | None:
 
 
 def find_kernel(node: Node) -> Kernel:
-    """Give the kernel of a node.
+    """Return the kernel of a node.
 
     Raises:
         NoKernelError: There is none for its operator.

@@ -86,16 +86,16 @@ class Scales:
     n: np.ndarray
 
     def single(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Give all four in float32."""
+        """Return all four in float32."""
         return tuple(a.astype(np.float32) for a in (self.x, self.w, self.y, self.n))  # type: ignore[return-value]
 
     def double(self) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
-        """Give all four in float64."""
+        """Return all four in float64."""
         return tuple(a.astype(np.float64) for a in (self.x, self.w, self.y, self.n))  # type: ignore[return-value]
 
 
 def scales_of(unit: Unit, count: np.ndarray | None = None, member: np.ndarray | None = None) -> Scales:
-    """Give the scales of a unit so that they broadcast to its output, channels first.
+    """Return the scales of a unit so that they broadcast to its output, channels first.
 
     Args:
         unit: The unit.
@@ -176,7 +176,7 @@ def real_multiplier(scales: Scales, expression: str) -> np.ndarray:
 
 
 def sum_scale(scales: Scales) -> np.ndarray:
-    """Give the scale of integer sums, the product x w, rounded to float32."""
+    """Return the scale of integer sums, the product x w, rounded to float32."""
     x, w, _, _ = scales.single()
     return np.asarray(x * w, dtype=np.float32)
 
@@ -328,7 +328,7 @@ class Multiplier:
 
 
 def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
-    """Give a real multiplier as the floating-point number that it is kept as.
+    """Return a real multiplier as the floating-point number that it is kept as.
 
     Args:
         real: What `real_multiplier` gives.
@@ -342,7 +342,7 @@ def float_multiplier(real: np.ndarray, number: str) -> np.ndarray:
 
 
 def fixed(real: np.ndarray, number: str) -> Fixed:
-    """Give the integers that stand for a real multiplier.
+    """Return the integers that stand for a real multiplier.
 
     Args:
         real: Finite numbers above 0.
@@ -358,7 +358,7 @@ def fixed(real: np.ndarray, number: str) -> Fixed:
 
 
 def whole_of(unit: Unit, scales: Scales, multiplier: Multiplier) -> Fixed:
-    """Give the integers that stand for a unit's multiplier; the recorded ones where they are asked for and known.
+    """Return the integers that stand for a unit's multiplier; the recorded ones where they are asked for and known.
 
     Backends write an integer multiplier and its shift in several ways: as one product with a shift of all bits (TOSA,
     CMSIS), or as a fraction of 31 or 15 bits with a further shift, to the right or to the left (gemmlowp, TensorFlow
@@ -395,7 +395,7 @@ def recorded_multiplier(unit: Unit, scales: Scales) -> tuple[Fixed, np.ndarray] 
 
 
 def _readings(unit: Unit, multiplier: np.ndarray, real: np.ndarray) -> Iterator[Fixed]:
-    """Give what the recorded integers may mean."""
+    """Yield what the recorded integers may mean."""
     none = np.zeros((), np.int64)
     widest = int(multiplier.max())
     own = next((bits for bits in (0, 8, 15, 16, 24) if widest <= 1 << bits), 31)

@@ -371,7 +371,7 @@ def compile_steps(
     operand: str = "",
     late_bias: bool = False,
 ) -> list[Operation]:
-    """Give the operations of a program; equal ones are the same object.
+    """Return the operations of a program; equal ones are the same object.
 
     Args:
         unit: What is computed.
@@ -417,7 +417,7 @@ def _compiled(step: Step, place: _Place) -> Operation:
 
 
 def _through(unit: Unit, start: Start, operations: Sequence[Operation]) -> np.ndarray:
-    """Give what operations make of the integer bias."""
+    """Return what operations make of the integer bias."""
     if unit.bias is None:
         return np.zeros((), start.dtype)
     if unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None:

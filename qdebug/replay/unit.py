@@ -156,7 +156,7 @@ class Unit:
 
     @property
     def branch(self) -> str:
-        """Give what of its kind it is, where backends have a kernel for each; empty of any other kind.
+        """Return what of its kind it is, where backends have a kernel for each; empty of any other kind.
 
         Of a lookup that is its function, of a resize how it interpolates and whether channels lie last, of an average
         whether codes mean the same before and after it, of a conv whether it is a depthwise or a transposed one.
@@ -220,7 +220,7 @@ def _resized(unit: Unit) -> list[int]:
 
 
 def target_of(quant: QuantParams, *, clamp: tuple[int, int] | None = None) -> Target:
-    """Give the target that quantization parameters of one value each describe."""
+    """Return the target that quantization parameters of one value each describe."""
     return Target(
         dtype=logical_dtype(quant.dtype),
         scale=quant.scale.reshape(()),

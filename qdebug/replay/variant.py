@@ -338,7 +338,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
 
 
 def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
-    """Give the keys of `Arithmetic.variants` that name some units, those that say more first.
+    """Return the keys of `Arithmetic.variants` that name some units, those that say more first.
 
     Args:
         kind: Their kind.
@@ -350,7 +350,7 @@ def keys_of(kind: str, branch: str, dtypes: Sequence[str]) -> tuple[str, ...]:
 
 
 def kind_of(key: str) -> str:
-    """Give the kind of unit that a key of `Arithmetic.variants` names."""
+    """Return the kind of unit that a key of `Arithmetic.variants` names."""
     return key.partition(":")[0].partition(".")[0]
 
 
@@ -390,7 +390,7 @@ class Arithmetic:
         )
 
     def variant(self, unit: Unit) -> Variant:
-        """Give the variant that computes a unit.
+        """Return the variant that computes a unit.
 
         What works on codes as they are stored knows no scales: where input and output differ in theirs, the default is
         taken in its place.

@@ -85,7 +85,7 @@ class Window:
 
 
 def padded(array: np.ndarray, window: Window, fill: float) -> np.ndarray:
-    """Give an array (..., *extent) as the taps read it (..., *covered); itself if nothing is padded or cut."""
+    """Return an array (..., *extent) as the taps read it (..., *covered); itself if nothing is padded or cut."""
     if window.covered == window.extent and not any(window.begin):
         return array
     lead = array.shape[: array.ndim - len(window.extent)]
@@ -152,7 +152,7 @@ def window_of(call: Call, extent: Sequence[int], kernel: Sequence[int], *, ceil_
 
 
 def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
-    """Give an attribute that lists as many integers as its default."""
+    """Return an attribute that lists as many integers as its default."""
     values = call.integers(name) or default
     if len(values) != len(default):
         raise ValueError(f"{name} has {len(values)} values; expected {len(default)}")
@@ -174,7 +174,7 @@ _local = threading.local()
 
 
 def scratch(shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
-    """Give uninitialized working memory of this thread: it is overwritten by the next call."""
+    """Return uninitialized working memory of this thread: it is overwritten by the next call."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     buffer: np.ndarray | None = getattr(_local, "buffer", None)
     if buffer is None or buffer.nbytes < size:

@@ -26,7 +26,7 @@ def definitions_report() -> RenderableType:
 
 
 def definitions_markdown() -> str:
-    """Give the metric definitions as a Markdown table."""
+    """Return the metric definitions as a Markdown table."""
     lines = ["| metric | in JSON | unit | better | definition |", "|---|---|---|---|---|"]
     lines += [
         f"| {row.name} | {row.where} | {row.unit} | {row.better} | {row.definition.replace('|', chr(92) + '|')} |"
@@ -36,7 +36,7 @@ def definitions_markdown() -> str:
 
 
 def definitions_json() -> dict[str, object]:
-    """Give the metric definitions as plain values."""
+    """Return the metric definitions as plain values."""
     metrics = [
         {"name": row.name, "in": row.where, "unit": row.unit, "better": row.better, "definition": row.definition}
         for row in _rows()
@@ -55,7 +55,7 @@ class _Row:
 
 
 def _rows() -> list[_Row]:
-    """Give a row for each metric, and for the columns of the node table that sum up several."""
+    """Return a row for each metric, and for the columns of the node table that sum up several."""
     rows = [
         _Row(
             spec.name,

@@ -85,7 +85,7 @@ def explained_node_report(node: NodeExplanation) -> RenderableType:
 
 
 def explain_markdown(explanation: ExplainedRun, *, everything: bool = False) -> str:
-    """Give an explanation as Markdown.
+    """Return an explanation as Markdown.
 
     Args:
         explanation: What to show.
@@ -115,6 +115,6 @@ def explain_markdown(explanation: ExplainedRun, *, everything: bool = False) -> 
 
 
 def explained_node_markdown(node: NodeExplanation) -> str:
-    """Give one node as Markdown."""
+    """Return one node as Markdown."""
     rows = [(label, markdown_text(text, limit=800)) for label, text in explained.node_facts(node)]
     return "\n".join(markdown_table(("", "value"), rows)) + "\n"

@@ -44,7 +44,7 @@ _TEXT_LIMIT = 2000
 
 
 def diff_csv(results: Mapping[str, RunComparison]) -> str:
-    """Give comparisons as CSV with the columns of `RunComparison.to_rows`; a NaN or infinity is written by name.
+    """Return comparisons as CSV with the columns of `RunComparison.to_rows`; a NaN or infinity is written by name.
 
     Args:
         results: One comparison for each backend, by the name shown for it; of several, a first column has that name.
@@ -60,7 +60,7 @@ def diff_csv(results: Mapping[str, RunComparison]) -> str:
 
 
 def element_csv(values: PairedValues) -> str:
-    """Give both sides of one tensor as CSV, an element a line: index, real values, difference, codes where there are.
+    """Return both sides of one tensor as CSV, an element a line: index, real values, difference, codes where there are.
 
     Args:
         values: The two sides, of one sample and step.
@@ -84,19 +84,19 @@ def element_csv(values: PairedValues) -> str:
 
 
 def _whole(side: np.ndarray) -> np.ndarray:
-    """Give booleans as the integers 0 and 1, and all else as it is."""
+    """Return booleans as the integers 0 and 1, and all else as it is."""
     return side.astype(np.uint8) if side.dtype == np.bool_ else side
 
 
 def _differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
-    """Give backend minus reference; of integers as Python integers, which hold all of them."""
+    """Return backend minus reference; of integers as Python integers, which hold all of them."""
     if reference.dtype.kind in "iu" and backend.dtype.kind in "iu":
         return np.asarray(backend.astype(object) - reference.astype(object).reshape(backend.shape))
     return real_differences(reference, backend)
 
 
 def guarded(value: object) -> str:
-    """Give text that a spreadsheet shows and does not compute: what could begin a formula gets a quote before it.
+    """Return text that a spreadsheet shows and does not compute: what could begin a formula gets a quote before it.
 
     Args:
         value: Anything, such as a name from a recording.
@@ -123,7 +123,7 @@ _METRICS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "cosine", "mismatches", "
 
 
 def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
-    """Give a comparison as JSON text for Netron.
+    """Return a comparison as JSON text for Netron.
 
     Args:
         result: What to show.
@@ -147,7 +147,7 @@ def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
 
 
 def _targets(entry: NodeResult, graph: Graph | None) -> list[tuple[str, str]]:
-    """Give what the entry is about in the model: a node, if one produces it, and a value."""
+    """Return what the entry is about in the model: a node, if one produces it, and a value."""
     node, value = entry.node, entry.tensor
     if graph is not None:
         producer = graph.producer(entry.reference_tensor)
@@ -236,7 +236,7 @@ def write_npz(
 
 
 def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int) -> list[str]:
-    """Give the names of the tensors to write.
+    """Return the names of the tensors to write.
 
     Raises:
         UsageError: There are none.
@@ -262,7 +262,7 @@ def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int
 
 
 def member_names(names: Sequence[str]) -> dict[str, str]:
-    """Give a harmless name for the file of each tensor, different even where case does not count.
+    """Return a harmless name for the file of each tensor, different even where case does not count.
 
     Args:
         names: Names of tensors.

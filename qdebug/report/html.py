@@ -129,7 +129,7 @@ def diff_html(
     details: Mapping[str, Sequence[NodeDetail]] | None = None,
     agreement: Mapping[str, Agreement] | None = None,
 ) -> str:
-    """Give comparisons as a page.
+    """Return comparisons as a page.
 
     Args:
         results: One comparison for each backend, by the name shown for it.
@@ -329,7 +329,7 @@ def _cells(node: NodeResult, keys: Sequence[str], shown: Mapping[str, str]) -> l
 
 
 def _sort_value(value: float | str | None) -> str:
-    """Give a number as the page's script reads it."""
+    """Return a number as the page's script reads it."""
     if value is None:
         return ""
     if isinstance(value, float) and not math.isfinite(value):
@@ -358,7 +358,7 @@ _FRAGMENT_KEYS = ("index", "status", "node", "op", "sqnr_db", "introduced", "max
 
 
 def diff_fragment(result: RunComparison) -> str:
-    """Give a comparison as a piece of HTML.
+    """Return a comparison as a piece of HTML.
 
     Args:
         result: What to show; of a long net the first divergence, its neighbours and the worst nodes.

@@ -89,7 +89,7 @@ def facts(known: Iterable[tuple[str, str | Element]]) -> Element:
 
 
 def rendered(root: Element) -> str:
-    """Give an element as HTML text."""
+    """Return an element as HTML text."""
     return ET.tostring(root, encoding="unicode", method="html")
 
 
@@ -113,11 +113,11 @@ class _Frame:
         self.bottom = _HEIGHT - _BOTTOM
 
     def x(self, position: float) -> float:
-        """Give the place of a position along the net."""
+        """Return the place of a position along the net."""
         return _LEFT + (position + 0.5) / max(self._count, 1) * (_WIDTH - _LEFT - _RIGHT)
 
     def y(self, value: float) -> float:
-        """Give the place of a value."""
+        """Return the place of a value."""
         share = (value - self._low) / self._span
         return self.bottom - min(1.0, max(0.0, share)) * (self.bottom - _TOP)
 
@@ -279,7 +279,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
 
 
 def _shade(sqnr: float | None) -> str:
-    """Give the class of a cell: 60 dB and more is the faintest, 0 dB and less the strongest."""
+    """Return the class of a cell: 60 dB and more is the faintest, 0 dB and less the strongest."""
     if sqnr is None:
         return "hnone"
     if math.isnan(sqnr):

@@ -26,7 +26,7 @@ def info_report(contents: Contents, *, tensors: bool = False) -> RenderableType:
 
 
 def info_markdown(contents: Contents, *, tensors: bool = False) -> str:
-    """Give what a recording holds as Markdown.
+    """Return what a recording holds as Markdown.
 
     Args:
         contents: What to show.

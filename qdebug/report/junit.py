@@ -22,7 +22,7 @@ _NO_CHARACTERS = str.maketrans({"\ufffe": "\\ufffe", "\uffff": "\\uffff"})
 
 
 def diff_junit(results: Mapping[str, RunComparison]) -> str:
-    """Give comparisons as JUnit XML.
+    """Return comparisons as JUnit XML.
 
     Args:
         results: One comparison for each backend, by the name shown for it.

@@ -40,7 +40,7 @@ _LOST_SHOWN = 500
 
 
 def markdown_text(value: object, *, limit: int = 300) -> str:
-    """Give text that Markdown shows literally: no markup, no mention, no table break.
+    """Return text that Markdown shows literally: no markup, no mention, no table break.
 
     Args:
         value: Anything, such as a name from a recording.
@@ -51,7 +51,7 @@ def markdown_text(value: object, *, limit: int = 300) -> str:
 
 
 def code(value: object, *, limit: int = 200) -> str:
-    """Give a name as a code span for a table cell, where nothing in it is markup, link or mention.
+    """Return a name as a code span for a table cell, where nothing in it is markup, link or mention.
 
     Args:
         value: A name from a recording.
@@ -66,13 +66,13 @@ def code(value: object, *, limit: int = 200) -> str:
 
 
 def markdown_table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
-    """Give the lines of a table; the cells must be escaped already."""
+    """Return the lines of a table; the cells must be escaped already."""
     head = ["| " + " | ".join(titles) + " |", "|" + "---|" * len(titles)]
     return [*head, *("| " + " | ".join(row) + " |" for row in rows)]
 
 
 def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
-    """Give a comparison as Markdown.
+    """Return a comparison as Markdown.
 
     If it grows beyond the limit, the best nodes are left out first, and how many is said.
 
@@ -122,7 +122,7 @@ def _head(result: RunComparison) -> list[str]:
 
 
 def _row(node: NodeResult, *, first: bool) -> str:
-    """Give the line of a node; the first divergence is set in bold."""
+    """Return the line of a node; the first divergence is set in bold."""
     row: NodeRow = node_row(node)
     cells = {key: row.cells[key].text for key in _KEYS}
     shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]

@@ -32,7 +32,7 @@ _NODE_WIDTH = 40
 def diffs_dict(
     results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None
 ) -> dict[str, Any]:
-    """Give several comparisons and the matrix of their SQNR as plain values.
+    """Return several comparisons and the matrix of their SQNR as plain values.
 
     Args:
         results: One comparison for each backend, by the name shown for it.
@@ -63,7 +63,7 @@ def diffs_json(
     *,
     indent: int | None = 2,
 ) -> str:
-    """Give several comparisons as JSON text."""
+    """Return several comparisons as JSON text."""
     return json.dumps(diffs_dict(results, agreement), indent=indent, allow_nan=False)
 
 
@@ -122,7 +122,7 @@ def _hidden(matrix: Matrix, shown: list[MatrixRow]) -> str:
 
 
 def _letter(position: int) -> str:
-    """Give the short name of a backend in the matrix: A to Z, then A1."""
+    """Return the short name of a backend in the matrix: A to Z, then A1."""
     turn, place = divmod(position, 26)
     return chr(ord("A") + place) + (str(turn) if turn else "")
 
@@ -132,7 +132,7 @@ def _name(name: str | None) -> Text:
 
 
 def matrix_markdown(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> str:
-    """Give several backends beside each other as Markdown.
+    """Return several backends beside each other as Markdown.
 
     Args:
         results: One comparison for each backend, by the name shown for it.

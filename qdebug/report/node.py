@@ -97,7 +97,7 @@ def _side_rows(detail: NodeDetail) -> list[tuple[str, str, str]]:
 
 
 def node_markdown(detail: NodeDetail) -> str:
-    """Give one compared node in full as Markdown.
+    """Return one compared node in full as Markdown.
 
     Args:
         detail: What to show.
@@ -135,7 +135,7 @@ def node_markdown(detail: NodeDetail) -> str:
 
 
 def with_detail(result: RunComparison, detail: NodeDetail) -> dict[str, Any]:
-    """Give a comparison as plain values, with one node only and all that is known of it.
+    """Return a comparison as plain values, with one node only and all that is known of it.
 
     Args:
         result: The comparison; verdict and coverage stay those of the whole.

@@ -55,7 +55,7 @@ def _kinds(result: ProbeResult) -> list[RenderableType]:
 
 
 def probe_markdown(result: ProbeResult, *, everything: bool = False) -> str:
-    """Give a probe's result as Markdown.
+    """Return a probe's result as Markdown.
 
     Args:
         result: What to show.

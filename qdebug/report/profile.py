@@ -60,7 +60,7 @@ def profile_parts(profile: TensorProfile) -> list[RenderableType]:
 
 
 def profile_markdown(profile: TensorProfile) -> list[str]:
-    """Give the lines of a profile as Markdown, without the worst elements.
+    """Return the lines of a profile as Markdown, without the worst elements.
 
     Args:
         profile: What to show.
@@ -103,7 +103,7 @@ def _channel_title(profile: TensorProfile) -> str:
 
 
 def profile_dict(profile: TensorProfile) -> dict[str, Any]:
-    """Give a profile as plain values, with the keys of the diff JSON; numbers that are not finite are left as they are.
+    """Return a profile as plain values with the keys of the diff JSON; NaN and infinity stay as they are.
 
     Args:
         profile: What to give.

@@ -51,7 +51,7 @@ class ArrayPool:
         self._arrays: dict[str, np.ndarray] = {}
 
     def text(self, array: np.ndarray | None) -> str:
-        """Give an expression that makes an array; None stands for itself."""
+        """Return an expression that makes an array; None stands for itself."""
         if array is None:
             return "None"
         array = np.ascontiguousarray(array.astype(plain_dtype(array.dtype), copy=False)).reshape(array.shape)
@@ -67,7 +67,7 @@ class ArrayPool:
         return f'ARRAYS["{self._names[key]}"]'
 
     def block(self) -> str:
-        """Give the statement that defines the arrays that are no literals; "" if there are none."""
+        """Return the statement that defines the arrays that are no literals; "" if there are none."""
         if not self._arrays:
             return ""
         file = io.BytesIO()
@@ -151,7 +151,7 @@ def running(
     tensor: str,
     pool: ArrayPool,
 ) -> str | None:
-    """Give the statements that run a node alone on ONNX Runtime; None if it cannot be written as a model.
+    """Return the statements that run a node alone on ONNX Runtime; None if it cannot be written as a model.
 
     Args:
         node: The node, whose outputs are asked for.
@@ -191,7 +191,7 @@ def where_run(run: RunInfo) -> str:
 
 
 def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
-    """Give the docstring. Everything in it that was recorded is escaped, and cannot end it.
+    """Return the docstring. Everything in it that was recorded is escaped, and cannot end it.
 
     Args:
         sentences: What it says; empty ones are left out.
@@ -205,7 +205,7 @@ def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
 
 
 def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
-    """Give the text of a file: its head, what it imports, its arrays, then the rest.
+    """Return the text of a file: its head, what it imports, its arrays, then the rest.
 
     Args:
         parts: The docstring, then everything below the arrays.
@@ -224,12 +224,12 @@ def _unused(line: str, text: str) -> bool:
 
 
 def plain(value: object) -> str:
-    """Give recorded text for a docstring: nothing in it can end the docstring or start an escape."""
+    """Return recorded text for a docstring: nothing in it can end the docstring or start an escape."""
     return safe_text(value, limit=200).replace("\\", "/").replace('"', "'")
 
 
 def quoted(value: str) -> str:
-    """Give recorded text between quotes."""
+    """Return recorded text between quotes."""
     return f"'{plain(value)}'"
 
 
@@ -295,7 +295,7 @@ def sums():
 
 
 def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
-    """Give statements that define `reference()`, which gives the unit's output in its node's own layout.
+    """Return statements that define `reference()`, which gives the unit's output in its node's own layout.
 
     Args:
         unit: The unit.
@@ -368,7 +368,7 @@ def test_the_reference_gives_what_it_gave_when_this_file_was_made():
 
 
 def reproducer_text(found: Reproducer, path: Path) -> str:
-    """Give the text of a test file for one node.
+    """Return the text of a test file for one node.
 
     Args:
         found: The node.
@@ -405,7 +405,7 @@ def _sentences(found: Reproducer, *, runs: bool) -> list[str]:
 
 
 def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
-    """Give the statements that run the backend; None if they cannot be given."""
+    """Return the statements that run the backend; None if they cannot be given."""
     node = found.node
     if found.run.backend != "onnxruntime" or not _all_plain(found):
         return None
@@ -429,7 +429,7 @@ def _all_plain(found: Reproducer) -> bool:
 
 
 def _conv_inputs(found: Reproducer) -> tuple[np.ndarray | None, ...]:
-    """Give the operands of a convolution that was cut, in QLinearConv's order."""
+    """Return the operands of a convolution that was cut, in QLinearConv's order."""
     x, w = found.unit.operands
     out, flat = found.unit.out, (-1,) if w.scale.size > 1 else ()
     zero = np.broadcast_to(w.zero_point, w.scale.shape) if w.scale.size > 1 else w.zero_point
@@ -459,7 +459,7 @@ def test_the_backend_is_as_near_the_replay_as_rounding_allows():
 
 
 def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
-    """Give the text of a test file for one float node.
+    """Return the text of a test file for one float node.
 
     Args:
         found: The node.
@@ -495,7 +495,7 @@ def _float_sentences(found: FloatReproducer, *, runs: bool) -> list[str]:
 
 
 def _float_backend(found: FloatReproducer, pool: ArrayPool) -> str | None:
-    """Give the statements that run the backend; None if they cannot be given."""
+    """Return the statements that run the backend; None if they cannot be given."""
     node = found.node
     held = all(array is None or plain_dtype(array.dtype) == array.dtype for array in (*found.inputs, found.recorded))
     if found.run.backend != "onnxruntime" or not found.real or not held:

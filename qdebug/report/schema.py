@@ -15,7 +15,7 @@ SCHEMAS = ("diff", "diffs", "explain", "info", "probe", "pytest")
 
 
 def load_schema(name: str) -> dict[str, Any]:
-    """Give a JSON Schema (draft 2020-12) as plain values.
+    """Return a JSON Schema (draft 2020-12) as plain values.
 
     Args:
         name: One of `SCHEMAS`.

@@ -100,7 +100,7 @@ def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
 
 
 def natural_width(rows: Sequence[NodeRow]) -> int:
-    """Give the width at which every column fits and no name is shortened."""
+    """Return the width at which every column fits and no name is shortened."""
     widths = [_width(key, rows) for key in _ORDER]
     return sum(widths) + GAP * (sum(1 for width in widths if width) - 1)
 
@@ -124,7 +124,7 @@ _MOST_WIDTH = 400
 
 
 def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
-    """Give the width at which no name of the node table is shortened, within reason."""
+    """Return the width at which no name of the node table is shortened, within reason."""
     rows = list(_rows(result, select(result.nodes, everything=everything)).values())
     return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
 

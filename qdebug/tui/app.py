@@ -216,7 +216,7 @@ def _unheeded(limits_file: Path) -> str:
 
 
 def _looks(path: Path) -> tuple[int, ...]:
-    """Give what changes when somebody writes over a file: what is read of it then is no recording any more."""
+    """Return what changes when somebody writes over a file: what is read of it then is no recording any more."""
     try:
         facts = path.stat()
     except OSError:  # opening it will say why

@@ -107,7 +107,7 @@ class QdebugApp(App[int]):
         self._typed = Typed(self, self._main)
 
     def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
-        """Give the command that opens the same recordings again, as they are judged here.
+        """Return the command that opens the same recordings again, as they are judged here.
 
         Args:
             accepted: Whether any node is accepted.

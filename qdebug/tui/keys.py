@@ -258,7 +258,7 @@ ROW_OF: Mapping[str, KeyRow] = MappingProxyType({key: row for row in KEYS for ke
 
 
 def key_label(key: str) -> str:
-    """Give a key as people write it: "]" for "right_square_bracket"."""
+    """Return a key as people write it: "]" for "right_square_bracket"."""
     return _LABELS.get(key, key)
 
 
@@ -283,7 +283,7 @@ def footer_keys(width: int) -> Sequence[tuple[str, str]]:
 
 
 def markdown_table() -> str:
-    """Give the table as Markdown, for the documentation."""
+    """Return the table as Markdown, for the documentation."""
     lines = ["| keys | what they do |", "|---|---|"]
     for row in KEYS:
         keys = " ".join(f"`{key_label(key)}`" for key in row.keys)

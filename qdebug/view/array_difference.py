@@ -22,7 +22,7 @@ __all__ = ["array_difference"]
 def array_difference(
     reference: np.ndarray, backend: np.ndarray, *, stats: ErrorStats, quant: QuantParams | None = None
 ) -> list[str]:
-    """Give what tells two arrays of one shape apart, a fact a line.
+    """Return what tells two arrays of one shape apart, a fact a line.
 
     Args:
         reference: Real values of the reference.
@@ -62,7 +62,7 @@ def array_difference(
 
 
 def _computable(values: np.ndarray) -> np.ndarray:
-    """Give values of a type that numpy knows; the small types of others fit float32."""
+    """Return values of a type that numpy knows; the small types of others fit float32."""
     return values if values.dtype.kind in "biuf" else values.astype(np.float32)
 
 
@@ -103,7 +103,7 @@ def _largest(reference: np.ndarray, ours: np.ndarray, worst: WorstElement) -> li
 
 
 def _exact(value: object) -> str:
-    """Give a number with all the digits that tell it from its neighbours."""
+    """Return a number with all the digits that tell it from its neighbours."""
     return safe_text(value, limit=40)
 
 

@@ -40,7 +40,7 @@ class Contents:
 
 
 def contents_dict(contents: Contents, *, tensors: bool = False) -> dict[str, Any]:
-    """Give the contents as plain values, with the keys of the info JSON.
+    """Return the contents as plain values, with the keys of the info JSON.
 
     Args:
         contents: What to describe.
@@ -85,7 +85,7 @@ def contents_dict(contents: Contents, *, tensors: bool = False) -> dict[str, Any
 
 
 def contents_facts(contents: Contents) -> list[tuple[str, str]]:
-    """Give the contents as labelled facts, safe to print."""
+    """Return the contents as labelled facts, safe to print."""
     recording = contents.recording
     info, graph = recording.info, recording.graph
     constants = sum(graph.is_constant(name) for name in recording.names)
@@ -125,7 +125,7 @@ def _in_full(recording: Recording, tensor: str) -> bool:
 
 
 def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
-    """Give one row for each tensor of the recording, in topological order, safe to print."""
+    """Return one row for each tensor of the recording, in topological order, safe to print."""
     rows: list[tuple[str, ...]] = []
     held = frozenset(recording.names)
     for info in _listed(recording):
@@ -146,7 +146,7 @@ def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:
 
 
 def stored_shape(recording: Recording, info: TensorInfo) -> tuple[int | None, ...] | None:
-    """Give the shape that the graph declares, or that of the stored values where it leaves an extent open.
+    """Return the shape that the graph declares, or that of the stored values where it leaves an extent open.
 
     Args:
         recording: The run.

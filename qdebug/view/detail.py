@@ -84,7 +84,7 @@ class MetricFact:
 
 
 def side_facts(detail: NodeDetail) -> list[SideFact]:
-    """Give what is known of the two tensors, side by side."""
+    """Return what is known of the two tensors, side by side."""
     result, stats = detail.result, detail.result.metrics
     facts = [
         SideFact("tensor", safe_text(result.reference_tensor, limit=120), safe_text(result.tensor, limit=120)),
@@ -106,7 +106,7 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
 
 
 def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
-    """Give every metric with its definition; none if the pair is incomparable."""
+    """Return every metric with its definition; none if the pair is incomparable."""
     if stats is None:
         return []
     facts = []
@@ -119,7 +119,7 @@ def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
 
 
 def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """Give the metrics as a table: its headings and its rows.
+    """Return the metrics as a table: its headings and its rows.
 
     The whole error stands beside what the node introduces and what reaches it, where that is known.
 
@@ -151,7 +151,7 @@ def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
 
 
 def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
-    """Give what is known of where the error comes from, as (label, text)."""
+    """Return what is known of where the error comes from, as (label, text)."""
     facts = finding_facts(result)
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
@@ -171,7 +171,7 @@ def precision_sentence(name: str) -> str:
 
 
 def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
-    """Give the codes at the ends of their range as (label, text); none if the tensor is not quantized."""
+    """Return the codes at the ends of their range as (label, text); none if the tensor is not quantized."""
     if rails is None:
         return []
 
@@ -190,7 +190,7 @@ def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
 
 
 def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]:
-    """Give one line a sample, the worst samples first if there are too many for all.
+    """Return one line a sample, the worst samples first if there are too many for all.
 
     Args:
         result: The comparison.
@@ -210,7 +210,7 @@ def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]
 
 
 def _level(sample: SampleResult) -> float:
-    """Give the SQNR to sort by: where there is none, or a NaN, nothing could be worse."""
+    """Return the SQNR to sort by: where there is none, or a NaN, nothing could be worse."""
     known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
     return sample.sqnr_db if known and sample.sqnr_db is not None else -math.inf
 
@@ -226,7 +226,7 @@ def _own_part(sample: SampleResult) -> str:
 
 
 def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
-    """Give the worst elements: index, sample, reference, backend, difference, LSB, both codes."""
+    """Return the worst elements: index, sample, reference, backend, difference, LSB, both codes."""
     return [
         (
             position(element.index),
@@ -243,12 +243,12 @@ def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
 
 
 def _value(value: float) -> str:
-    """Give a value: integers in full, so that neighbours differ."""
+    """Return a value: integers in full, so that neighbours differ."""
     return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
 
 
 def _difference(element: WorstElement) -> str:
-    """Give backend minus reference; of integers to the last digit."""
+    """Return backend minus reference; of integers to the last digit."""
     ours, theirs = element.backend, element.reference
     if isinstance(ours, int) and isinstance(theirs, int):
         return str(ours - theirs)
@@ -279,7 +279,7 @@ def _layout(info: TensorInfo) -> str:
 
 
 def quant_summary(quant: QuantParams | None) -> str:
-    """Give scale / zero point of a tensor, for many channels with the extremes and their channels."""
+    """Return scale / zero point of a tensor, for many channels with the extremes and their channels."""
     if quant is None:
         return numbers.MISSING
     scales, zeros = quant.scale.ravel(), quant.zero_point.ravel()

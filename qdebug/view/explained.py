@@ -58,7 +58,7 @@ class ExplainedGroup:
 
 
 def share(match: float) -> str:
-    """Give the share of elements that are right as a percentage, with two digits of what is missing.
+    """Return the share of elements that are right as a percentage, with two digits of what is missing.
 
     Only 1 is shown as 100 %.
     """
@@ -109,7 +109,7 @@ def _counted(many: int, noun: str) -> str:
 
 
 def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
-    """Give the rows of the table of groups, as safe texts under `GROUP_TITLES`."""
+    """Return the rows of the table of groups, as safe texts under `GROUP_TITLES`."""
     rows: list[tuple[str, ...]] = []
     for group in groups(explanation):
         first = group.nodes[0]
@@ -156,7 +156,7 @@ def left_lines(node: NodeExplanation) -> list[str]:
 
 
 def node_row(node: NodeExplanation) -> tuple[str, ...]:
-    """Give the row of one node, as safe texts under `NODE_TITLES`."""
+    """Return the row of one node, as safe texts under `NODE_TITLES`."""
     left = node.reason or ""
     if node.residual is not None:
         wrong = f"{numbers.grouped(node.residual.wrong)} of {numbers.grouped(node.residual.total)} wrong"
@@ -199,7 +199,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
 
 
 def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
-    """Give everything that is known of one node, a label and a safe text each."""
+    """Return everything that is known of one node, a label and a safe text each."""
     facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", str(node.status))]
     if node.reason:
         facts.append(("because", node.reason))

@@ -37,7 +37,7 @@ def failure_lines(result: RunComparison, *, files: tuple[object, object] | None 
 
 
 def open_command(result: RunComparison, files: tuple[object, object]) -> str:
-    """Give the command that opens a comparison at its first divergence, quoted for the shell and safe to print.
+    """Return the command that opens a comparison at its first divergence, quoted for the shell and safe to print.
 
     Args:
         result: The comparison.

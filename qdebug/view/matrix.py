@@ -49,7 +49,7 @@ class Matrix:
     rows: Sequence[MatrixRow]
 
     def worst_rows(self, most: int) -> list[MatrixRow]:
-        """Give the rows with a difference, the worst first."""
+        """Return the rows with a difference, the worst first."""
         wrong = [row for row in self.rows if any(result and _wrong(result) for result in row.results)]
         return sorted(wrong, key=lambda row: row.worst)[:most]
 

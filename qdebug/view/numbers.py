@@ -27,7 +27,7 @@ def _special(value: float) -> str | None:
 
 
 def number(value: float | None, *, digits: int = 3) -> str:
-    """Give a real number with a few significant digits; plain between 0.001 and 100 000, else scientific.
+    """Return a real number with a few significant digits; plain between 0.001 and 100 000, else scientific.
 
     Args:
         value: Any float or int, or None.
@@ -50,12 +50,12 @@ def number(value: float | None, *, digits: int = 3) -> str:
 
 
 def grouped(value: int | None) -> str:
-    """Give a count in full, digits grouped by threes with narrow spaces."""
+    """Return a count in full, digits grouped by threes with narrow spaces."""
     return MISSING if value is None else f"{value:,}".replace(",", _THIN)
 
 
 def cosine(value: float | None) -> str:
-    """Give a cosine with as many digits as it takes to differ from 1 or -1."""
+    """Return a cosine with as many digits as it takes to differ from 1 or -1."""
     if value is None or _special(value) is not None:
         return number(value)
     gap = 1 - abs(value)
@@ -66,7 +66,7 @@ def cosine(value: float | None) -> str:
 
 
 def whole(value: float | None) -> str:
-    """Give a whole number in full; of a float so large that it stands for several integers it is said.
+    """Return a whole number in full; of a float so large that it stands for several integers it is said.
 
     Args:
         value: An integer, or a float that stands for one; one that is not whole is given as `number` does.
@@ -79,7 +79,7 @@ def whole(value: float | None) -> str:
 
 
 def percent(part: float, whole: float) -> str:
-    """Give a share as a percentage; 0 % and 100 % are said only of none and all."""
+    """Return a share as a percentage; 0 % and 100 % are said only of none and all."""
     if whole == 0:
         return MISSING
     share = 100 * part / whole
@@ -94,7 +94,7 @@ def percent(part: float, whole: float) -> str:
 
 
 def byte_size(size: int) -> str:
-    """Give a size in decimal units, as disks and networks count."""
+    """Return a size in decimal units, as disks and networks count."""
     if size < 1000:
         return f"{size} B"
     value, units = size / 1000, ["kB", "MB", "GB", "TB"]
@@ -105,7 +105,7 @@ def byte_size(size: int) -> str:
 
 
 def metric(name: str, value: float | None) -> str:
-    """Give a metric of the table in `metric_table` as a cell shows it, without its unit.
+    """Return a metric of the table in `metric_table` as a cell shows it, without its unit.
 
     Args:
         name: The metric's name there.
@@ -119,14 +119,14 @@ def metric(name: str, value: float | None) -> str:
 
 
 def shape(extents: tuple[int | None, ...] | None) -> str:
-    """Give a shape as "1x3x224x224"; "scalar" for rank 0, "?" for an extent that varies."""
+    """Return a shape as "1x3x224x224"; "scalar" for rank 0, "?" for an extent that varies."""
     if extents is None:
         return MISSING
     return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
 
 
 def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: int = 4) -> str:
-    """Give several numbers as one: the number if they agree, a short list, or their count and range.
+    """Return several numbers as one: the number if they agree, a short list, or their count and range.
 
     Args:
         numbers: One or more numbers; integers are shown in full.

@@ -34,7 +34,7 @@ def headline(result: ProbeResult) -> str:
 
 
 def kind_rows(result: ProbeResult) -> list[tuple[str, ...]]:
-    """Give the rows of the table of kinds, as safe texts under `KIND_TITLES`."""
+    """Return the rows of the table of kinds, as safe texts under `KIND_TITLES`."""
     return [
         (
             safe_text(entry.title),
@@ -56,7 +56,7 @@ def _rival(entry: ProbeEntry) -> str:
 
 
 def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Give the rows of the table of presets, as safe texts under `PRESET_TITLES`.
+    """Return the rows of the table of presets, as safe texts under `PRESET_TITLES`.
 
     Args:
         result: What to show.

@@ -54,7 +54,7 @@ def bar(length: float, width: int) -> str:
 
 
 def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
-    """Give what is said in a line each, as (label, text)."""
+    """Return what is said in a line each, as (label, text)."""
     facts = []
     if profile.tensors > 1:
         facts.append(("arrays", f"{numbers.grouped(profile.tensors)}, taken together"))
@@ -77,17 +77,17 @@ def _ulp(ulp: UlpErrors) -> str:
 
 
 def error_bars(profile: TensorProfile) -> list[Bar]:
-    """Give the histogram of abs(difference) by power of two, the smallest first."""
+    """Return the histogram of abs(difference) by power of two, the smallest first."""
     return _exponent_bars(profile.errors, "equal")
 
 
 def relative_bars(profile: TensorProfile) -> list[Bar]:
-    """Give the histogram of abs(difference)/abs(reference) by power of two, where the reference is not 0."""
+    """Return the histogram of abs(difference)/abs(reference) by power of two, where the reference is not 0."""
     return _exponent_bars(profile.relative.quotients, "equal")
 
 
 def ulp_bars(profile: TensorProfile) -> list[Bar]:
-    """Give the histogram of the distance in units in the last place; none for tensors that have no such distance."""
+    """Return the histogram of the distance in units in the last place; none for tensors that have no such distance."""
     if profile.ulp is None:
         return []
     counts = profile.ulp.counts.tolist()
@@ -118,7 +118,7 @@ def _bars(rows: Sequence[tuple[str, int]]) -> list[Bar]:
 
 
 def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, Bar]]:
-    """Give the histograms of the values of both sides over the same bins, the lowest first; none without finite values.
+    """Return the histograms of both sides over the same bins, the lowest first; empty without finite values.
 
     Args:
         profile: What to show.
@@ -145,7 +145,7 @@ def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, 
 
 
 def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple[str, ...]]:
-    """Give the worst channels, worst first: number, SQNR, RMSE, largest difference, elements not finite on one side.
+    """Return the worst channels, worst first: number, SQNR, RMSE, largest difference, elements not finite on one side.
 
     Channels with a NaN or infinity on one side come first, then those with the lowest SQNR.
 

@@ -118,13 +118,13 @@ class NodeRow:
 
 
 def metric_title(name: str) -> str:
-    """Give the heading of a metric."""
+    """Return the heading of a metric."""
     return _TITLES.get(name, name.replace("_", " "))
 
 
 @cache
 def columns() -> Mapping[str, Column]:
-    """Give all columns a node table can have, by key, in their usual order."""
+    """Return all columns a node table can have, by key, in their usual order."""
     fixed = (
         Column(key="index", title="#", numeric=True),
         Column(key="status", title="status"),
@@ -165,7 +165,7 @@ def on_rails(rails: Rails) -> int:
 
 
 def quant_text(quant: QuantParams | None) -> str:
-    """Give scale / zero point in a few words, for one value or for many channels."""
+    """Return scale / zero point in a few words, for one value or for many channels."""
     if quant is None:
         return numbers.MISSING
     scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1)
@@ -204,7 +204,7 @@ def node_row(result: NodeResult) -> NodeRow:
 
 
 def badness(result: NodeResult) -> tuple[int, float, float]:
-    """Give a key that sorts the worst results first.
+    """Return a key that sorts the worst results first.
 
     Non-finite ones come first, then diverged ones, then the others, incomparable ones last; within each, the
     lowest SQNR of what the node introduces comes first, or of its whole error where that is not known.
@@ -233,7 +233,7 @@ def _first_scale(quant: QuantParams | None) -> float | None:
 
 
 def introduced_cell(result: NodeResult) -> Cell:
-    """Give the error that a node adds itself: in LSB if its output is quantized, else relative."""
+    """Return the error that a node adds itself: in LSB if its output is quantized, else relative."""
     stats = result.introduced
     if stats is None:
         return Cell(text=numbers.MISSING, state="muted")
@@ -268,7 +268,7 @@ def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
 
 
 def position(index: Sequence[int] | None) -> str:
-    """Give an element's index as "0,17,3,27"."""
+    """Return an element's index as "0,17,3,27"."""
     return numbers.MISSING if index is None else ",".join(map(str, index)) or "()"
 
 

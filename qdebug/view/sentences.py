@@ -64,7 +64,7 @@ _FIDELITY = {
 
 
 def verdict_sentence(result: RunComparison) -> str:
-    """Give the verdict's own sentence, safe to print."""
+    """Return the verdict's own sentence, safe to print."""
     return safe_text(result.verdict.sentence)
 
 

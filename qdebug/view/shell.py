@@ -29,7 +29,7 @@ def shell_word(word: object) -> str:
 
 
 def command(*words: object) -> str:
-    """Give a command line to type, quoted for the shell and safe to print.
+    """Return a command line to type, quoted for the shell and safe to print.
 
     Args:
         words: The words; the value of `--node` and `--filter` is tied to them where it begins with a dash.

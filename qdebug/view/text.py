@@ -32,7 +32,7 @@ def _visible(character: str) -> str:
 
 
 def safe_text(value: object, *, limit: int = _LIMIT) -> str:
-    r"""Give text that a terminal or a file shows as it is: one line, no control, format or private-use characters.
+    r"""Return text that a terminal or a file shows as it is: one line, no control, format or private-use characters.
 
     Such characters become visible escapes (`\x1b`, `\u202e`). Backslashes are kept, so the
     result is for reading and not for decoding.

@@ -71,7 +71,7 @@ class _Digits:
         self.samples = len(self._x)
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:  # noqa: ARG002  one step
-        """Give the picture of one digit."""
+        """Return the picture of one digit."""
         return {"x": self._x[sample]}
 
     def right(self, path: Path) -> int:

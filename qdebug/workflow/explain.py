@@ -46,7 +46,7 @@ def explain(
 
 
 def arithmetic_text(explanation: ExplainedRun) -> str:
-    """Give what was found as the text of an arithmetic file.
+    """Return what was found as the text of an arithmetic file.
 
     A run in which anything but quantizing and dequantizing was computed on codes computes groups of a QDQ graph as one.
 

@@ -24,7 +24,7 @@ _UNREADABLE = (
 
 
 def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Give the input arrays by name, from an .npz file or a mapping.
+    """Return the input arrays by name, from an .npz file or a mapping.
 
     Raises:
         InputError: The file is missing, is no .npz file, or holds Python objects.
@@ -106,7 +106,7 @@ class ArrayFeeds:
         self._arrays = {info.name: self._prepared(info, arrays[info.name]) for info in inputs}
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
-        """Give one array per model input."""
+        """Return one array per model input."""
         index = tuple({"sample": sample, "step": step}[what] for what, _ in self._axes)
         return {name: np.asarray(array[index], order="C") for name, array in self._arrays.items()}
 

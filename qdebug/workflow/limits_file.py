@@ -77,7 +77,7 @@ class LimitsText:
         self._lines = text.splitlines()
 
     def limits(self, tables: Mapping[str, Any], today: dt.date) -> Limits:
-        """Give the limits.
+        """Return the limits.
 
         Args:
             tables: The parsed text.
@@ -105,7 +105,7 @@ class LimitsText:
         )
 
     def notes(self, tables: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-        """Give nodes and what was noted on them, in their order.
+        """Return nodes and what was noted on them, in their order.
 
         Raises:
             LimitsError: A key or a value means nothing.
@@ -123,7 +123,7 @@ class LimitsText:
         return found
 
     def _entries(self, tables: Mapping[str, Any], name: str) -> Iterable[tuple[dict[str, Any], str]]:
-        """Give the tables of an array and the place of each, as "limit[2]", counted from 1."""
+        """Return the tables of an array and the place of each, as "limit[2]", counted from 1."""
         found = tables.get(name, [])
         if not isinstance(found, list) or not all(isinstance(entry, dict) for entry in found):
             raise self._wrong(name, "", "is no array of tables", f"Write [[{self._prefix}{name}]].")
@@ -232,7 +232,7 @@ def _sets(line: str, key: str) -> bool:
 
 
 def without_entries(text: str, name: str, gone: Sequence[bool]) -> str:
-    """Give the text of a file without some tables of an array; comments before the table that follows stay.
+    """Return the text of a file without some tables of an array; comments before the table that follows stay.
 
     Args:
         text: What the file holds, a table after the other.

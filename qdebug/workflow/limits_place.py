@@ -36,7 +36,7 @@ def find_limits(folder: str | Path = ".") -> Path | None:
 
 
 def _readable(path: Path) -> str:
-    """Give the text of a project file; "" if there is none, or none that can be read: that is not ours to judge."""
+    """Return the text of a project file; "" if there is none, or none that can be read: that is not ours to judge."""
     try:
         return read_text(path)
     except (OSError, LimitsError):
@@ -44,7 +44,7 @@ def _readable(path: Path) -> str:
 
 
 def prefix_of(path: Path) -> str:
-    """Give what goes before the names of tables in a file: in a pyproject.toml they stand under `tool.qdebug`."""
+    """Return what goes before the names of tables in a file: in a pyproject.toml they stand under `tool.qdebug`."""
     return "tool.qdebug." if path.name == _PROJECT else ""
 
 
@@ -71,7 +71,7 @@ def read_text(path: Path) -> str:
 
 
 def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
-    """Give the tables of limits in a file, or the path of another file that holds them.
+    """Return the tables of limits in a file, or the path of another file that holds them.
 
     Raises:
         LimitsError: It is no TOML, or names the other file in a way that means nothing.

@@ -67,7 +67,7 @@ def fitting_nodes(
 
 
 def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str, ...]:
-    """Give the first of those variants that are the same function of all nodes of one kind.
+    """Return the first of those variants that are the same function of all nodes of one kind.
 
     Args:
         kind: The kind of node that is looked at.
@@ -88,7 +88,7 @@ def distinct(kind: str, recording: Recording, texts: Sequence[str]) -> tuple[str
 
 
 def _nodes(kind: str, recording: Recording) -> Iterator[tuple[str, Unit, np.ndarray]]:
-    """Give name, unit and recorded codes, channels first and flat, of each node of a kind."""
+    """Yield name, unit and recorded codes, channels first and flat, of each node of a kind."""
     units = Units(recording)
     for node in recording.graph.nodes:
         tensor = node.outputs[0]
@@ -155,7 +155,7 @@ class ProbeEntry:
     reason: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values."""
+        """Return the entry as plain values."""
         return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
 
 
@@ -217,7 +217,7 @@ class ProbeResult:
         return 1 if "unexplained" in statuses else 0
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the result as plain values."""
+        """Return the result as plain values."""
         return {
             "format": "qdebug.probe",
             "version": 1,
@@ -342,7 +342,7 @@ def _reason(worst: NodeExplanation, mixture: Mapping[str, int]) -> str | None:
 
 
 def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
-    """Give few variants that reproduce all nodes together, and how many nodes each is needed for."""
+    """Return few variants that reproduce all nodes together, and how many nodes each is needed for."""
     left: frozenset[str] = frozenset().union(*fits.values())
     parts: dict[str, int] = {}
     while left and sum(parts.values()) < count:

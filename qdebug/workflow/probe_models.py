@@ -110,7 +110,7 @@ class NetBuilder:
         return name
 
     def model(self) -> ProbeModel:
-        """Give the net; results that no node reads are its outputs."""
+        """Return the net; results that no node reads are its outputs."""
         read = {name for node in self.nodes for name in node.inputs}
         outputs = tuple(name for node in self.nodes for name in node.outputs if name not in read)
         graph = Graph(
@@ -147,7 +147,7 @@ def chosen_sums(multiplier: float, count: int, *, reach: int = REACH, most: floa
 
 
 def encoded(sums: np.ndarray) -> np.ndarray:
-    """Give operands (sums, products) whose products with `tap_weights` sum to what is asked."""
+    """Return operands (sums, products) whose products with `tap_weights` sum to what is asked."""
     first = (sums + TAP // 2) % TAP - TAP // 2
     share, extra = np.divmod((sums - first) // TAP, CHANNELS - 1)
     rest = share[:, None] + (np.arange(CHANNELS - 1) < extra[:, None])
@@ -155,14 +155,14 @@ def encoded(sums: np.ndarray) -> np.ndarray:
 
 
 def tap_weights() -> np.ndarray:
-    """Give weights (products, filters): the second filter of each two gives the negative sums."""
+    """Return weights (products, filters): the second filter of each two gives the negative sums."""
     one = np.full(CHANNELS, TAP)
     one[0] = 1
     return one[:, None] * np.where(np.arange(FILTERS) % 2, -1, 1)
 
 
 def quant_of_codes(codes: np.ndarray, scale: float, zero: int) -> QuantParams:
-    """Give parameters of one scale and one zero point for codes of some dtype."""
+    """Return parameters of one scale and one zero point for codes of some dtype."""
     return QuantParams(
         dtype=codes.dtype.name, scale=np.asarray(scale, np.float32), zero_point=np.asarray(zero, np.int64)
     )
@@ -223,7 +223,7 @@ def grouped(
 
 
 def _group_types() -> tuple[tuple[np.dtype, int], ...]:
-    """Give the types that are probed, each with its middle code."""
+    """Return the types that are probed, each with its middle code."""
     return (np.dtype(np.uint8), 128), (np.dtype(np.int8), 0)
 
 
@@ -567,7 +567,7 @@ PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {
 
 
 def probe_models(kinds: Sequence[str] = ()) -> Iterator[ProbeModel]:
-    """Give the nets, kind after kind.
+    """Yield the nets, kind after kind.
 
     Args:
         kinds: Keys of `PROBED`; all if empty.

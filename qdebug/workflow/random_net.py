@@ -70,7 +70,7 @@ class _Net:
             self._quants = {name: QuantParams(dtype="int8", scale=(top or 1.0) / 127) for name, top in largest.items()}  # type: ignore[arg-type]
 
     def _run(self, x: np.ndarray, wrong: str | None) -> dict[str, np.ndarray]:
-        """Give every tensor of one sample: real values, or codes where there is quantization."""
+        """Return every tensor of one sample: real values, or codes where there is quantization."""
         tensors = {"x": self._stored("x", x)}
         before = "x"
         for name, weight in self._weights.items():

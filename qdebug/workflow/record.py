@@ -205,7 +205,7 @@ def _in_it(path: Path) -> str:
 
 
 def _model(path: Path) -> Path | Recording:
-    """Give the recording if the file is one, whatever it is called; else the path of a model file."""
+    """Return the recording if the file is one, whatever it is called; else the path of a model file."""
     try:
         with path.open("rb") as file:
             start = file.read(len(_HDF5))

@@ -316,7 +316,7 @@ def _excess(replay: FloatReplay) -> float:
 
 
 def _precision(backend: Recording, units: Units, node: Node, tensor: str) -> tuple[str, int]:
-    """Give the precision that a node is held against, and how many siblings have it if the node has none."""
+    """Return the precision that a node is held against, and how many siblings have it if the node has none."""
     own = judge_float(backend, node, tensor, units.places(node, tensor))
     if own.within:
         return _named(own.band.precision), 0
@@ -342,7 +342,7 @@ def _precision(backend: Recording, units: Units, node: Node, tensor: str) -> tup
 
 
 def _named(precision: str) -> str:
-    """Give the band of a node that is equal to its replay: another version of its kernel may round otherwise."""
+    """Return the band of a node that is equal to its replay: another version of its kernel may round otherwise."""
     return "fp32" if precision == "exact" else precision
 
 
@@ -457,7 +457,7 @@ def _made(units: Units, source: UnitSource, *, sample: int | None, whole: bool, 
 
 
 def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
-    """Give the arithmetic that a node is held against, and how many other nodes it reproduces."""
+    """Return the arithmetic that a node is held against, and how many other nodes it reproduces."""
     own = _closest(source)
     if not own:
         raise UsageError(
@@ -478,7 +478,7 @@ def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
 
 
 def _closest(source: UnitSource) -> list[tuple[float, Variant]]:
-    """Give the share of elements that each known variant reproduces, the best and simplest first."""
+    """Return the share of elements that each known variant reproduces, the best and simplest first."""
     same: Counter[Variant] = Counter()
     total = 0
     for place in source.places[:REPRODUCER_SAMPLES]:
@@ -503,7 +503,7 @@ def _reproduces(source: UnitSource, variant: Variant) -> bool:
 
 
 def _siblings(units: Units, source: UnitSource) -> Iterator[UnitSource]:
-    """Give other nodes of the same operator, kind and types."""
+    """Yield other nodes of the same operator, kind and types."""
     unit = source.unit(source.places[0])
     looked = 0
     for node in source.recording.graph.nodes:

@@ -26,7 +26,7 @@ _NO_TOML = re.compile("[\ud800-\udfff]")
 
 
 def suggested_limits(results: Mapping[str, RunComparison]) -> str:
-    """Give the text of a limits file that all these comparisons keep.
+    """Return the text of a limits file that all these comparisons keep.
 
     Args:
         results: Comparisons of known-good runs with one reference, by the name of the run.
@@ -96,5 +96,5 @@ def _block(tensor: str, known: Sequence[ErrorStats]) -> str:
 
 
 def _named(name: str) -> str:
-    """Give a name for a comment."""
+    """Return a name for a comment."""
     return quoted(_NO_TOML.sub("?", name))

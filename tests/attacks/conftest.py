@@ -19,7 +19,7 @@ CHILD = Path(__file__).with_name("open_files.py")
 
 @pytest.fixture(scope="session")
 def open_files():
-    """Give a function that uses every given file as a recording, and says what became of each."""
+    """Return a function that uses every given file as a recording, and says what became of each."""
 
     def run(paths, *, timeout=300):
         result = subprocess.run(

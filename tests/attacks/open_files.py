@@ -40,7 +40,7 @@ def use(path):
 
 
 def outcome(path):
-    """Give what using a file came to."""
+    """Return what using a file came to."""
     try:
         return {"outcome": "read", "what": str(use(path))}
     except RecordingError as error:
@@ -51,7 +51,7 @@ def outcome(path):
 
 
 def peak_mb():
-    """Give the most memory this program held; on Linux what getrusage says includes the program that started it."""
+    """Return the most memory this program held; on Linux what getrusage says includes the program that started it."""
     status = Path("/proc/self/status")
     if status.exists():
         return int(re.search(r"VmHWM:\s+(\d+) kB", status.read_text())[1]) / (1 << 10)

@@ -83,7 +83,7 @@ def compare(paths: list[str]) -> int:
 
 
 def peak_memory() -> float:
-    """Give this process's peak resident memory in MB."""
+    """Return this process's peak resident memory in MB."""
     import resource
 
     status = Path("/proc/self/status")

@@ -48,7 +48,7 @@ Row = tuple[str, str, str, str]
 
 
 def best(job: Callable[[], object], rounds: int) -> float:
-    """Give the processor seconds of the fastest of several calls: what else the machine does hardly counts."""
+    """Return the processor seconds of the fastest of several calls: what else the machine does hardly counts."""
     times = []
     for _ in range(rounds):
         start = time.process_time()

@@ -39,7 +39,7 @@ def models() -> ModuleType:
 
 
 def processor_seconds(job: Callable[[], object], rounds: int) -> float:
-    """Give the least processor time of several rounds."""
+    """Return the least processor time of several rounds."""
     times = []
     for _ in range(rounds):
         begin = time.process_time()

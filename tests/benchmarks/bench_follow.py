@@ -41,7 +41,7 @@ def record(path: Path, count: int, rate: float) -> None:
 
 
 def follow(path: Path, poll: float) -> tuple[list[float], int]:
-    """Give the latency of each tensor in seconds, and how many were wrong."""
+    """Return the latency of each tensor in seconds, and how many were wrong."""
     while not journal_of(path).exists():
         time.sleep(0.001)
     latencies, wrong = [], 0

@@ -36,7 +36,7 @@ ATTRS = {"kernel_shape": [1, 1], "pads": [0, 0, 0, 0], "strides": [1, 1]}
 
 
 def weights(layers: int):
-    """Give an input and a weight for each layer with which no activation dies or explodes."""
+    """Return an input and a weight for each layer with which no activation dies or explodes."""
     random = np.random.default_rng(0)
     turns = [np.linalg.qr(random.standard_normal((4, 4)))[0] for _ in range(64)]
     first = values = np.abs(random.standard_normal((4, 4)))
@@ -88,7 +88,7 @@ def record(path: Path, nodes: int, *, coded: bool) -> None:
 
 
 def recordings(folder: Path, nodes: int) -> tuple[Path, Path]:
-    """Give the two recordings, made if they are not there."""
+    """Return the two recordings, made if they are not there."""
     made = folder / f"float-{nodes}.h5", folder / f"int8-{nodes}.h5"
     for path, coded in zip(made, (False, True), strict=True):
         if not path.exists():
@@ -100,12 +100,12 @@ def recordings(folder: Path, nodes: int) -> tuple[Path, Path]:
 
 
 def memory() -> float:
-    """Give the resident megabytes of this process."""
+    """Return the resident megabytes of this process."""
     return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def peak() -> float:
-    """Give the most megabytes that this process ever had."""
+    """Return the most megabytes that this process ever had."""
     lines = Path("/proc/self/status").read_text().splitlines()
     return int(next(line for line in lines if line.startswith("VmHWM")).split()[1]) * 1024 / 1e6
 
@@ -151,7 +151,7 @@ def summing_up(reference: str, backend: str) -> dict[str, float]:
 
 
 def made_up(entry, random):
-    """Give a result as most are: a little error, most of it handed on; one in 30,000 is diverged."""
+    """Return a result as most are: a little error, most of it handed on; one in 30,000 is diverged."""
     from qdebug.compare.result.result import NodeResult, SampleResult, Status
     from qdebug.numerics.accumulate import ErrorAccumulator
 
@@ -221,7 +221,7 @@ PROGRAMS = {"opening": opening, "summing_up": summing_up}
 
 
 def core_waits() -> float:
-    """Give the seconds that threads of this process were ready to run and had no core."""
+    """Return the seconds that threads of this process were ready to run and had no core."""
     waits = [each.joinpath("schedstat").read_text() for each in Path("/proc/self/task").iterdir()]
     return sum(int(text.split()[1]) for text in waits) / 1e9
 

@@ -94,7 +94,7 @@ def naive_report(reference: np.ndarray, backend: np.ndarray) -> tuple[object, ..
 
 
 def polygraphy_job(a: np.ndarray, b: np.ndarray) -> Callable[[], object] | None:
-    """Give a call of Polygraphy's elementwise comparison; None where it is not installed."""
+    """Return a call of Polygraphy's elementwise comparison; None where it is not installed."""
     if find_spec("polygraphy") is None:
         return None
     from polygraphy import comparator

@@ -44,7 +44,7 @@ QUIET = 0.012
 
 
 def synthetic(nodes: int):
-    """Give the opening of a comparison of a chain of nodes that costs next to nothing to compute."""
+    """Return the opening of a comparison of a chain of nodes that costs next to nothing to compute."""
     from qdebug.tui.reading.source import Opening
 
     names = [f"block{n // 50}/layer{n % 50}/{OPS[n % 4].lower()}_{n}" for n in range(nodes)]
@@ -178,7 +178,7 @@ def program(nodes: int, report: Path) -> int:
 
 
 def core_waits() -> float:
-    """Give the seconds that threads of this process were ready to run and had no core."""
+    """Return the seconds that threads of this process were ready to run and had no core."""
     waits = [each.joinpath("schedstat").read_text() for each in Path("/proc/self/task").iterdir()]
     return sum(int(text.split()[1]) for text in waits) / 1e9
 
@@ -251,7 +251,7 @@ class Driven:
 
 
 def p95(values: list[float]) -> float:
-    """Give the 95th percentile in milliseconds."""
+    """Return the 95th percentile in milliseconds."""
     return sorted(values)[min(int(len(values) * 0.95), len(values) - 1)] * 1000
 
 
@@ -294,7 +294,7 @@ def measure(nodes: int, rounds: int) -> dict[str, float]:
 
 
 def comparison_memory(nodes: int) -> float:
-    """Give the megabytes that the made-up comparison takes by itself."""
+    """Return the megabytes that the made-up comparison takes by itself."""
     words = "import sys, os; sys.path.insert(0, sys.argv[1]); import bench_tui, numpy"
     words += "; import qdebug.compare.explaining.explanation"
     words += "; read = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
@@ -308,7 +308,7 @@ def comparison_memory(nodes: int) -> float:
 
 
 def imports() -> float:
-    """Give the milliseconds that the imports alone take."""
+    """Return the milliseconds that the imports alone take."""
     begun = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import qdebug.tui.application"], check=True)
     return (time.perf_counter() - begun) * 1000

@@ -55,7 +55,7 @@ def put(rec, name, array, previous, *, quantized):
 
 @pytest.fixture(scope="session")
 def recordings(tmp_path_factory):
-    """Give recordings by name: what they are says the name."""
+    """Return recordings by name: what they are says the name."""
     folder = tmp_path_factory.mktemp("recordings")
     made = {
         "reference": {},

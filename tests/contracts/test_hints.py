@@ -15,7 +15,7 @@ COMMAND = re.compile(rf"\bqdebug ({VERBS})\b([^\n`;:]*)")
 
 
 def verbs():
-    """Give the options of each verb of the command line, with those of its actions."""
+    """Return the options of each verb of the command line, with those of its actions."""
 
     def below(parser):
         actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
@@ -28,7 +28,7 @@ def verbs():
 
 
 def texts(source):
-    """Give the texts of a module that can reach a user: every string but docstrings, f-strings with {} for values."""
+    """Yield the texts of a module that can reach a user: every string but docstrings, f-strings with {} for values."""
     docstrings = {
         id(node.body[0].value)
         for node in ast.walk(source.tree)

@@ -16,7 +16,7 @@ FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "util", "helper
 
 
 def imports(source):
-    """Give (line, module, names, inside a function) of each import statement that runs."""
+    """Return (line, module, names, inside a function) of each import statement that runs."""
     found = []
 
     def visit(node, inside):
@@ -78,7 +78,7 @@ def private(source):
 
 
 def graph_of(sources):
-    """Give the modules that each module of ours imports, function-level imports included."""
+    """Return the modules that each module of ours imports, function-level imports included."""
     known = {source.module for source in sources}
     edges = {}
     for source in sources:

@@ -40,7 +40,7 @@ def session():
 
 
 def without_a_row(plain):
-    """Give the keys of an object that nothing defines."""
+    """Return the keys of an object that nothing defines."""
     return set(plain) - ROWS - WORDS
 
 

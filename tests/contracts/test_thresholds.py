@@ -67,7 +67,7 @@ def number(node):
 
 
 def inside(source):
-    """Give the path of a module below the package that is looked at; None if it is in none."""
+    """Return the path of a module below the package that is looked at; None if it is in none."""
     return next((source.path.removeprefix(start) for start in PACKAGES if source.path.startswith(start)), None)
 
 
@@ -101,7 +101,7 @@ def compared(source):
 
 
 def defined(sources):
-    """Give the constants of the table, by the modules that define them."""
+    """Return the constants of the table, by the modules that define them."""
     return [
         node.targets[0].id
         for source in sources

@@ -66,7 +66,7 @@ def corpus(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def decide(corpus):
-    """Give a function that decides all cases, in this process."""
+    """Return a function that decides all cases, in this process."""
 
     def decided():
         cases = collect.cases_of(corpus, quick=False)

@@ -177,7 +177,7 @@ def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> b
 
 
 def disguised(recording: Recording, disguise: object) -> MemoryRecording:
-    """Give a recording whose graph does not show the nodes that spoiled its values."""
+    """Return a recording whose graph does not show the nodes that spoiled its values."""
     graph, rename = recording.graph, dict(disguise.rename)
     nodes = []
     for node in graph.nodes:
@@ -210,7 +210,7 @@ def disguised(recording: Recording, disguise: object) -> MemoryRecording:
 
 
 def holders(graph: Graph, net: object, faulty: frozenset[str]) -> frozenset[str]:
-    """Give the backend nodes that do what the faulty source nodes do.
+    """Return the backend nodes that do what the faulty source nodes do.
 
     That is each node of that name or with that node folded in, unless it only makes a constant. Where the backend has
     none, those that the first tensors downstream of it enter.

@@ -31,7 +31,7 @@ def bench_module() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def digits(tmp_path_factory, bench_module):
-    """Give the digits net and its four quantized forms, on two digits; an eighth is what stale memory holds."""
+    """Return the digits net and its four quantized forms, on two digits; an eighth is what stale memory holds."""
     folder = bench_module.DIGITS
     with np.load(folder / "digits_test.npz") as data:
         feeds = {"x": data["x"][:8, None]}
@@ -43,7 +43,7 @@ def digits(tmp_path_factory, bench_module):
 
 @pytest.fixture(scope="session")
 def cls(tmp_path_factory, bench_module):
-    """Give the text direction net and its two quantized forms, on one crop."""
+    """Return the text direction net and its two quantized forms, on one crop."""
     nets = load(HERE.parent / "adapters" / "models.py")
     forms = {"float": nets.net("cls"), **{form: nets.quantized("cls", form) for form in ("qdq", "qoperator")}}
     folder = tmp_path_factory.mktemp("cls")
@@ -52,7 +52,7 @@ def cls(tmp_path_factory, bench_module):
 
 @pytest.fixture(scope="session")
 def swift_f0(tmp_path_factory, bench_module):
-    """Give the pitch net, on half a second of sound."""
+    """Return the pitch net, on half a second of sound."""
     nets = load(HERE.parent / "adapters" / "models.py")
     path = nets.net("swift-f0")
     feeds = {
@@ -70,7 +70,7 @@ def planted() -> ModuleType:
 
 @pytest.fixture(scope="session")
 def real_recording(tmp_path_factory, bench_module):
-    """Give a function that records a real quantized net on ONNX Runtime, on two crops of text."""
+    """Return a function that records a real quantized net on ONNX Runtime, on two crops of text."""
     models = load(HERE.parent / "adapters" / "models.py")
     folder = tmp_path_factory.mktemp("real")
 

@@ -57,13 +57,13 @@ class Bug:
 
 
 def find_unit(recording: Recording, node: Node, tensor: str, units: Units | None = None) -> UnitSource | str:
-    """Give the unit of a node, or why there is none."""
+    """Return the unit of a node, or why there is none."""
     units = units or Units(recording)
     return units.missing(node, tensor) or units.find(node, tensor)
 
 
 def sources(recording: Recording, kind: str) -> list[UnitSource]:
-    """Give the units of one kind."""
+    """Return the units of one kind."""
     units = Units(recording)
     found = [find_unit(recording, node, node.outputs[0], units) for node in recording.graph.nodes if node.outputs]
     return [s for s in found if isinstance(s, UnitSource) and s.unit(s.places[0]).kind == kind]
@@ -155,7 +155,7 @@ def _lost_padding(unit: Unit, variant: Variant) -> np.ndarray | None:
 
 
 def _one_scale(unit: Unit, variant: Variant) -> np.ndarray | None:
-    """Give every channel the first channel's scale."""
+    """Return every channel the first channel's scale."""
     weight = unit.operands[1]
     if weight.scale.size == 1:
         return None

@@ -108,7 +108,7 @@ Surgeon = Callable[[Net, onnx.NodeProto, np.random.Generator], Fault | None]
 
 
 def attribute(node: onnx.NodeProto, name: str) -> object:
-    """Give an attribute, or None."""
+    """Return an attribute, or None."""
     return next((helper.get_attribute_value(a) for a in node.attribute if a.name == name), None)
 
 
@@ -127,19 +127,19 @@ def _is(fault_in: onnx.NodeProto, what: str, disguise: Disguise | None = None) -
 
 
 def weight_slot(node: onnx.NodeProto) -> int:
-    """Give the slot of a node's weight."""
+    """Return the slot of a node's weight."""
     return 3 if node.op_type in ("QLinearConv", "QGemm") else 1
 
 
 def channel_axis(node: onnx.NodeProto, rank: int) -> int:
-    """Give the axis of a weight's output channels."""
+    """Return the axis of a weight's output channels."""
     if node.op_type in ("Gemm", "QGemm"):
         return 0 if attribute(node, "transB") else 1
     return rank - 1 if node.op_type == "MatMul" else 0
 
 
 def wrong_channel(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
-    """Give one output channel the weights of its neighbour."""
+    """Return one output channel the weights of its neighbour."""
     readers = net.consumers(node.output[0]) if node.op_type == "DequantizeLinear" else [node]
     if len(readers) != 1 or readers[0].op_type not in PRODUCTS:
         return None

@@ -37,7 +37,7 @@ async def reached(reference, backend):
 
 @pytest.fixture
 def seeded(digits, bench_module, monkeypatch):
-    """Give a function that seeds a fault and gives both recordings and the nodes that are right."""
+    """Return a function that seeds a fault and gives both recordings and the nodes that are right."""
     compared = []
     plain = bench_module.diff
 

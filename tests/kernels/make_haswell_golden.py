@@ -17,7 +17,7 @@ SHAPES = {"plain": (3, 8, 3, 1), "groups": (6, 8, 5, 2), "depthwise": (8, 8, 3, 
 
 
 def cases():
-    """Give operator, inputs and attributes of each case; numpy's generator is the same everywhere."""
+    """Yield operator, inputs and attributes of each case; numpy's generator is the same everywhere."""
     rng = np.random.default_rng(3)
     for dtype in (np.uint8, np.int8):
         info = np.iinfo(dtype)
@@ -37,7 +37,7 @@ def cases():
 
 
 def hashed(codes):
-    """Give the hash of an array's bytes."""
+    """Return the hash of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()
 
 

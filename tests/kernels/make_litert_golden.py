@@ -44,18 +44,18 @@ ACTIVATIONS = {
 
 
 def images():
-    """Give the digits (N, 1, 8, 8) in float32."""
+    """Return the digits (N, 1, 8, 8) in float32."""
     return np.load(DIGITS / "digits_test.npz")["x"][:SAMPLES]
 
 
 def quantized(images, scale, zero_point):
-    """Give the codes of the input, channels last."""
+    """Return the codes of the input, channels last."""
     codes = np.clip(np.round(images / np.float32(scale)) + zero_point, -128, 127)
     return codes.astype(np.int8).transpose(0, 2, 3, 1)
 
 
 def hashed(codes):
-    """Give the hash of an array's bytes."""
+    """Return the hash of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()
 
 

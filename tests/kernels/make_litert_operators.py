@@ -66,12 +66,12 @@ def drawn(rng, shape, dtype="int8"):
 
 
 def whole(*numbers):
-    """Give whole numbers that a model holds and that are no codes."""
+    """Return whole numbers that a model holds and that are no codes."""
     return np.array(numbers, np.int32)
 
 
 def functions(rng):
-    """Give functions of every 8-bit code, at scales drawn at random and at powers of two."""
+    """Yield functions of every 8-bit code, at scales drawn at random and at powers of two."""
     every = np.arange(-128, 128).astype(np.int8).reshape(1, -1)
     kinds = {
         "hard swish": ("HARD_SWISH", "HardSwish", ("HardSwishOptions", {}), {}, 1),
@@ -174,7 +174,7 @@ def pools_and_moves(rng):
 
 
 def products(rng):
-    """Give convolutions, plain, depthwise and transposed, and matrix products, per tensor and per channel."""
+    """Yield convolutions, plain, depthwise and transposed, and matrix products, per tensor and per channel."""
     for tag, (sx, sw, sy) in {"generic": (0.05, 0.0113, 0.411), "dyadic": (2.0**-4, 2.0**-6, 2.0**-3)}.items():
         for per in (False, True):
             name = f"{tag} {'channels' if per else 'tensor'}"
@@ -205,7 +205,7 @@ def products(rng):
 
 
 def turned(codes, order):
-    """Give a weight with its axes in ONNX's order; its channels stay the axis that the new order puts them on."""
+    """Return a weight with its axes in ONNX's order; its channels stay the axis that the new order puts them on."""
     axis = None if codes.axis is None else order.index(codes.axis)
     return Codes(codes.values.transpose(order), codes.scale, codes.zero, axis)
 
@@ -239,18 +239,18 @@ def _windowed(rng, name, filters, scales):
 
 
 def cases():
-    """Give all cases; their data are drawn anew, the same each time."""
+    """Yield all cases; their data are drawn anew, the same each time."""
     for seed, family in enumerate((functions, softmaxes, resizes, means, pairs, pools_and_moves, products)):
         yield from family(np.random.default_rng(seed + 100))
 
 
 def hashed(codes):
-    """Give the start of the hash of an array's bytes."""
+    """Return the start of the hash of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()[:16]
 
 
 def model_of(case):
-    """Give the bytes of a model of one node, and number the tensors."""
+    """Return the bytes of a model of one node, and number the tensors."""
     import flatbuffers
     from ai_edge_litert import schema_py_generated as schema
 
@@ -297,7 +297,7 @@ def model_of(case):
 
 
 def computed(case):
-    """Give what each set of kernels computes; None where it has no such kernel."""
+    """Yield what each set of kernels computes; None where it has no such kernel."""
     from ai_edge_litert.interpreter import Interpreter, OpResolverType
     from tflite_micro.python.tflite_micro import runtime
 

@@ -20,7 +20,7 @@ CONV_SCALES = ((0.03, 0.0113, 0.4, 127), (2**-4, 2**-4, 2.0, 2))
 
 
 def pairs():
-    """Give name, codes and scales of each pair of operands; zero points are 121, 7 and 99."""
+    """Yield name, codes and scales of each pair of operands; zero points are 121, 7 and 99."""
     rng = np.random.default_rng(11)
     for number, scales in enumerate(PAIR_SCALES):
         a, b = (rng.integers(0, 256, (64, 300)).astype(np.uint8) for _ in range(2))
@@ -28,7 +28,7 @@ def pairs():
 
 
 def convolutions():
-    """Give name, codes, real bias and scales of each convolution; zero points are 11, 0 and 99."""
+    """Yield name, codes, real bias and scales of each convolution; zero points are 11, 0 and 99."""
     rng = np.random.default_rng(12)
     for number, (sx, sw, sy, most) in enumerate(CONV_SCALES):
         x = rng.integers(0, 128, (1, 8, 14, 14)).astype(np.uint8)
@@ -38,12 +38,12 @@ def convolutions():
 
 
 def hashed(codes):
-    """Give the hash of an array's bytes."""
+    """Return the hash of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()
 
 
 def computed(engine):
-    """Give name and codes of everything that one engine computes."""
+    """Yield name and codes of everything that one engine computes."""
     import torch
 
     def tensor(codes, scale, zero):

@@ -60,7 +60,7 @@ def like(scale, zero):
 
 
 def functions(rng):
-    """Give functions of every code; PyTorch chooses the scale of some outputs itself."""
+    """Yield functions of every code; PyTorch chooses the scale of some outputs itself."""
     every = np.arange(256).astype(np.uint8).reshape(1, -1)
     for number in range(12):
         scale = 2.0**-5 if number < 2 else float(np.float32(rng.uniform(0.01, 0.2)))
@@ -180,18 +180,18 @@ def products(rng):
 
 
 def cases():
-    """Give all cases; their data are drawn anew, the same each time."""
+    """Yield all cases; their data are drawn anew, the same each time."""
     for seed, family in enumerate((functions, averages, moves, products)):
         yield from family(np.random.default_rng(seed + 200))
 
 
 def hashed(codes):
-    """Give the start of the hash of an array's bytes."""
+    """Return the start of the hash of an array's bytes."""
     return hashlib.sha256(np.ascontiguousarray(codes).tobytes()).hexdigest()[:16]
 
 
 def tensor(torch, given):
-    """Give what the function reads: a quantized tensor, or a real one."""
+    """Return what the function reads: a quantized tensor, or a real one."""
     if isinstance(given, np.ndarray):
         return torch.from_numpy(given)
     values = torch.from_numpy(given.values)

@@ -15,7 +15,7 @@ GOLDEN = json.loads((HERE / "digits_golden.json").read_text(encoding="utf-8"))  
 
 
 def replay():
-    """Give shape, dtype and hash of every tensor, on all test digits in one batch."""
+    """Return shape, dtype and hash of every tensor, on all test digits in one batch."""
     recording = open_recording(data.INT8_NET)
     constants = {name: recording.load(name) for name in recording.graph.tensors if recording.graph.is_constant(name)}
     found = {}

@@ -147,7 +147,7 @@ def pair_unit(kind, scales, zero_points, rng):
 
 
 def numbers(unit):
-    """Give centred codes as Python integers, and all three scales as the floats they are."""
+    """Return centred codes as Python integers, and all three scales as the floats they are."""
     a, b = (operand.centred.tolist() for operand in unit.operands)
     return a, b, *(float(operand.scale) for operand in unit.operands), float(unit.out.scale)
 

@@ -60,7 +60,7 @@ class Outcome:
 
 
 def attr_value(attribute):
-    """Give an attribute as the plain value that `Node` keeps; raise ValueError for what has none."""
+    """Return an attribute as the plain value that `Node` keeps; raise ValueError for what has none."""
     value = onnx.helper.get_attribute_value(attribute)
     if isinstance(value, bytes):
         return value.decode()
@@ -74,7 +74,7 @@ def attr_value(attribute):
 
 
 def to_graph(model):
-    """Give a model as a graph; raise ValueError if an attribute cannot be expressed."""
+    """Return a model as a graph; raise ValueError if an attribute cannot be expressed."""
     nodes = [
         Node(
             name=f"{position}_{node.op_type}",
@@ -95,7 +95,7 @@ def to_graph(model):
 
 
 def tensors(values):
-    """Give arrays; raise ValueError for a sequence, an optional or text."""
+    """Return arrays; raise ValueError for a sequence, an optional or text."""
     arrays = []
     for given in values:
         value = onnx.numpy_helper.to_array(given) if isinstance(given, onnx.TensorProto) else given

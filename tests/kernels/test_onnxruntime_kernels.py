@@ -57,7 +57,7 @@ def check_same(op, inputs, **attrs):
 
 @pytest.fixture(params=[np.uint8, np.int8], ids=["uint8", "int8"])
 def draw(request):
-    """Give a source of random codes, scales and zero points of one dtype."""
+    """Return a source of random codes, scales and zero points of one dtype."""
     return Source(request.param)
 
 

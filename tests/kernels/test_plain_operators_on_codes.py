@@ -38,7 +38,7 @@ class Group:
         return unit_of_codes(node, self.inputs(), quant, opset={"": OPSET}, bounds=bounds)
 
     def run(self):
-        """Give the runtime's codes."""
+        """Return the runtime's codes."""
         from onnx import helper, numpy_helper
 
         nodes, constants, names = [], [], []

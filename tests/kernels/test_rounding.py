@@ -13,7 +13,7 @@ from qdebug.replay.variant import DEFAULTS
 
 
 def rounded(variant):
-    """Give a variant that rounds half away from zero where it rounds half to even."""
+    """Return a variant that rounds half away from zero where it rounds half to even."""
     even, away = Step(op="round", rounding="even"), Step(op="round", rounding="away")
     return replace(variant, requantize=tuple(away if step == even else step for step in variant.requantize))
 

@@ -24,7 +24,7 @@ def dtype_of(name: str) -> np.dtype:
 
 
 def real(value: object, quant: QuantParams | None = None, channel: int = 0) -> float | int:
-    """Give an element's real value as a Python number, by the definition in `affine`."""
+    """Return an element's real value as a Python number, by the definition in `affine`."""
     number = int(value) if isinstance(value, np.integer | np.bool_) or is_small_int(value) else float(value)
     if quant is None:
         return number

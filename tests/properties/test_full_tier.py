@@ -104,7 +104,7 @@ def test_every_value_is_in_its_bin(pair: tuple[np.ndarray, np.ndarray], block: i
 
 
 def in_order(bits: int, width: int) -> int:
-    """Give the place of a float, by its bits, among all floats of its type."""
+    """Return the place of a float, by its bits, among all floats of its type."""
     magnitude = bits & (2 ** (width - 1) - 1)
     return -magnitude if bits >> (width - 1) else magnitude
 
@@ -200,7 +200,7 @@ def test_a_tensor_is_identical_to_itself(pair: tuple[np.ndarray, np.ndarray], bl
 
 
 def plain(profile: TensorProfile) -> list[object]:
-    """Give the counts of a profile, which hold for a tensor however it is cut."""
+    """Return the counts of a profile, which hold for a tensor however it is cut."""
     histograms = profile.errors, profile.relative.quotients
     parts: list[object] = [(h.lowest, h.counts.tolist(), h.zeros, h.nonfinite) for h in histograms]
     parts += [profile.relative.zero_refs, profile.relative.zero_refs_hit]

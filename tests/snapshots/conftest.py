@@ -57,7 +57,7 @@ def made_up_search(monkeypatch):
 
 @pytest.fixture
 def make_picture_app():
-    """Give a function that makes an application on fake sessions."""
+    """Return a function that makes an application on fake sessions."""
 
     def make(*, glyphs=UNICODE, palette=DARK, screen="nodes", backends=1, **options):
         sessions = [fake_session(**options) for _ in range(backends)]
@@ -95,5 +95,5 @@ def shown(main):
 
 @pytest.fixture
 def settled():
-    """Give functions that wait until all is compared, and until all that the screen shows is there."""
+    """Return functions that wait until all is compared, and until all that the screen shows is there."""
     return SimpleNamespace(until=until, computed=computed, shown=shown)

@@ -42,7 +42,7 @@ def seen():
 
 @pytest.fixture
 def capture(seen, make_picture_app, settled, monkeypatch):
-    """Give a function that visits every screen and gives what is on each: texts and styles of the lines."""
+    """Return a function that visits every screen and gives what is on each: texts and styles of the lines."""
 
     async def run(size, look, glyphs=UNICODE):
         if (size, look, glyphs.name) in seen:
@@ -70,7 +70,7 @@ def capture(seen, make_picture_app, settled, monkeypatch):
 
 
 def words(lines):
-    """Give the texts of the lines alone."""
+    """Return the texts of the lines alone."""
     return ["".join(segment.text for segment in line) for line in lines]
 
 

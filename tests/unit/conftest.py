@@ -123,7 +123,7 @@ def worst(**changed):
 
 @pytest.fixture(scope="session")
 def made():
-    """Give the makers above: made.node(3, Status.DIVERGED), made.result([...])."""
+    """Return the makers above: made.node(3, Status.DIVERGED), made.result([...])."""
     return SimpleNamespace(stats=stats, node=node, unmatched=unmatched, ranking=ranking, result=result, worst=worst)
 
 
@@ -132,7 +132,7 @@ GENERIC = (0.0312, 0.0057, 0.0421)
 
 
 def conv_parts(*, scales=DYADIC, channels=8, filters=16, size=12, per_channel=False, seed=0, zero=-3):
-    """Give what a QLinearConv reads, by tensor name, its activations left out."""
+    """Return what a QLinearConv reads, by tensor name, its activations left out."""
     rng = np.random.default_rng(seed)
     x_scale, w_scale, y_scale = (np.float32(scale) for scale in scales)
     many = np.linspace(0.5, 2, filters).astype(np.float32) * w_scale if per_channel else w_scale

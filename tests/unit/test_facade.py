@@ -12,7 +12,7 @@ CONTRACT = ["Recorder", "open_recording", "diff", "QdebugError", "Graph", "Node"
 
 
 def loaded_by(code):
-    """Give the top-level modules that a fresh interpreter has after running code."""
+    """Return the top-level modules that a fresh interpreter has after running code."""
     program = f"{code}\nimport sys; print(' '.join({{name.partition('.')[0] for name in sys.modules}}))"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     return set(done.stdout.split())

@@ -75,7 +75,7 @@ class Residual:
     against: str = ""
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the residual as plain values, with the keys of the explain JSON."""
+        """Return the residual as plain values, with the keys of the explain JSON."""
         return {
             "max_lsb": self.max_lsb,
             "wrong": self.wrong,
@@ -128,7 +128,7 @@ def _credible(found_traits: Sequence[Trait], found_places: Sequence[WrongPlace])
 
 
 def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequence[Trait]) -> str:
-    """Give the cause of a pattern, made narrower by where it is and by what the elements hold."""
+    """Return the cause of a pattern, made narrower by where it is and by what the elements hold."""
     said = PATTERNS[pattern]
     if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
         said = "the filters that are left over from the kernel's blocks of channels"

@@ -66,14 +66,14 @@ class Trait:
 
 
 def free_elements(evidence: Evidence) -> np.ndarray:
-    """Give the elements whose error is not cut off by the ends of the code range on either side."""
+    """Return the elements whose error is not cut off by the ends of the code range on either side."""
     low, high = evidence.span
     codes = evidence.expected, evidence.recorded
     return np.asarray(np.logical_and.reduce([(code > low) & (code < high) for code in codes]))
 
 
 def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
-    """Give arrays of one shape piece by piece, in C order; whoever waits is asked before each."""
+    """Yield arrays of one shape piece by piece, in C order; whoever waits is asked before each."""
     flat = [array.reshape(-1) for array in arrays]
     for start in range(0, flat[0].size, _STRETCH):
         checkpoint()
@@ -81,7 +81,7 @@ def stretches(*arrays: np.ndarray) -> Iterator[tuple[np.ndarray, ...]]:
 
 
 def by_channel(array: np.ndarray, layout: Layout) -> np.ndarray:
-    """Give the elements of each channel as a row; all in one row where there are no channels."""
+    """Return the elements of each channel as a row; all in one row where there are no channels."""
     if layout.channel is None:
         return array.reshape(1, -1)
     return np.moveaxis(array, layout.channel + 1, 0).reshape(array.shape[layout.channel + 1], -1)

@@ -98,7 +98,7 @@ def _is_shift(evidence: Evidence, part: slice | tuple[slice, ...], shifts: np.nd
 
 
 def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[float, float]:
-    """Give the mean magnitude of the error in the half of the elements next to the zero point, and in the other."""
+    """Return the mean magnitude of the error in the half of the elements next to the zero point, and in the other."""
     free = free_elements(evidence)[part]
     size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
     error = np.abs(evidence.error[part])[free]
@@ -109,7 +109,7 @@ def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[f
 
 
 def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
-    """Give the elements away from the spatial borders, as an index; None if there are hardly any."""
+    """Return the elements away from the spatial borders, as an index; None if there are hardly any."""
     axes = [axis + 1 for axis in evidence.layout.spatial]
     shape = evidence.expected.shape
     if not axes or any(shape[axis] < INTERIOR_MIN_EXTENT for axis in axes):
@@ -118,7 +118,7 @@ def _inside(evidence: Evidence) -> tuple[slice, ...] | None:
 
 
 def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] | None:
-    """Give the mean error of each channel; None if the errors of a channel are no constant."""
+    """Return the mean error of each channel; None if the errors of a channel are no constant."""
     errors = by_channel(evidence.error[part], evidence.layout)
     shifts: list[float] = []
     slight = 0
@@ -197,7 +197,7 @@ class _Codes:
         return self._many >= SCALED_MIN_CODES and self._largest >= SCALED_MIN_CODES
 
     def factor(self) -> float | None:
-        """Give the factor between them; None if there is none that accounts for all but their rounding."""
+        """Return the factor between them; None if there is none that accounts for all but their rounding."""
         if not self.telling:
             return None
         factor = self._product / self._power
@@ -226,7 +226,7 @@ class _Codes:
         return bool(counts.all() and errors[0] / counts[0] < CONSTANT_ERROR_MIN_FLATNESS * errors[1] / counts[1])
 
     def _median_size(self) -> float:
-        """Give the median of the expected codes' magnitudes."""
+        """Return the median of the expected codes' magnitudes."""
         if self._largest >= 1 << 17:  # wider than any quantized code
             return float(np.median(np.concatenate([np.abs(x) for x, _ in self._centred()])))
         counts = np.zeros(self._largest + 1, np.int64)
@@ -337,7 +337,7 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
 
 
 def _part(axis: int, distance: int, rank: int) -> tuple[slice, ...]:
-    """Give the indices that rolling by a distance fills from the other end."""
+    """Return the indices that rolling by a distance fills from the other end."""
     ends = slice(0, distance) if distance > 0 else slice(distance, None)
     return tuple(ends if other == axis else slice(None) for other in range(rank))
 
@@ -388,7 +388,7 @@ def _growing(evidence: Evidence) -> Iterator[Trait]:
 
 
 def _spread(values: np.ndarray) -> np.ndarray:
-    """Give the values, or as many of them as are ranked, evenly spread."""
+    """Return the values, or as many of them as are ranked, evenly spread."""
     checkpoint()
     if values.size <= RANKED_MAX_ELEMENTS:
         return values
@@ -396,7 +396,7 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 
 def _outranks(high: np.ndarray, low: np.ndarray) -> float:
-    """Give the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947); ties count half."""
+    """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947); ties count half."""
     ordered = np.sort(low.reshape(-1))
     flat = high.reshape(-1)
     below = np.searchsorted(ordered, flat, side="left") + np.searchsorted(ordered, flat, side="right")

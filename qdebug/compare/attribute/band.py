@@ -47,7 +47,7 @@ _FACTORS = frozenset({"alpha", "beta"})
 
 
 def unit_roundoff(dtype: np.dtype) -> float:
-    """Give half the distance from 1 to the next number of a float format; that of float32 for any other dtype."""
+    """Return half the distance from 1 to the next number of a float format; that of float32 for any other dtype."""
     try:
         return float(ml_dtypes.finfo(dtype).eps) / 2  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
@@ -55,7 +55,7 @@ def unit_roundoff(dtype: np.dtype) -> float:
 
 
 def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
-    """Give the unit roundoff of the shortest float format that values were rounded to, whatever they are kept in.
+    """Return the unit roundoff of the shortest float format that values were rounded to, whatever they are kept in.
 
     Runtimes that compute in float32 keep the weights of a 16 bit network in it, see `held_format`.
 
@@ -70,7 +70,7 @@ def held_unit(values: np.ndarray, *, narrowest: float | None = None) -> float:
 def allowed_error(
     node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int], unit: float
 ) -> float:
-    """Give the norm that the difference between a float node's output and its replay may have.
+    """Return the norm that the difference between a float node's output and its replay may have.
 
     Args:
         node: The node on real numbers.
@@ -185,12 +185,12 @@ def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, m
 
 
 def _usual(values: np.ndarray) -> float:
-    """Give the root mean square."""
+    """Return the root mean square."""
     return norm(values) / math.sqrt(values.size)
 
 
 def _smallest(dtype: np.dtype) -> float:
-    """Give the smallest normal number of a float format: many processors take what is below it for 0."""
+    """Return the smallest normal number of a float format: many processors take what is below it for 0."""
     try:
         return float(ml_dtypes.finfo(dtype).smallest_normal)  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
@@ -228,7 +228,7 @@ def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
 
 
 def norm(values: np.ndarray) -> float:
-    """Give the Euclidean norm of the finite values."""
+    """Return the Euclidean norm of the finite values."""
     total = 0.0
     for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)
@@ -238,7 +238,7 @@ def norm(values: np.ndarray) -> float:
 
 
 def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> np.ndarray | None:
-    """Give the sums with every term's magnitude in place of the term."""
+    """Return the sums with every term's magnitude in place of the term."""
     attrs = {name: value for name, value in node.attrs.items() if not name.startswith("activation")}
     attrs |= {name: abs(value) for name, value in attrs.items() if name in _FACTORS and isinstance(value, int | float)}
     bare = Node(name=node.name, op=node.op, domain=node.domain, inputs=node.inputs, outputs=node.outputs, attrs=attrs)
@@ -249,7 +249,7 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
 
 
 def _terms(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray) -> float:
-    """Give the number of terms of each sum."""
+    """Return the number of terms of each sum."""
     arrays, sums = [values[name] for name in node.inputs if name], operators.of(node.op).sums
     if sums in (Sums.FILTER, Sums.SCATTER):
         weight = arrays[1]

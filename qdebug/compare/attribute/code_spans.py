@@ -30,7 +30,7 @@ __all__ = ["folded_clamp", "held", "rounding_inside", "span_before", "uniform_sp
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
-    """Give the interval of the reference's Relu or Clip that the backend computes along with its node."""
+    """Return the interval of the reference's Relu or Clip that the backend computes along with its node."""
     theirs = _producer_of_values(reference.graph, entry.reference_tensor)
     ours = backend.graph.producer(entry.tensor)
     if theirs is None or ours is None or operators.of(ours.op).dequantizes:
@@ -43,7 +43,7 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
 
 
 def uniform_span(quant: QuantParams | None) -> Clamp:
-    """Give the real values of the lowest and highest code; no bounds where channels differ or codes are no integers."""
+    """Return the real values of the lowest and highest code; no bounds if channels differ or codes are no integers."""
     if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
         return None, None
     scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
@@ -59,7 +59,7 @@ def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
 
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
-    """Give the span of the codes that a tensor is or was made of; no bounds if there were none."""
+    """Return the span of the codes that a tensor is or was made of; no bounds if there were none."""
     node = graph.producer(tensor)
     real = node is not None and operators.of(node.op).dequantizes
     coded = node.inputs[0] if node is not None and node.inputs and real else tensor
@@ -76,7 +76,7 @@ def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
 def rounding_inside(
     be: IndexedRecording, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
 ) -> np.ndarray:
-    """Give what rounding to the backend's own codes adds to each element of a segment's result.
+    """Return what rounding to the backend's own codes adds to each element of a segment's result.
 
     What the codes cut off is no rounding: it stays in either replay.
 

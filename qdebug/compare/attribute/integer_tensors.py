@@ -54,7 +54,7 @@ def _may_be_codes(graph: Graph, tensor: str) -> bool:
 
 
 def _made_of(graph: Graph, tensor: str) -> tuple[str, ...] | None:
-    """Give the tensors that tell whether this one holds codes; None if it does, or nothing else tells."""
+    """Return the tensors that tell whether this one holds codes; None if it does, or nothing else tells."""
     info = graph.tensors[tensor]
     dtype = info.dtype or ""
     if info.quant is not None:

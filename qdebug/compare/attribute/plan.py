@@ -108,7 +108,7 @@ def find_entry(planned: Sequence[PlannedNode], name: str) -> PlannedNode:
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
-    """Give the samples and steps that both sides hold of a compared tensor."""
+    """Yield the samples and steps that both sides hold of a compared tensor."""
     for sample in range(min(reference.samples, backend.samples)):
         for step in range(min(reference.steps, backend.steps)):
             held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)

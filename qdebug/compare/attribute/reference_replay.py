@@ -264,7 +264,7 @@ class ReferenceReplay:
         return one.constants[name]
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
-        """Give values the dimensions of another form of their tensor: a runtime takes a batch away and puts it back."""
+        """Return values in the shape of another form of their tensor: a runtime takes a batch away and puts it back."""
         if not self.ref.recording.has(name):
             return array
         shape = plain_shape(shape_of(self.ref.recording, name), self._layouts.get(name))

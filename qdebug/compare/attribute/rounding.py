@@ -45,7 +45,7 @@ class ConstantRounding:
         self._run = run
 
     def unit(self, name: str) -> float:
-        """Give the unit roundoff of the narrowest format that a constant, in any of its forms, was rounded to.
+        """Return the unit roundoff of the narrowest format that a constant, in any of its forms, was rounded to.
 
         One with too few elements to tell was rounded as the large ones of the network were, if its elements fit that.
         """
@@ -79,7 +79,7 @@ class ConstantRounding:
         return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
-        """Give half a step for each element of a constant: of its codes, or of a float format coarser than float32.
+        """Return half a step for each element of a constant: of its codes, or of a float format coarser than float32.
 
         A scale that leaves most codes unused is not what rounding makes necessary: then that of the step is given that
         the constant's own range would need, per channel where scales are.
@@ -106,7 +106,7 @@ class ConstantRounding:
         return np.zeros(values.shape, np.float32)
 
     def levels(self, name: str) -> tuple[int, int] | None:
-        """Give how many codes a constant uses and how many there are; None if it has no integer codes."""
+        """Return how many codes a constant uses and how many there are; None if it has no integer codes."""
         recording = self._run.recording
         for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
@@ -115,7 +115,7 @@ class ConstantRounding:
         return None
 
     def narrowest(self, names: set[str]) -> float:
-        """Give the largest unit roundoff of some constants and of what most of the network's were rounded to.
+        """Return the largest unit roundoff of some constants and of what most of the network's were rounded to.
 
         What fits no narrow format in a network of one was computed of several constants that were rounded to it; and a
         node that reads none may have one folded into an attribute, such as the factor of a fused product.
@@ -129,7 +129,7 @@ def _whole(values: np.ndarray) -> bool:
 
 
 def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
-    """Give the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
+    """Return the step that a constant's range needs, in a shape that broadcasts; None where its scale is prescribed."""
     if (
         quant.qmin is None
         or quant.qmax is None
@@ -147,7 +147,7 @@ def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
 
 
 def _steps(quant: QuantParams, rank: int) -> np.ndarray:
-    """Give the scale in a shape that broadcasts over its tensor."""
+    """Return the scale in a shape that broadcasts over its tensor."""
     scale = np.asarray(quant.scale, np.float32)
     if quant.axis is None or scale.size == 1 or scale.ndim > 1:
         return scale.reshape((1,) * rank) if scale.size == 1 else scale
@@ -157,7 +157,7 @@ def _steps(quant: QuantParams, rank: int) -> np.ndarray:
 
 
 def hair(real: np.ndarray) -> np.ndarray:
-    """Give the error of each element of a constant that says nothing of how the constant was made.
+    """Return the error of each element of a constant that says nothing of how the constant was made.
 
     That of keeping it in float32, of the element and of the largest one: a channel that training has left at nothing,
     of 1e-35 beside others of 1, has codes that are all 0 and a scale made up for it, of 1 or of what its bias needs.
@@ -174,7 +174,7 @@ def scales_by_constants(run: IndexedRecording, nodes: Sequence[Node]) -> bool:
 
 
 def shared_constants(sides: tuple[IndexedRecording, IndexedRecording], segment: Segment) -> frozenset[str]:
-    """Give the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
+    """Return the constants of a segment's reference nodes that its backend nodes use bit for bit, turned or not.
 
     Whatever such a constant was rounded from, it was rounded once and for both.
     """

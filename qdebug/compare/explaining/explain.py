@@ -112,7 +112,7 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
 
 
 def siblings(recording: Recording, tensors: Collection[str]) -> frozenset[str]:
-    """Give the outputs of all nodes with the operator of one that gives these tensors."""
+    """Return the outputs of all nodes with the operator of one that gives these tensors."""
     outputs = list(_outputs(recording))
     ops = {node.op for node, tensor in outputs if tensor in tensors}
     return frozenset(tensor for node, tensor in outputs if node.op in ops)

@@ -141,7 +141,7 @@ class NodeExplanation:
     accepted: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values, with the keys of the explain JSON."""
+        """Return the entry as plain values, with the keys of the explain JSON."""
         made = {
             "status": str(self.status),
             "variants": list(self.variants),
@@ -184,7 +184,7 @@ class ExplainedRun:
         return counts | {"by_op": {op: dict(sorted(count.items())) for op, count in sorted(by_op.items())}}
 
     def of(self, status: ExplainStatus) -> tuple[NodeExplanation, ...]:
-        """Give the nodes of one status."""
+        """Return the nodes of one status."""
         return tuple(node for node in self.nodes if node.status is status)
 
     @property
@@ -207,7 +207,7 @@ class ExplainedRun:
         return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
 
     def accepting(self, limits: Limits) -> ExplainedRun:
-        """Give the explanation with unexplained nodes accepted that limits allow.
+        """Return the explanation with unexplained nodes accepted that limits allow.
 
         Args:
             limits: Acknowledged nodes, and the largest error in steps that no one has to explain.
@@ -219,7 +219,7 @@ class ExplainedRun:
         return replace(self, nodes=nodes)
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the explanation as plain values; non-finite numbers are strings."""
+        """Return the explanation as plain values; non-finite numbers are strings."""
         plain: dict[str, Any] = json_safe(
             {
                 "format": "qdebug.explain",

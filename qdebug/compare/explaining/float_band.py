@@ -151,7 +151,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
 
 
 def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) -> tuple[str, ...]:
-    """Give the short formats to which a product may have rounded what it multiplies: that accounts for its error.
+    """Return the short formats to which a product may have rounded what it multiplies: that accounts for its error.
 
     Args:
         recording: The backend's recording.
@@ -205,7 +205,7 @@ def _finite(values: np.ndarray) -> np.ndarray:
 
 
 def _wide(values: np.ndarray) -> np.ndarray:
-    """Give values in a format that has all of numpy's functions: those of the 8 and 16 bit formats are few."""
+    """Return values in a format that has all of numpy's functions: those of the 8 and 16 bit formats are few."""
     return values if values.dtype.kind in "fiub" else values.astype(np.float64)
 
 
@@ -230,7 +230,7 @@ class _Case:
         bias: bool = True,
         narrow: float | None = None,
     ) -> tuple[np.ndarray, np.ndarray, float]:
-        """Give the recorded values, the replay, and the norm that their difference may have.
+        """Return the recorded values, the replay, and the norm that their difference may have.
 
         Args:
             place: The sample and step.
@@ -260,7 +260,7 @@ class _Case:
         return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
-        """Give the coarser precisions, the finest first, and how much of the error each allows is there."""
+        """Yield the coarser precisions, the finest first, and how much of the error each allows is there."""
         if not operators.of(self._form.op).product:
             return
         for name, cast in _INPUTS.items():
@@ -271,7 +271,7 @@ class _Case:
             yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
 
     def rounding(self, place: Place) -> Iterator[str]:
-        """Give the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
+        """Yield the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
         if not operators.of(self._form.op).product:
             return
         ours, replayed, allowed = self.compare(place)
@@ -303,7 +303,7 @@ class _Case:
         return run.ratio
 
     def spread(self, place: Place) -> float | None:
-        """Give the norm of the error over the largest that other orders of the sums make; None if there are none."""
+        """Return the norm of the error over the largest that other orders of the sums make; None if there are none."""
         values = inputs_of(self._recording, self._form, place)
         arrays = [values[name] for name in self._form.inputs if name]
         rng = np.random.default_rng(_SEED)

@@ -187,6 +187,6 @@ def _differing_attrs(one: Node, other: Node) -> Sequence[str]:
 
 
 def _attrs_key(node: Node) -> tuple[tuple[str, str], ...]:
-    """Give the attributes that say what a node computes, in a form that compares."""
+    """Return the attributes that say what a node computes, in a form that compares."""
     left_out = ("channels_last", "activation", "activation_params")
     return tuple(sorted((name, repr(value)) for name, value in node.attrs.items() if name not in left_out))

@@ -147,7 +147,7 @@ class DynamicCheck:
         return spread(values(), lambda: values(moved=lambda name, shape, _: offsets(rng, shape, half.get(name, 0.0))))
 
     def _coarse(self) -> tuple[str, int, int] | None:
-        """Give the weight whose scale is far larger than its values need, how many codes it uses and of how many."""
+        """Return the weight whose scale is far larger than its values need, how many codes it uses and of how many."""
         exact, plain = (self._half_codes(any_scale=flag) for flag in (True, False))
         for name in exact:
             levels = self._replays.backend.levels(name)
@@ -156,7 +156,7 @@ class DynamicCheck:
         return None
 
     def _half_codes(self, *, any_scale: bool) -> Mapping[str, np.ndarray | float]:
-        """Give half a step, in codes, of each weight of the backend's own nodes."""
+        """Return half a step, in codes, of each weight of the backend's own nodes."""
         found: dict[str, np.ndarray | float] = {}
         for node in self._segment.own:
             for name in node.inputs if operators.of(node.op).takes_codes else ():
@@ -338,7 +338,7 @@ def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> 
 
 
 def _by_ties(node: Node, values: Mapping[str, np.ndarray]) -> np.ndarray:
-    """Give what each element of a product may change where data lie so near a tie that they are rounded either way."""
+    """Return what each element of a product may change where data near a tie are rounded either way."""
     data, weight, scales = (values[name] for name in node.inputs[:3])
     _, scale, _ = dynamic_quantize(data)
     steps = data.astype(np.float64) / (float(scale) or 1.0)

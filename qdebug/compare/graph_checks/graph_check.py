@@ -207,7 +207,7 @@ class TensorCheck:
         return found, why
 
     def rounded_factors(self) -> tuple[str, ...]:
-        """Give the short formats to which a product may have rounded its factors, by a replay of the reference's nodes.
+        """Return the short formats to which a product may have rounded its factors, by replaying the reference.
 
         Returns:
             Names of formats; none where rounding does not account for what is recorded, or there is no one product.
@@ -283,7 +283,7 @@ class TensorCheck:
         return lost_to_rounding(self._entry, theirs, minus(theirs, ours), "weights")
 
     def _replayed(self, place: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-        """Give what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
+        """Return what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
         entry, theirs = self._entry, self._theirs(place)
         ours = replay(self._backend, self.node, entry.tensor, place)
         stored = self._backend.load(entry.tensor, *place).shape
@@ -312,7 +312,7 @@ class TensorCheck:
         least = FOLDING_MAX_ERROR_RATIO * (attribution.samples.get(place[0], attribution).allowed or 0.0)
 
         def excess(share: float, off: np.ndarray = off) -> np.ndarray | None:
-            """Give what lies beyond a share of the bound; None if that is nothing to speak of."""
+            """Return what lies beyond a share of the bound; None if that is nothing to speak of."""
             with np.errstate(invalid="ignore"):  # an endless bound accounts for an endless difference
                 found = np.nan_to_num(np.maximum(off - share * (1 + LSB_SLACK) * allowed, 0), nan=0.0, posinf=np.inf)
             if entry.quant is not None and entry.quant.qmin is not None:
@@ -340,7 +340,7 @@ class TensorCheck:
         return found is not None and exceeds(found, rounding_noise() / DISTURBANCE_HALF_STEPS)
 
     def _beside_weight(self, ours: np.ndarray, place: tuple[int, int]) -> np.ndarray | None:
-        """Give by how much a replay is off beside what its weight's rounding makes; None where that is not known."""
+        """Return by how much a replay is off beside what its weight's rounding makes; None where that is not known."""
         theirs = self._replays.with_rounded_weight(self._entry.pair, self.segment, place)
         if theirs is None:
             return None
@@ -348,7 +348,7 @@ class TensorCheck:
         return self._off(theirs.reshape(ours.shape), ours)
 
     def _off(self, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-        """Give by how much two replays are apart, as far as the codes of the backend's tensor can tell."""
+        """Return by how much two replays are apart, as far as the codes of the backend's tensor can tell."""
         off = np.nan_to_num(np.abs(minus(theirs, ours)), nan=0.0, posinf=np.inf)  # what is not finite is judged before
         hidden = _beyond_one_end(theirs, ours, span_before(self._backend.graph, self._entry.tensor))
         return np.asarray(np.where(hidden, 0.0, off))
@@ -405,7 +405,7 @@ class TensorCheck:
         return np.asarray(np.minimum(worst, ROUNDING_SUM_FACTOR * np.sqrt(squares)))
 
     def _moved_rounding(self, constants: Sequence[str], place: tuple[int, int]) -> np.ndarray:
-        """Give what rounding constants can change of what a node only moves: half a step wherever one of them goes."""
+        """Return the change by rounded constants in what a node only moves: half a step wherever one of them goes."""
         form, opset = real_form(self.node, self._backend.graph.opset)
         values: dict[str, np.ndarray] = {}
         for name in filter(None, form.inputs):
@@ -465,7 +465,7 @@ class TensorCheck:
         return lost_to_rounding(entry, theirs, inside, "data")
 
     def _rounding_inside(self, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray | None:
-        """Give what rounding to the backend's codes within a part makes of its result; None where it is not known."""
+        """Return what rounding to the backend's codes within a part makes of its result; None where it is not known."""
         try:
             return rounding_inside(self._be, self._entry.pair, self.segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):

@@ -117,7 +117,7 @@ def _handed_on(recording: Recording, node: Node) -> Finding | None:
 
 
 def _read(recording: Recording, node: Node) -> Iterator[tuple[str, QuantParams, np.ndarray, np.ndarray]]:
-    """Give a node's inputs of codes with their quantization, and the scale and zero point that follow in the node."""
+    """Yield a node's inputs of codes with their quantization, and the scale and zero point that follow in the node."""
     form, _ = real_form(node, recording.graph.opset)
     if form is node:
         return

@@ -15,7 +15,7 @@ __all__ = ["axis_of_scales", "channel_axis"]
 
 
 def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
-    """Give the dimension, not negative, along which there is a scale each; None if there is one scale, or none."""
+    """Return the dimension, not negative, along which there is a scale each; None if there is one scale, or none."""
     if quant is None or not quant.per_channel or quant.axis is None or not -rank <= quant.axis < rank:
         return None
     return quant.axis % rank
@@ -81,7 +81,7 @@ def _of_operators(graph: Graph, tensor: str, shape: _Shape, left: int) -> int | 
 
 
 def _own(graph: Graph, node: Node, rank: int) -> int | None:
-    """Give the dimension that a node's operator has channels in; None if it does not say."""
+    """Return the dimension that a node's operator has channels in; None if it does not say."""
     row, plain = operators.of(node.op), operators.plain(node)
     channels = operators.channels_of(plain.name)
     if channels == "second":
@@ -98,7 +98,7 @@ def _picks_rows(graph: Graph, node: Node) -> bool:
 
 
 def _source(graph: Graph, node: Node, shape: _Shape) -> tuple[str | None, _Shape]:
-    """Give what a node has its dimensions from, and its extents; None where it makes dimensions of its own."""
+    """Return what a node has its dimensions from, and its extents; None where it makes dimensions of its own."""
     first = node.inputs[0] if node.inputs else ""
     row = operators.plain(node)
     if not first or (row.reduces and not row.picks_index):
@@ -114,7 +114,7 @@ def _source(graph: Graph, node: Node, shape: _Shape) -> tuple[str | None, _Shape
 
 
 def _taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
-    """Give where a node puts a dimension of what it reads; None if that is not known.
+    """Return where a node puts a dimension of what it reads; None if that is not known.
 
     Args:
         node: The node.
@@ -138,7 +138,7 @@ def _taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | 
 
 
 def _rearranged(axis: int, before: _Shape, after: _Shape) -> int | None:
-    """Give the dimension in which one step along a dimension ends up, as elements stay in order.
+    """Return the dimension in which one step along a dimension ends up, as elements stay in order.
 
     It is the last one of several that a dimension is split into.
     """

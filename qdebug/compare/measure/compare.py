@@ -112,7 +112,7 @@ def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
 
 
 def by_sample(places: Sequence[SamplePlace], further: Iterable[int]) -> Iterator[tuple[int, list[int]]]:
-    """Give samples in order with the steps of the places; no steps for further samples."""
+    """Yield samples in order with the steps of the places; no steps for further samples."""
     steps: dict[int, list[int]] = {sample: [] for sample in further}
     for place in places:
         steps.setdefault(place.sample, []).append(place.step)
@@ -215,7 +215,7 @@ def compare_small(reference: Recording, backend: Recording, requests: Sequence[R
 
 
 def _small(reference: Recording, backend: Recording, request: Request) -> PackedPair | None:
-    """Give the two tensors of a pair if they are small, of one sample, and comparable by `packed_tallies`."""
+    """Return the two tensors of a pair if they are small, of one sample, and comparable by `packed_tallies`."""
     pair = request.pair
     info = backend.graph.tensors.get(pair.backend)
     if request.tolerance is not None or info is None or not 0 < _size(info.shape) <= MOST_PACKED:
@@ -247,7 +247,7 @@ def _small(reference: Recording, backend: Recording, request: Request) -> Packed
 
 
 def _size(declared: tuple[int | None, ...] | None) -> int:
-    """Give the number of elements of a declared shape; 0 if it is not known or an extent varies."""
+    """Return the number of elements of a declared shape; 0 if it is not known or an extent varies."""
     return 0 if declared is None else math.prod(extent or 0 for extent in declared)
 
 
@@ -370,7 +370,7 @@ def _partly_compared(found: PartlyCompared, missing: str) -> Comparison:
 
 
 def compared_places(reference: Recording, backend: Recording, pair: Pair) -> list[tuple[int, int]]:
-    """Give the samples and steps that both sides hold of a pair; those of a constant once."""
+    """Return the samples and steps that both sides hold of a pair; those of a constant once."""
     return [(place.sample, place.step) for place in find_places(reference, backend, pair).full]
 
 

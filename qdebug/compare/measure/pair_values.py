@@ -101,11 +101,11 @@ class PairReader:
         return channel_axis(*graphs, self._pair, shape, quant=self._quants[1])
 
     def places(self) -> list[tuple[int, int]]:
-        """Give the samples and steps that both sides hold; those of a constant once."""
+        """Return the samples and steps that both sides hold; those of a constant once."""
         return compared_places(self._reference, self._backend, self._pair)
 
     def blocks(self, sample: int, step: int) -> tuple[RealBlocks, RealBlocks]:
-        """Give both sides as real values that are read block by block.
+        """Return both sides as real values that are read block by block.
 
         Raises:
             RecordingError: There are no values for this sample and step.
@@ -114,7 +114,7 @@ class PairReader:
         return self.blocks_of(*self.stored(sample, step))
 
     def blocks_of(self, theirs: np.ndarray, ours: np.ndarray) -> tuple[RealBlocks, RealBlocks]:
-        """Give stored elements of both sides as real values that are read block by block.
+        """Return stored elements of both sides as real values that are read block by block.
 
         Raises:
             UsageError: The elements are no real numbers, or quantization does not fit a shape.
@@ -150,7 +150,7 @@ class PairReader:
         return not first.single, not second.single
 
     def worst(self, k: int, sample: int, step: int) -> tuple[WorstElement, ...]:
-        """Give the elements of one sample and step that differ most, the worst first."""
+        """Return the elements of one sample and step that differ most, the worst first."""
         theirs, ours = self.stored(sample, step)
         return worst_elements(
             theirs,
@@ -338,11 +338,11 @@ class OpenPair:
         return list({id(owner): owner for owner in map(_owner, self._given[:2])}.values())
 
     def again(self) -> OpenPair:
-        """Give another one of the same elements, for another thread."""
+        """Return another one of the same elements, for another thread."""
         return OpenPair(*self._given)
 
     def read(self, start: int, stop: int) -> PairedStretch:
-        """Give the elements start to stop in C order."""
+        """Return the elements start to stop in C order."""
         with np.errstate(all="ignore"):  # as where pairs are compared: a code may stand for more than a number can hold
             (theirs, their_codes), (ours, our_codes) = (_stretch(side, start, stop) for side in self._sides)
         return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
@@ -396,7 +396,7 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
 
 
 def _owner(array: np.ndarray) -> object:
-    """Give what the elements of an array lie in: the largest array of them, or what is mapped."""
+    """Return what the elements of an array lie in: the largest array of them, or what is mapped."""
     found, owner = array, array.base
     while isinstance(owner, np.ndarray | memoryview):
         if isinstance(owner, np.ndarray):
@@ -406,7 +406,7 @@ def _owner(array: np.ndarray) -> object:
 
 
 def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.ndarray | None]:
-    """Give real values, and codes; None if there are none."""
+    """Return real values, and codes; None if there are none."""
     stored = blocks.stored(start, stop)
     if not (blocks.quantized or blocks.clamped):
         return stored, None
@@ -421,7 +421,7 @@ def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.
 def _place(
     whole: tuple[int, ...], around: tuple[int, ...] | None, extents: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Give the first index and the shape of the window; 1 along all but the last two dimensions."""
+    """Return the first index and the shape of the window; 1 along all but the last two dimensions."""
     inside = around is not None and len(around) == len(whole) and all(map(_within, around, whole))
     middle = around if inside and around is not None else (0,) * len(whole)
     most = ((1,) * len(whole) + extents)[-len(whole) :] if whole else ()
@@ -437,7 +437,7 @@ def _within(at: int, extent: int) -> bool:
 
 
 def _rows(whole: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]) -> list[tuple[int, int]]:
-    """Give the flat stretches, in C order, that the rows of a window lie in; one where it has whole rows."""
+    """Return the flat stretches, in C order, that the rows of a window lie in; one where it has whole rows."""
     if not prod(shape):
         return [(0, 0)]
     first = int(np.ravel_multi_index(start, whole)) if whole else 0

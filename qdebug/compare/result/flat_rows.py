@@ -49,7 +49,7 @@ COLUMNS: Sequence[str] = (
 
 
 def flat_row(node: NodeResult) -> dict[str, Any]:
-    """Give a result as one flat dictionary with the keys `COLUMNS`; what is unknown is None, NaN stays NaN.
+    """Return a result as one flat dictionary with the keys `COLUMNS`; what is unknown is None, NaN stays NaN.
 
     Indices are text ("0,3,1"). `scale` and `zero_point` are those of a tensor with one of each; of one with several,
     `scales` tells how many there are.

@@ -96,7 +96,7 @@ class LimitRule:
         return {name: text for name in ("tensor", "node", "op") if (text := getattr(self, name)) != "*"}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the rule as plain values, without what it does not set."""
+        """Return the rule as plain values, without what it does not set."""
         plain = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: value for name, value in plain.items() if value not in (None, "*")}
 
@@ -118,7 +118,7 @@ class Acknowledgement:
     expired: bool = False
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the acknowledgement as plain values, without the name: a result carries it."""
+        """Return the acknowledgement as plain values, without the name: a result carries it."""
         return {"reason": self.reason, "expires": self.expires, "expired": self.expired}
 
 
@@ -157,7 +157,7 @@ class RuleFinder:
                 self._named.setdefault(rule.tensor, []).append(position)
 
     def find(self, entry: Named) -> LimitRule | None:
-        """Give the rule for a tensor; None if no rule fits."""
+        """Return the rule for a tensor; None if no rule fits."""
         for position in sorted([*self._rest, *self._named.get(entry.tensor, [])], reverse=True):
             patterns = zip(self._patterns[position], (entry.tensor, entry.node, entry.op), strict=True)
             if all(pattern is None or pattern.match(name) for pattern, name in patterns):
@@ -189,7 +189,7 @@ def unused_entries(
 
 
 def _compiled(pattern: str) -> re.Pattern[str] | None:
-    """Give the regular expression of a pattern; None for one that fits everything."""
+    """Return the regular expression of a pattern; None for one that fits everything."""
     return None if pattern == "*" else re.compile(translate(pattern))
 
 

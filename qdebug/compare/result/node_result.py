@@ -30,7 +30,7 @@ class SampleError:
 
     @classmethod
     def of(cls, stats: ErrorStats | None) -> SampleError | None:
-        """Give the short form of an error; None of one that is not known."""
+        """Return the short form of an error; None of one that is not known."""
         if stats is None:
             return None
         return cls(max_abs=stats.max_abs, rmse=stats.rmse, sqnr_db=stats.sqnr_db, max_lsb=stats.max_lsb)
@@ -57,7 +57,7 @@ class SampleResult:
     propagated: SampleError | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values, with the keys of the diff JSON."""
+        """Return the entry as plain values, with the keys of the diff JSON."""
         return {
             "sample": self.sample,
             "max_abs": self.max_abs,
@@ -134,7 +134,7 @@ class NodeResult:
     acknowledged: Acknowledgement | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values, with the keys of the diff JSON."""
+        """Return the entry as plain values, with the keys of the diff JSON."""
         return {
             "index": self.index,
             "node": self.node,

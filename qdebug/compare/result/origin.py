@@ -32,7 +32,7 @@ __all__ = ["compounding_nodes", "gain_of", "origin_of", "original_of", "worst_ou
 
 
 def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None]) -> float | None:
-    """Give rms(error out) / rms(largest error in); None where no input was compared or no error comes in.
+    """Return rms(error out) / rms(largest error in); None where no input was compared or no error comes in.
 
     Args:
         node: The node's result.
@@ -76,7 +76,7 @@ def origin_of(of: ResultTable, graph: Graph) -> NodeResult | None:
 
 
 def original_of(graph: Graph, node: Node | None) -> str | None:
-    """Give the result of the model's node that a node is a copy of; None if it is none, or that does not run.
+    """Return the result of the model's node that a node is a copy of; None if it is none, or that does not run.
 
     A runtime may give each reader of a tensor a node of its own. All of them read the same and do the same.
 
@@ -123,7 +123,7 @@ def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
 
 
 def worst_output(of: ResultTable, graph: Graph) -> int:
-    """Give the row of the network output that carries most error; of the last tensor where no output was compared.
+    """Return the row of the network output that carries most error; of the last tensor where no output was compared.
 
     Args:
         of: How compared tensors stand, at least one.
@@ -202,7 +202,7 @@ def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
 
 
 def _upstream(graph: Graph) -> set[str]:
-    """Give the tensors that an output of the network depends on, the outputs themselves included."""
+    """Return the tensors that an output of the network depends on, the outputs themselves included."""
     waiting, seen = list(graph.outputs), set(graph.outputs)
     while waiting:
         producer = graph.producer(waiting.pop())

@@ -59,7 +59,7 @@ class OutputRanking:
     worst_sample: int | None
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values, with the keys of the diff JSON."""
+        """Return the entry as plain values, with the keys of the diff JSON."""
         return asdict(self)
 
 
@@ -71,7 +71,7 @@ class Coverage:
     unmatched: Sequence[Unmatched]
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the coverage as plain values, with the keys of the diff JSON."""
+        """Return the coverage as plain values, with the keys of the diff JSON."""
         return {
             "compared": self.compared,
             "unmatched": [
@@ -102,7 +102,7 @@ class Compounding:
     nodes: int
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the entry as plain values, with the keys of the diff JSON."""
+        """Return the entry as plain values, with the keys of the diff JSON."""
         return asdict(self)
 
 
@@ -127,7 +127,7 @@ class Verdict:
     compounding: tuple[Compounding, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the verdict as plain values, with the keys of the diff JSON."""
+        """Return the verdict as plain values, with the keys of the diff JSON."""
         return {
             "status": str(self.status),
             "first_divergence": self.first_divergence,
@@ -190,7 +190,7 @@ class RunComparison:
         return {"reference": self.reference.fidelity, "backend": self.backend.fidelity}
 
     def to_dict(self) -> dict[str, Any]:
-        """Give the result as plain values; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"."""
+        """Return the result as plain values; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"."""
         plain: dict[str, Any] = json_safe(
             {
                 "format": "qdebug.diff",
@@ -210,7 +210,7 @@ class RunComparison:
         return plain
 
     def to_rows(self) -> list[dict[str, Any]]:
-        """Give one flat dictionary a tensor, for pandas.DataFrame(rows) and the like.
+        """Return one flat dictionary a tensor, for pandas.DataFrame(rows) and the like.
 
         What is not known is None: polars must see all rows, polars.DataFrame(rows, infer_schema_length=None).
         """

@@ -51,13 +51,13 @@ def _attend(
 
 
 def _causal(length: int, total: int, hidden: float) -> np.ndarray:
-    """Give what hides, from each of the last `length` of `total` positions, those that come later: (S, T)."""
+    """Return what hides, from each of the last `length` of `total` positions, those that come later: (S, T)."""
     later = np.arange(total) > np.arange(total - length, total)[:, None]
     return np.where(later, np.float32(hidden), np.float32(0))
 
 
 def _mask(call: Call, mask: np.ndarray, length: int, total: int, hidden: float) -> np.ndarray | None:
-    """Give what a mask adds to scores (B, N, S, T): zeros of it hide, or positions outside a range.
+    """Return what a mask adds to scores (B, N, S, T): zeros of it hide, or positions outside a range.
 
     Args:
         call: The call.
@@ -85,7 +85,7 @@ def _mask(call: Call, mask: np.ndarray, length: int, total: int, hidden: float) 
 
 
 def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> list[np.ndarray | None]:
-    """Give what a mask and causality add to scores."""
+    """Return what a mask and causality add to scores."""
     hidden = call.real("mask_filter_value", _MASKED)
     added = None if mask is None else _mask(call, mask, length, total, hidden)
     later = _causal(length, total, float(np.finfo(np.float32).min)) if call.integer("unidirectional") else None
@@ -112,7 +112,7 @@ def _attention(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give queries, keys and values of a MultiHeadAttention as (B, N, S, h)."""
+    """Return queries, keys and values of a MultiHeadAttention as (B, N, S, h)."""
     parts = [call.optional(slot) for slot in range(3)]
     given = [widen(part) for part in parts if part is not None]
     if len(given) < 3 or any(part.ndim > 4 for part in given):
@@ -188,7 +188,7 @@ def _check_grouped(call: Call) -> None:
 
 
 def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give queries (B, N, S, h), keys and values (B, K, S, h) of a GroupQueryAttention."""
+    """Return queries (B, N, S, h), keys and values (B, K, S, h) of a GroupQueryAttention."""
     heads, groups = call.integer("num_heads"), call.integer("kv_num_heads")
     q, k, v = widen(call.array(0)), call.optional(1), call.optional(2)
     if k is None or v is None:

@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 @kernel("Constant")
 def _constant(call: Call) -> np.ndarray:
-    """Give the value of the attribute `value`, `value_float(s)` or `value_int(s)`."""
+    """Return the value of the attribute `value`, `value_float(s)` or `value_int(s)`."""
     for name, dtype in (
         ("value", None),
         ("value_float", np.float32),
@@ -34,7 +34,7 @@ def _constant_of_shape(call: Call) -> np.ndarray:
 
 @kernel("Shape")
 def _shape(call: Call) -> np.ndarray:
-    """Give the sizes of the axes from `start` to `end`."""
+    """Return the sizes of the axes from `start` to `end`."""
     x = call.array(0)
     end = call.integer("end") if "end" in call.attrs else None
     return np.array(x.shape[call.integer("start", 0) : end], dtype=np.int64)
@@ -42,7 +42,7 @@ def _shape(call: Call) -> np.ndarray:
 
 @kernel("Size")
 def _size(call: Call) -> np.ndarray:
-    """Give the number of elements."""
+    """Return the number of elements."""
     return np.array(call.array(0).size, dtype=np.int64)
 
 

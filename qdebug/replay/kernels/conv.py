@@ -81,7 +81,7 @@ kernel("ConvTranspose")(conv_transpose)
 def _transposed_crop(
     call: Call, extent: tuple[int, ...], strides: tuple[int, ...], full: list[int]
 ) -> tuple[list[int], list[int]]:
-    """Give how much is cut off before the first output, and the output's sizes."""
+    """Return how much is cut off before the first output, and the output's sizes."""
     axes = len(extent)
     asked = call.integers("output_shape")
     mode = call.text("auto_pad", "NOTSET") or "NOTSET"

@@ -92,7 +92,7 @@ def _real_power(base: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
 
 @kernel("Mod")
 def _modulo(call: Call) -> np.ndarray:
-    """Give the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
+    """Return the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
     a, b = call.array(0), call.array(1)
     apply = np.fmod if call.integer("fmod") else np.mod
     return elementwise(lambda left, right: narrow(apply(widen(left), widen(right)), a.dtype), a, b)

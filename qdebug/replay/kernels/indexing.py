@@ -127,7 +127,7 @@ def _one_hot(call: Call) -> np.ndarray:
 
 @kernel("NonZero")
 def _non_zero(call: Call) -> np.ndarray:
-    """Give the indices of the elements that are not 0, one column each."""
+    """Return the indices of the elements that are not 0, one column each."""
     return np.array(np.nonzero(call.array(0)), dtype=np.int64)
 
 
@@ -140,7 +140,7 @@ def _compress(call: Call) -> np.ndarray:
 
 @kernel("TopK")
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
-    """Give the k largest or smallest elements along an axis and their indices, the first of equals first."""
+    """Return the k largest or smallest elements along an axis and their indices, the first of equals first."""
     x = call.array(0)
     count = call.integer("k") if call.opset < 10 else int(call.array(1).reshape(()))
     axis = call.integer("axis", -1)

@@ -10,7 +10,7 @@ __all__ = ["axes_of"]
 
 
 def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
-    """Give the axes a node works on: an attribute before operator set `since`, an input from then on.
+    """Return the axes a node works on: an attribute before operator set `since`, an input from then on.
 
     Returns:
         The axes as stated, negative ones included; None if the node names none.
@@ -21,13 +21,13 @@ def axes_of(call: Call, position: int, *, since: int) -> tuple[int, ...] | None:
 
 @kernel("Identity")
 def _identity(call: Call) -> np.ndarray:
-    """Give the input."""
+    """Return the input."""
     return call.array(0)
 
 
 @kernel("Dropout")
 def _dropout(call: Call) -> tuple[np.ndarray, ...]:
-    """Give the input and a mask that keeps everything, as in inference.
+    """Return the input and a mask that keeps everything, as in inference.
 
     Raises:
         ValueError: The node is in training mode and really drops, which cannot be replayed.
@@ -49,7 +49,7 @@ def _flatten(call: Call) -> np.ndarray:
 
 @kernel("Reshape")
 def _reshape(call: Call) -> np.ndarray:
-    """Give other sizes: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
+    """Return other sizes: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
     x = call.array(0)
     given = call.integers("shape") if call.opset < 5 else None
     wanted = list(given) if given is not None else [int(n) for n in call.array(1)]

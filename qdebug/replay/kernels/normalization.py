@@ -12,7 +12,7 @@ __all__: list[str] = []
 
 
 def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """Give values (C,) in the precision of `like` (N, C, ...), shaped to multiply it."""
+    """Return values (C,) in the precision of `like` (N, C, ...), shaped to multiply it."""
     return values.astype(like.dtype, copy=False).reshape(-1, *(1,) * (like.ndim - 2))
 
 
@@ -38,7 +38,7 @@ def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _standardized(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Give (x - mean) / sqrt(var + epsilon), the mean, and the reciprocal of the root."""
+    """Return (x - mean) / sqrt(var + epsilon), the mean, and the reciprocal of the root."""
 
     def standardized(part: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         mean = np.mean(part, axis=axes, keepdims=True)
@@ -102,7 +102,7 @@ def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _by_root_mean_square(x: np.ndarray, axes: tuple[int, ...], epsilon: float) -> tuple[np.ndarray, np.ndarray]:
-    """Give x / sqrt(mean(x^2) + epsilon), and the reciprocal of the root."""
+    """Return x / sqrt(mean(x^2) + epsilon), and the reciprocal of the root."""
     least = x.dtype.type(epsilon)
 
     def divided(part: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

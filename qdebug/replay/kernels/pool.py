@@ -39,7 +39,7 @@ def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
 
 
 def counts(window: Window, *, include_pad: bool) -> np.ndarray:
-    """Give the number of elements (*out) that each window averages over, as float32.
+    """Return the number of elements (*out) that each window averages over, as float32.
 
     Padding counts on request, but never what a window covers beyond the stated padding.
     """
@@ -93,7 +93,7 @@ def _max_pool(call: Call) -> tuple[np.ndarray, ...]:
 
 
 def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Give the largest element of each window, and by which tap it was found, where that is tracked."""
+    """Return the largest element of each window, and by which tap it was found, where that is tracked."""
     source = padded(x, window, -np.inf if is_real(x.dtype) else limits(x.dtype)[0])
     best: np.ndarray | None = None
     chosen = np.zeros((*x.shape[:2], *window.out) if track else (), dtype=np.int64)

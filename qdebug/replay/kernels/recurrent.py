@@ -46,7 +46,7 @@ class _Layer:
         return activate(bounded, name, (0.2, 0.5) if name == "HardSigmoid" else ())
 
     def gates(self, x: np.ndarray, h: np.ndarray) -> list[np.ndarray]:
-        """Give x W' + h R' + biases, one array (batch, hidden) per gate."""
+        """Return x W' + h R' + biases, one array (batch, hidden) per gate."""
         total = x @ self.weight.T + h @ self.recurrence.T + self.input_bias + self.state_bias
         return np.split(total, total.shape[1] // self.hidden, axis=1)
 
@@ -134,7 +134,7 @@ def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
 def _initial(
     call: Call, direction: int, shape: tuple[int, int], dtype: np.dtype, *, batch_first: bool
 ) -> tuple[np.ndarray, ...]:
-    """Give the hidden state, and for an LSTM the cell, that a direction begins with."""
+    """Return the hidden state, and for an LSTM the cell, that a direction begins with."""
     states: list[np.ndarray] = []
     for position in (5, 6) if call.op == "LSTM" else (5,):
         given = call.optional(position)

@@ -47,7 +47,7 @@ _REDUCTIONS: dict[str, Callable[[np.ndarray, _Axes], np.ndarray]] = {
 
 
 def _first_of_last(ndim: int, axes: _Axes) -> int:
-    """Give the first of the axes if they are the last ones of an array; 0 if they are not."""
+    """Return the first of the axes if they are the last ones of an array; 0 if they are not."""
     named = sorted({axis % ndim for axis in axes}) if axes and ndim else []
     return named[0] if named and named == list(range(named[0], ndim)) else 0
 
@@ -76,7 +76,7 @@ def _reduce(call: Call) -> np.ndarray:
 
 @kernel("ArgMax", "ArgMin")
 def _arg_extreme(call: Call) -> np.ndarray:
-    """Give the index of the extreme along an axis, the first or on request the last of equals."""
+    """Return the index of the extreme along an axis, the first or on request the last of equals."""
     x, axis = widen(call.array(0)), call.integer("axis", 0)
     find = np.argmax if call.op == "ArgMax" else np.argmin
     keep = bool(call.integer("keepdims", 1))

@@ -14,7 +14,7 @@ __all__: list[str] = []
 
 
 def _positions(mode: str, out: int, size: int, scale: float, region: tuple[float, float]) -> np.ndarray:
-    """Give where in the input, in float64, each output lies along one axis."""
+    """Return where in the input, in float64, each output lies along one axis."""
     at = np.arange(out, dtype=np.float64)
     exact = scale * size
     if mode == "half_pixel":
@@ -57,7 +57,7 @@ def _cubic(distance: np.ndarray, a: float) -> np.ndarray:
 def _weights(
     positions: np.ndarray, size: int, scale: float, *, cubic: float | None, outside: bool, antialias: bool
 ) -> np.ndarray:
-    """Give the matrix (outputs, inputs) of a linear or cubic interpolation along one axis."""
+    """Return the matrix (outputs, inputs) of a linear or cubic interpolation along one axis."""
     stretch = min(scale, 1.0) if antialias else 1.0
     reach = (1.0 if cubic is None else 2.0) / stretch
     first = np.floor(positions - reach).astype(np.int64)

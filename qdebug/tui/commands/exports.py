@@ -59,7 +59,7 @@ def reason_and_day(text: str) -> tuple[str, str | None, str]:
 
 
 def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
-    """Give the command that shows the screen again.
+    """Return the command that shows the screen again.
 
     Args:
         words: The command without what is chosen on the screen.
@@ -75,7 +75,7 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
 
 
 def suggested_name(scene: Scene, view: ScreenId) -> str:
-    """Give a file name for what the screen shows that does not exist yet."""
+    """Return a file name for what the screen shows that does not exist yet."""
     suffix = {ScreenId.NODES: ".csv", ScreenId.VALUES: ".npz", ScreenId.BACKENDS: ".csv"}.get(view, ".svg")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
     stem = "nodes" if suffix == ".csv" else stem
@@ -87,7 +87,7 @@ def suggested_name(scene: Scene, view: ScreenId) -> str:
 
 
 def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple[Path, Write]:
-    """Give the file, and what writes it; everything that changes on the screen is taken down now.
+    """Return the file, and what writes it; everything that changes on the screen is taken down now.
 
     Args:
         text: The file's name as it was typed.
@@ -125,7 +125,7 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
 
 
 def _marks(scene: Scene) -> dict[int, str]:
-    """Give the rows that are marked, each with its note; "" if it has none."""
+    """Return the rows that are marked, each with its note; "" if it has none."""
     trail = scene.navigator.trail
     return {row: trail.notes.get(row, "") for row in sorted({*trail.marks, *trail.notes})}
 

@@ -39,7 +39,7 @@ _NOTES = (
 
 
 def help_lines(width: int) -> Sequence[Sequence[Piece]]:
-    """Give the help, in two columns where there is room.
+    """Return the help, in two columns where there is room.
 
     Args:
         width: Cells of a line.

@@ -35,7 +35,7 @@ class MainScreen(Waiting):
     BINDINGS = [Binding(",".join(row.keys), row.action, row.help, show=False) for row in KEYS]  # noqa: RUF012
 
     def runner(self, action: str) -> Callable[[], Awaitable[None]]:
-        """Give a function that does what a key does, for the command palette."""
+        """Return a function that does what a key does, for the command palette."""
         return partial(self.run_action, action)
 
     _wanted_element: tuple[tuple[object, ...], str] | None = None

@@ -68,7 +68,7 @@ escape alone is a key the first time."""
 
 
 class Incoming:
-    """Gives what can be passed on of what has come so far.
+    """Splits input into what can be passed on and what is still incomplete.
 
     Args:
         mouse: Whether anybody wants to hear of the mouse: who asked for no reports may get those that others asked for.
@@ -87,7 +87,7 @@ class Incoming:
         return bool(self._kept)
 
     def take(self, data: bytes) -> bytes:
-        """Give what to pass on.
+        """Return what to pass on.
 
         Args:
             data: What has come; b"" if nothing more did for a while.
@@ -110,7 +110,7 @@ class Incoming:
         return passed
 
     def _next(self, left: bytes, *, late: bool) -> tuple[bytes, bytes]:
-        """Give the first part, b"" if more of it has to come, and what is passed on of it."""
+        """Return the first part, b"" if more of it has to come, and what is passed on of it."""
         if self._pasting:
             return self._next_pasted(left, late=late)
         if not left.startswith(_ESCAPE):

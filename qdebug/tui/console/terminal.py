@@ -115,7 +115,7 @@ def _restore_mode() -> None:
 
 
 def mode_before() -> list[Any] | None:
-    """Give how the terminal was set up before the first frame, once, to who sets it up so at the end."""
+    """Return how the terminal was set up before the first frame, once, to who sets it up so at the end."""
     return _MODE.pop() if _MODE else None
 
 
@@ -125,7 +125,7 @@ def keep_typed(data: bytes) -> None:
 
 
 def typed_before() -> bytes:
-    """Give what was kept, once."""
+    """Return what was kept, once."""
     data = bytes(_TYPED)
     _TYPED.clear()
     return data
@@ -138,7 +138,7 @@ def _keyboard() -> int:
 
 
 def size_now() -> tuple[int, int] | None:
-    """Give the columns and lines that the terminal has now; None if that is not known, or was set by hand."""
+    """Return the columns and lines that the terminal has now; None if that is not known, or was set by hand."""
     if sys.__stdout__ is None:
         return None
     try:
@@ -183,7 +183,7 @@ class BackgroundQuestion:
         return bright is not None and bright > 0.5
 
     def _came(self) -> bytes:
-        """Give what has come, waiting for the answer no longer than it may take."""
+        """Return what has come, waiting for the answer no longer than it may take."""
         came = b""
         with suppress(OSError):
             while self._keys >= 0 and not _ATTRIBUTES.search(came):
@@ -197,7 +197,7 @@ class BackgroundQuestion:
 
 
 def parse_colour(answer: bytes) -> float | None:
-    """Give the brightness, 0 to 1, out of the answer to OSC 11 (weights of Rec. 709); None if there is none in it."""
+    """Return the brightness, 0 to 1, out of the answer to OSC 11 (weights of Rec. 709); None if there is none in it."""
     found = _COLOUR.search(answer)
     if found is None:
         return None

@@ -18,7 +18,7 @@ def pad(text: str, width: int) -> str:
 
 
 def cut_end(text: str, width: int, dots: str = ELLIPSIS) -> str:
-    """Give text in at most `width` cells: it loses its end.
+    """Return text in at most `width` cells: it loses its end.
 
     Args:
         text: Safe to show.
@@ -31,7 +31,7 @@ def cut_end(text: str, width: int, dots: str = ELLIPSIS) -> str:
 
 
 def cut_middle(text: str, width: int) -> str:
-    """Give text in at most `width` cells: it loses its middle, and keeps twice as much of its end as of its beginning.
+    """Return text in at most `width` cells: its middle is cut, twice as much of the end stays as of the beginning.
 
     Args:
         text: Safe to show.
@@ -87,7 +87,7 @@ def _parts(word: str, width: int, used: int) -> list[str]:
 
 
 def _clusters(text: str) -> Iterator[str]:
-    """Give each character with those that are drawn over it."""
+    """Yield each character with those that are drawn over it."""
     begun = 0
     for at in range(1, len(text)):
         if cell_len(text[at]):
@@ -98,7 +98,7 @@ def _clusters(text: str) -> Iterator[str]:
 
 
 def _head(text: str, width: int) -> str:
-    """Give as much of the beginning as fits into some cells."""
+    """Return as much of the beginning as fits into some cells."""
     used, size = 0, 0
     for cluster in _clusters(text):
         used += cell_len(cluster)
@@ -109,7 +109,7 @@ def _head(text: str, width: int) -> str:
 
 
 def _tail(text: str, width: int) -> str:
-    """Give as much of the end as fits into some cells."""
+    """Return as much of the end as fits into some cells."""
     used, size = 0, 0
     for cluster in reversed(list(_clusters(text))):
         used += cell_len(cluster)

@@ -34,7 +34,7 @@ _RIGHT = (0x00, 0x80, 0xA0, 0xB0, 0xB8)
 
 
 def pool(values: np.ndarray, columns: int) -> np.ndarray:
-    """Give the largest value of each of `columns` stretches; stretch a short array instead.
+    """Return the largest value of each of `columns` stretches; stretch a short array instead.
 
     Args:
         values: One dimension, at least one element; no NaN.
@@ -52,7 +52,7 @@ def pool(values: np.ndarray, columns: int) -> np.ndarray:
 
 
 def pool_plane(values: np.ndarray, rows: int, columns: int) -> np.ndarray:
-    """Give the largest value of each tile, so that a plane fits into rows and columns; NaN wins.
+    """Return the largest value of each tile, so that a plane fits into rows and columns; NaN wins.
 
     Args:
         values: Two dimensions; smaller ones stay as they are.
@@ -136,7 +136,7 @@ NOT_READ = -1
 
 
 def heat_levels(values: np.ndarray, top: float) -> np.ndarray:
-    """Give the step of the ramp for each value: 0 for none, else by its square root, as small errors matter.
+    """Return the step of the ramp for each value: 0 for none, else by its square root, as small errors matter.
 
     Args:
         values: Not negative, but where nothing is known.
@@ -178,7 +178,7 @@ def heat_lines(
 
 
 def height_of(lines: int, glyphs: GlyphSet, *, colours: bool) -> int:
-    """Give how many rows of a map fit into lines of text."""
+    """Return how many rows of a map fit into lines of text."""
     return lines * (2 if colours and glyphs.braille else 1)
 
 

@@ -49,7 +49,7 @@ class GlyphSet:
     replacements: Mapping[int, str]
 
     def fit(self, value: object, width: int) -> str:
-        """Give text from anywhere as exactly `width` cells: safe, its middle taken out if long, padded.
+        """Return text from anywhere as exactly `width` cells: safe, its middle taken out if long, padded.
 
         Args:
             value: Shown through `safe_text`.
@@ -61,11 +61,11 @@ class GlyphSet:
         return set_cell_size(cut_middle(text, width), width)
 
     def fit_end(self, text: str, width: int) -> str:
-        """Give safe text in at most `width` cells: a sentence loses its end, not its middle."""
+        """Return safe text in at most `width` cells: a sentence loses its end, not its middle."""
         return cut_end(text, width, self.plain(ELLIPSIS))
 
     def right(self, text: str, width: int) -> str:
-        """Give a safe number as exactly `width` cells, to the right; less exact for room, else marked as cut.
+        """Return a safe number as exactly `width` cells, to the right; less exact for room, else marked as cut.
 
         A power of ten that lost its last digit would be another number.
 
@@ -83,7 +83,7 @@ class GlyphSet:
         return self.fit_end(text, width).rjust(width)
 
     def plain(self, text: str) -> str:
-        """Give safe text in the characters of this set."""
+        """Return safe text in the characters of this set."""
         if not self.replacements or text.isascii():
             return text
         return text.translate(dict(self.replacements)).encode("ascii", "backslashreplace").decode("ascii")

@@ -38,7 +38,7 @@ class Palette:
     heat: str
 
     def style(self, name: str, *, selected: bool = False) -> Style:
-        """Give a style by name, on the background of the selected row if asked.
+        """Return a style by name, on the background of the selected row if asked.
 
         Args:
             name: A key of `colours`, or "heat:HIGH:LOW" for the two halves of a cell of a heat map.
@@ -47,7 +47,7 @@ class Palette:
         return _style(self, name, selected)
 
     def theme(self) -> Theme:
-        """Give the colours as a Textual theme, for the widgets that are not ours."""
+        """Return the colours as a Textual theme, for the widgets that are not ours."""
         fail, fine = self.style("fail").color, self.style("fine").color
         return Theme(
             name=self.name,
@@ -160,5 +160,5 @@ PALETTES = (DARK, LIGHT, CONTRAST)
 
 
 def named_palette(title: str) -> Palette:
-    """Give the palette whose name ends in a word, as the command line takes it: dark, light, contrast."""
+    """Return the palette whose name ends in a word, as the command line takes it: dark, light, contrast."""
     return next(palette for palette in PALETTES if palette.name == f"qdebug-{title}")

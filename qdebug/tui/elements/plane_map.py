@@ -65,7 +65,7 @@ class PooledMap:
         np.maximum(known, tile, out=known)
 
     def map(self) -> np.ndarray:
-        """Give what is known so far, in at most `POOLED` rows and columns."""
+        """Return what is known so far, in at most `POOLED` rows and columns."""
         return self._map.copy()
 
 
@@ -139,7 +139,7 @@ class PlaneSums:
         return self._read == size
 
     def map(self) -> PlaneMap:
-        """Give what is known so far."""
+        """Return what is known so far."""
         return PlaneMap(
             place=self._place,
             size=self._size,

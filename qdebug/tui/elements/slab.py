@@ -59,7 +59,7 @@ class Slab:
         return self.whole or self.backend.shape
 
     def local(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Give the index in the arrays of an element of the tensor; None if a part does not have it."""
+        """Return the index in the arrays of an element of the tensor; None if a part does not have it."""
         if not self.whole:
             return index
         here = tuple(at - first for at, first in zip(index, self.start, strict=True))
@@ -83,12 +83,12 @@ class Slab:
         return sum(array.nbytes for array in arrays if array is not None)
 
     def difference(self, index: tuple[int | EllipsisType, ...]) -> np.ndarray:
-        """Give backend minus reference at an index."""
+        """Return backend minus reference at an index."""
         with np.errstate(invalid="ignore"):
             return differences(self.reference[index], self.backend[index])
 
     def steps(self, index: tuple[int, ...]) -> float | None:
-        """Give the difference of one element in steps of the backend's scale; None if it is not quantized."""
+        """Return the difference of one element in steps of the backend's scale; None if it is not quantized."""
         from qdebug.numerics.steps import steps_between
 
         scale = self.scale_at(index)
@@ -101,7 +101,7 @@ class Slab:
             return float(self.difference(index) / scale)
 
     def scale_at(self, index: tuple[int, ...]) -> float | None:
-        """Give the backend's scale of one element; None if it is not quantized or quantized by blocks."""
+        """Return the backend's scale of one element; None if it is not quantized or quantized by blocks."""
         quant = self.quant
         if quant is None or quant.block_size is not None:
             return None
@@ -132,7 +132,7 @@ def slab_of(window: PairedWindow) -> Slab:
 
 
 def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    """Give backend minus reference in float64, of real numbers of any type; 0 where NaN or an infinity is on both."""
+    """Return backend minus reference in float64, of real numbers of any type; 0 where NaN or an infinity is on both."""
     from qdebug.numerics.block_error import real_differences
 
     with np.errstate(invalid="ignore", over="ignore"):
@@ -141,7 +141,7 @@ def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
 
 
 def matched(error: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-    """Give differences with 0 where both sides have NaN or the same infinity: these are matches, as in every metric.
+    """Return differences with 0 where both sides have NaN or the same infinity: these are matches, as in every metric.
 
     Args:
         error: Differences of both sides; NaN where that is all that subtracting gives.
@@ -156,7 +156,7 @@ def matched(error: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarr
 
 
 def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = None) -> np.ndarray:
-    """Give the size of the difference on the last two dimensions, through an element.
+    """Return the size of the difference on the last two dimensions, through an element.
 
     Args:
         slab: The whole tensor.
@@ -179,6 +179,6 @@ def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = N
 
 
 def plane_size(shape: tuple[int, ...]) -> tuple[int, int]:
-    """Give the extents of the last two dimensions; 1 for one that is not there."""
+    """Return the extents of the last two dimensions; 1 for one that is not there."""
     rows, columns = (1, 1, *shape)[-2:]
     return rows, columns

@@ -125,7 +125,7 @@ class Summing:
         return self._read == self._pair.size
 
     def whole(self) -> Whole:
-        """Give what is read so far comes to."""
+        """Return what is read so far comes to."""
         return Whole(
             shape=self._pair.shape,
             quant=self._pair.backend_quant,
@@ -138,7 +138,7 @@ class Summing:
         )
 
     def slab(self) -> Slab | None:
-        """Give all elements; None if they are too many, or not all read yet."""
+        """Return all elements; None if they are too many, or not all read yet."""
         if self._kept is None or self._read < self._pair.size:
             return None
         reference, backend, *codes = self._kept.shaped(self._pair.shape)
@@ -178,7 +178,7 @@ class _Copies:
                 array[start : start + len(values)] = values
 
     def shaped(self, shape: tuple[int, ...]) -> list[np.ndarray | None]:
-        """Give the arrays."""
+        """Return the arrays."""
         return [None if array is None else array.reshape(shape) for array in self._arrays]
 
 
@@ -277,7 +277,7 @@ class ChannelSums:
         self._read[where] += stretch.rows * stretch.inner
 
     def facts(self) -> ChannelFacts:
-        """Give what is known of each channel so far."""
+        """Return what is known of each channel so far."""
         with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
             total = self._squares.sum()
             known = np.isfinite(total) and total
@@ -297,5 +297,5 @@ class ChannelSums:
         )
 
     def map(self) -> np.ndarray:
-        """Give the largest difference by channel and position so far, pooled."""
+        """Return the largest difference by channel and position so far, pooled."""
         return self._pooled.map()

@@ -86,7 +86,7 @@ def value_facts(pair: OpenPair) -> ValueFacts:
 
 
 def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Give both sides as float64, stretch by stretch, each time in the same two arrays."""
+    """Yield both sides as float64, stretch by stretch, each time in the same two arrays."""
     wide = np.empty((2, min(_BLOCK, pair.size)))
     for start in range(0, pair.size, _BLOCK):
         checkpoint()
@@ -97,7 +97,7 @@ def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
 
 
 def _exponents(pair: OpenPair) -> tuple[int, int]:
-    """Give the exponents of values so large that their squares are too large for a number; else 0."""
+    """Return the exponents of values so large that their squares are too large for a number; else 0."""
     none = pair.read(0, 0)
     sides = [none.reference, none.backend]
     largest = [0.0, 0.0]

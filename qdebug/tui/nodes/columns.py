@@ -65,7 +65,7 @@ class ColumnLayout:
 
 
 def _optional(navigator: Navigator) -> list[ListColumn]:
-    """Give the columns beside the ones always shown, most important first."""
+    """Return the columns beside the ones always shown, most important first."""
     shown = {navigator.metric, "introduced"}
     other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
     parts = [ListColumn("gain", "gain", 7, right=True), ListColumn("propagated", "propagated", 10, right=True)]
@@ -121,7 +121,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
 
 
 def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
-    """Give the two characters before a row: first divergence or the user's mark, then the state."""
+    """Return the two characters before a row: first divergence or the user's mark, then the state."""
     kind = "*" if state in (State.DIVERGED, State.NONFINITE) else "?" if state == State.INCOMPARABLE else " "
     if state == State.PENDING and table.rows[row].missing is None:
         kind = "."
@@ -131,7 +131,7 @@ def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: b
 
 
 def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: GlyphSet) -> list[str]:
-    """Give the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
+    """Return the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
     cells = []
     for column in layout.columns:
         text = _TEXTS.get(column.key, _metric)(navigator, row, column.key)
@@ -143,7 +143,7 @@ def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: Glyp
 
 
 def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -> Sequence[str]:
-    """Give the headings, each as wide as its column; the one that the list is sorted by carries an arrow."""
+    """Return the headings, each as wide as its column; the one that the list is sorted by carries an arrow."""
     cells = []
     for column in layout.columns:
         title = column.title

@@ -112,7 +112,7 @@ def filter_rows(
 
 
 def beginnings(expression: str) -> Iterator[str]:
-    """Give an expression and what may be in force of it while it is typed: its beginnings, the longest first.
+    """Yield an expression and what may be in force of it while it is typed: its beginnings, the longest first.
 
     What ends within a name, or in the name of a field whose comparison is still to come, is none of them.
     """
@@ -125,14 +125,14 @@ def beginnings(expression: str) -> Iterator[str]:
 
 
 def begun_field(expression: str) -> str | None:
-    """Give a comparison with the field whose name an expression ends in the beginning of; None if there is none."""
+    """Return a comparison with the field whose name an expression ends in the beginning of; None if there is none."""
     name = _last_name(expression).lower()
     examples = [*(f"{field}>1" for field in NUMBERS), *(f"{field}~conv" for field in TEXTS), f"is={FLAGS[0]}"]
     return next((one for one in examples if one.startswith(name)), None) if name else None
 
 
 def _last_name(expression: str) -> str:
-    """Give the word that an expression ends with, unless it is what a field is compared with; "" if there is none."""
+    """Return the word that an expression ends with, unless it is what a field is compared with; "" if there is none."""
     text = expression.rstrip()
     word = _LAST_WORD.search(text)
     if word is None or text[: word.start()].rstrip().endswith(_SIGNS):

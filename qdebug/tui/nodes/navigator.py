@@ -56,7 +56,7 @@ class Trail:
         return self._rows[self._at]
 
     def moved(self, row_of: Callable[[int], int | None]) -> Trail:
-        """Give the same trail over another table.
+        """Return the same trail over another table.
 
         Args:
             row_of: Gives the new number of a row; None if it is gone.
@@ -88,7 +88,7 @@ class Trail:
             self.notes[row] = text
 
     def next_mark(self, row: int) -> int | None:
-        """Give the next marked row, around the end; None if nothing is marked."""
+        """Return the next marked row, around the end; None if nothing is marked."""
         return next((mark for mark in self.marks if mark > row), self.marks[0] if self.marks else None)
 
 
@@ -151,7 +151,7 @@ class Navigator:
             self.cursor = here
 
     def _same(self, other: Navigator, row: int) -> int | None:
-        """Give the row of the tensor that another table has in a row; None if there is none."""
+        """Return the row of the tensor that another table has in a row; None if there is none."""
         planned = other.table.rows[row]
         found = self.table.row_of(planned.tensor)
         return found if found is not None or planned.tensor else self.table.find(planned.reference_tensor)
@@ -167,7 +167,7 @@ class Navigator:
         return len(self.order)
 
     def line_to_row(self, line: int) -> int:
-        """Give the row shown on a line of the list."""
+        """Return the row shown on a line of the list."""
         return int(self.order[line])
 
     def move(self, lines: int) -> str:
@@ -277,7 +277,7 @@ class Navigator:
         return ""
 
     def failing_from_here(self, direction: int) -> int | None:
-        """Give the next or previous failing row that the filter lets through; None if there is none so far."""
+        """Return the next or previous failing row that the filter lets through; None if there is none so far."""
         rows = self.table.failing(self.sample)
         if self._kept is not None:
             rows = rows[self._kept[rows]]
@@ -469,7 +469,7 @@ class Navigator:
         self._place[self.order] = np.arange(len(self.order))
 
     def _sorted(self) -> np.ndarray:
-        """Give the rows in order; what is not known comes last, whichever way round."""
+        """Return the rows in order; what is not known comes last, whichever way round."""
         table, way = self.table, -1 if self.reversed else 1
         if self.sort == "name":
             return table.by_name[::way]
@@ -515,5 +515,5 @@ _CLEARS = "F clears it"
 
 
 def _scope(name: str) -> str:
-    """Give the part of a name before its last slash or dot."""
+    """Return the part of a name before its last slash or dot."""
     return name[: max(name.rfind("/"), name.rfind("."), 0)]

@@ -41,7 +41,7 @@ class Axis:
     decibels: bool
 
     def label(self, line: int) -> str:
-        """Give the value at the foot of a line, counted from the lowest."""
+        """Return the value at the foot of a line, counted from the lowest."""
         level = self.bottom + line * self.step
         if self.decibels:
             return f"{0.0 - level:.0f} dB"
@@ -50,7 +50,7 @@ class Axis:
         return f"{digit:.0f}e{exponent}"
 
     def dots(self, values: np.ndarray, rows: int) -> np.ndarray:
-        """Give heights in dots of a quarter line: 0 for no error, at least 1 for any."""
+        """Return heights in dots of a quarter line: 0 for no error, at least 1 for any."""
         with np.errstate(invalid="ignore"):
             heights = np.ceil((values - self.bottom) / self.step * 4)
         heights = np.clip(np.nan_to_num(heights, nan=0.0, posinf=4.0 * rows, neginf=0.0), 0, 4 * rows)
@@ -85,7 +85,7 @@ def choose_axis(values: np.ndarray, rows: int, *, decibels: bool, limit: float |
 
 
 def column_to_row(column: int, width: int, size: int) -> int | None:
-    """Give the first table row drawn at a column of the profile; None on the axis or beyond the plot."""
+    """Return the first table row drawn at a column of the profile; None on the axis or beyond the plot."""
     cells = width - LABEL - 1
     cell = column - LABEL - 1
     if not 0 <= cell < cells or not size:
@@ -204,7 +204,7 @@ def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
 
 
 def _cell(row: int, cells: int, size: int, *, left: bool = False) -> int:
-    """Give the cell in which a row is drawn: its middle, where it covers several, or its left end."""
+    """Return the cell in which a row is drawn: its middle, where it covers several, or its left end."""
     columns = 2 * cells
     if size >= columns:
         starts = np.arange(columns) * size // columns

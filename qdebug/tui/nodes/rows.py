@@ -113,7 +113,7 @@ _MANY = 1000
 
 
 def severity(metric: str, values: np.ndarray) -> np.ndarray:
-    """Give values that grow with the error, on a scale fit for an axis.
+    """Return values that grow with the error, on a scale fit for an axis.
 
     Decibels with the sign turned for SQNR, the decimal logarithm of the error for all else
     (1 - cosine for the cosine). No error at all is -inf; unknown is NaN.
@@ -191,7 +191,7 @@ class NodeTable:
         self._number = np.where(self._missing, np.int32(-1), np.cumsum(~self._missing, dtype=np.int32) - np.int32(1))
 
     def count_of(self, row: int) -> int | None:
-        """Give the number of a row among those compared, as `qdebug diff` counts; None if it has no partner."""
+        """Return the number of a row among those compared, as `qdebug diff` counts; None if it has no partner."""
         number = int(self._number[row])
         return None if number < 0 else number
 
@@ -201,7 +201,7 @@ class NodeTable:
         return np.where(self._number < 0, np.nan, self._number)
 
     def title(self, row: int) -> str:
-        """Give the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
+        """Return the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
         number = self.count_of(row)
         return self.names[row] if number is None else f"#{number} {self.names[row]}"
 
@@ -286,15 +286,15 @@ class NodeTable:
         self.version += 1
 
     def row_of(self, tensor: str) -> int | None:
-        """Give the row of a backend tensor; None if it is not in the list."""
+        """Return the row of a backend tensor; None if it is not in the list."""
         return self._row_of.get(tensor)
 
     def row_of_reference(self, tensor: str) -> int | None:
-        """Give the row that a tensor of the reference is compared in; None if there is none."""
+        """Return the row that a tensor of the reference is compared in; None if there is none."""
         return self._row_of_reference.get(tensor)
 
     def row_of_theirs(self, tensor: str) -> int | None:
-        """Give the row of a tensor of the reference, compared or not; None if it is not in the list."""
+        """Return the row of a tensor of the reference, compared or not; None if it is not in the list."""
         row = self.row_of_reference(tensor)
         return self._row_of_left.get(tensor) if row is None else row
 
@@ -304,33 +304,33 @@ class NodeTable:
         return self.comparable - self.pending
 
     def states(self, sample: int | None) -> np.ndarray:
-        """Give the state of each row, for one sample or for all."""
+        """Return the state of each row, for one sample or for all."""
         return self.state if sample is None else self._sample(sample)["state"]
 
     def values(self, metric: str, sample: int | None) -> np.ndarray:
-        """Give a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
+        """Return a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
         return self.metrics[metric] if sample is None else self._sample(sample)[metric]
 
     def number(self, metric: str, row: int, sample: int | None) -> float:
-        """Give a metric of one row, NaN where unknown, as `values` does for all."""
+        """Return a metric of one row, NaN where unknown, as `values` does for all."""
         return self.metrics.number(metric, row) if sample is None else float(self._sample(sample)[metric][row])
 
     def failing(self, sample: int | None = None) -> np.ndarray:
-        """Give the rows beyond their limit and not acknowledged, in topological order."""
+        """Return the rows beyond their limit and not acknowledged, in topological order."""
         states = self.states(sample)
         failing = (states == State.DIVERGED) | (states == State.NONFINITE)
         rows: np.ndarray = np.flatnonzero(failing & ~self.acknowledged)
         return rows
 
     def first_divergence(self, sample: int | None = None) -> int | None:
-        """Give the first row beyond its limit, in topological order; None if there is none so far."""
+        """Return the first row beyond its limit, in topological order; None if there is none so far."""
         if self._first_known[:2] != (self.version, sample):
             rows = self.failing(sample)
             self._first_known = (self.version, sample, int(rows[0]) if len(rows) else None)
         return self._first_known[2]
 
     def find(self, name: str) -> int | None:
-        """Give the row of a node or tensor, preferring the exact name of a node."""
+        """Return the row of a node or tensor, preferring the exact name of a node."""
         for attribute in ("node", "tensor", "reference_tensor"):
             known = column(self.rows, attribute)
             if name in known:
@@ -338,7 +338,7 @@ class NodeTable:
         return None
 
     def search(self, pattern: str) -> np.ndarray:
-        """Give the rows whose node, tensor or operator matches, in topological order.
+        """Return the rows whose node, tensor or operator matches, in topological order.
 
         Args:
             pattern: Part of a name in any case; 'whole name' in quotes; ~ and a regular expression.
@@ -416,7 +416,7 @@ _FIELDS = {
 
 
 def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Give the different texts, and for each entry the number of its text."""
+    """Return the different texts, and for each entry the number of its text."""
     numbers: dict[str, int] = {}
     of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int32, count=len(texts))
     return list(numbers), of_entry

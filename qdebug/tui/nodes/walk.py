@@ -59,7 +59,7 @@ class Walk:
 
 
 def inputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
-    """Give what the node of a row reads: what carries most error first, then constants, the largest first.
+    """Return what the node of a row reads: what carries most error first, then constants, the largest first.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -76,13 +76,13 @@ def inputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False)
 
 
 def _size(edge: Edge) -> int:
-    """Give the size of a constant so that a weight sorts before its scale; what is computed keeps its order."""
+    """Return the size of a constant so that a weight sorts before its scale; what is computed keeps its order."""
     shape = None if edge.info is None else edge.info.shape
     return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
 def outputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
-    """Give who reads the tensor of a row, in topological order; an edge for each of a reader's outputs.
+    """Return who reads the tensor of a row, in topological order; an edge for each of a reader's outputs.
 
     Args:
         graph: The backend's graph, or the reference's.
@@ -100,7 +100,7 @@ def _tensor(table: NodeTable, row: int, *, theirs: bool) -> str:
 
 
 def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
-    """Give the compared input that carries most error relative to its signal; None if none carries any."""
+    """Return the compared input that carries most error relative to its signal; None if none carries any."""
     carrying = [edge for edge in inputs_of(graph, table, row) if edge.row is not None and edge.error]
     return carrying[0] if carrying and not carrying[0].constant else None
 
@@ -150,7 +150,7 @@ def _from_a_copy(graph: Graph, table: NodeTable, walk: Walk) -> Walk:
 
 
 def own_share(result: NodeResult) -> float | None:
-    """Give the share of a node's error that it adds itself, by the squares of both parts; None if not known."""
+    """Return the share of a node's error that it adds itself, by the squares of both parts; None if not known."""
     own = None if result.introduced is None else result.introduced.rmse
     passed = None if result.propagated is None else result.propagated.rmse
     if own is None or passed is None or not math.isfinite(own + passed) or not own + passed:
@@ -159,7 +159,7 @@ def own_share(result: NodeResult) -> float | None:
 
 
 def carried(result: NodeResult) -> float:
-    """Give the error of a tensor relative to its signal; one of another shape could not be further off."""
+    """Return the error of a tensor relative to its signal; one of another shape could not be further off."""
     return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
 
 

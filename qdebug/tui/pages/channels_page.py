@@ -123,7 +123,7 @@ class ChannelsPage(Page):
         return self._cursor.index[whole.axis] if whole.shape else 0
 
     def _order(self, whole: Whole) -> np.ndarray:
-        """Give the channels of which anything is read."""
+        """Return the channels of which anything is read."""
         known = np.flatnonzero(whole.channels.read) if whole.missing else np.arange(len(whole.channels.read))
         if not self.by_error:
             return known
@@ -140,7 +140,7 @@ def _none(whole: Whole) -> str:
 
 
 def _place(order: np.ndarray, channel: int) -> int:
-    """Give the line of a channel; the first one while the channel is on its way."""
+    """Return the line of a channel; the first one while the channel is on its way."""
     found = np.flatnonzero(order == channel)
     return int(found[0]) if len(found) else 0
 
@@ -156,12 +156,12 @@ def _bar(share: float, scene: Scene) -> str:
 
 
 def _mark(offset: int, columns: Sequence[object], fit: int) -> int:
-    """Give the cells of the mark of columns that are left out."""
+    """Return the cells of the mark of columns that are left out."""
     return (offset > 0) + (fit < len(columns))
 
 
 def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
-    """Give the headings and how to write a channel under each, the important ones first."""
+    """Return the headings and how to write a channel under each, the important ones first."""
     facts = whole.channels
 
     def real(values: np.ndarray, digits: int = 3) -> Write:
@@ -205,7 +205,7 @@ def _scales(title: str, quant: QuantParams | None) -> list[tuple[str, Write]]:
 
 
 def weight_scales(scene: Scene, channels: int) -> list[tuple[str, QuantParams]]:
-    """Give the constants of the node that have a scale for each of its output channels, on either side.
+    """Return the constants of the node that have a scale for each of its output channels, on either side.
 
     Args:
         scene: The node under the cursor.

@@ -28,7 +28,7 @@ class ElementCursor:
         self._waits = False  # for the worst element to become known, unless the user moves first
 
     def whole(self, scene: Scene) -> Whole | None:
-        """Give what all elements come to, or those read so far; None if that is not known. Puts the index in its shape.
+        """Return the totals of all elements, or of those read so far; None if not known. Puts the index in its shape.
 
         Not every element is in memory: `in_part` gives those that are.
         """
@@ -38,7 +38,7 @@ class ElementCursor:
         return whole
 
     def in_part(self, scene: Scene) -> Slab | None:
-        """Give the elements, or those around the index where not all are in memory; None if there are none.
+        """Return the elements, or those around the index where not all are in memory; None if there are none.
 
         The index is inside the shape of the tensor.
         """
@@ -52,7 +52,7 @@ class ElementCursor:
         return slab
 
     def shape(self, scene: Scene) -> tuple[int, ...] | None:
-        """Give the extents of the tensor, with the index inside; None if nothing of it is known."""
+        """Return the extents of the tensor, with the index inside; None if nothing of it is known."""
         known = self.in_part(scene) or self.whole(scene)
         return None if known is None else known.shape
 
@@ -76,7 +76,7 @@ class ElementCursor:
         return LookedAt(self.index if seen else None, page is not None and page.plane)
 
     def channel_axis(self, scene: Scene) -> int:
-        """Give the dimension that counts the channels; 0 while it is not known."""
+        """Return the dimension that counts the channels; 0 while it is not known."""
         known = self.in_part(scene) or self.whole(scene)
         return 0 if known is None else known.axis
 
@@ -204,7 +204,7 @@ def judged(scene: Scene) -> str:
 
 
 def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
-    """Give where the worst elements of the step that is shown are; those of other steps have other values there."""
+    """Return where the worst elements of the step that is shown are; those of other steps have other values there."""
     worst = () if scene.ready is None else scene.ready.detail.worst
     step = scene.navigator.step
     return [element.index for element in worst if element.step == step and _inside(element.index, shape)]

@@ -64,7 +64,7 @@ def _facts(scene: Scene) -> list[Fact]:
 
 
 def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
-    """Give what the comparison says of where the error comes from."""
+    """Return what the comparison says of where the error comes from."""
     said: list[Fact] = []
     stats = result.metrics
     if stats is not None:
@@ -93,7 +93,7 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
 
 
 def _of_search(scene: Scene) -> list[Fact]:
-    """Give what the search for an arithmetic found."""
+    """Return what the search for an arithmetic found."""
     result, ready = scene.outcome, scene.ready
     if scene.planned.tensor and scene.opened.backend_graph.producer(scene.planned.tensor) is None:
         return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]

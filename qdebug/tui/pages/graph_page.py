@@ -112,7 +112,7 @@ def _theirs(scene: Scene) -> bool:
 
 
 def _graph(scene: Scene) -> Graph:
-    """Give the graph that the row's node is in."""
+    """Return the graph that the row's node is in."""
     return scene.opened.reference_graph if _theirs(scene) else scene.opened.backend_graph
 
 

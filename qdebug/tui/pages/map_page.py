@@ -118,7 +118,7 @@ class MapPage(Page):
         return "all channels by position in them" if self.all_channels else "the plane through the cursor"
 
     def _plane(self, scene: Scene, shape: tuple[int, ...]) -> _Drawn | str:
-        """Give the plane through the cursor, or why there is none yet."""
+        """Return the plane through the cursor, or why there is none yet."""
         index, size = self._cursor.index, plane_size(shape)
         slab = None if scene.ready is None else scene.ready.slab
         if slab is not None and prod(size) <= PLANE_MOST:
@@ -133,7 +133,7 @@ class MapPage(Page):
         return _Drawn((id(seen.pooled),), size, lambda most: pool_plane(seen.pooled, *most), largest, seen.so_far)
 
     def _levels(self, scene: Scene, drawn: _Drawn, rows: int, columns: int) -> np.ndarray:
-        """Give the levels to draw."""
+        """Return the levels to draw."""
         key = (scene.backend, scene.row, scene.navigator.sample, scene.navigator.step, drawn.shown, rows, columns)
         if key != self._key:
             self._pooled, self._key, self._of = drawn.pooled((rows, columns)), key, drawn
@@ -178,7 +178,7 @@ class MapPage(Page):
 
 
 def _of_channels(whole: Whole) -> _Drawn:
-    """Give the map of all channels."""
+    """Return the map of all channels."""
     channels = whole.shape[whole.axis] if whole.shape else 1
     size = channels, whole.size // max(channels, 1)
     return _Drawn(

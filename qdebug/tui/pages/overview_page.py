@@ -64,7 +64,7 @@ def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
 
 
 def _added(table: NodeTable) -> np.ndarray:
-    """Give what each node adds; nothing where it is identical, whatever replaying it on other inputs says."""
+    """Return what each node adds; nothing where it is identical, whatever replaying it on other inputs says."""
     return np.where(table.state == State.IDENTICAL, 0.0, table.metrics["introduced"])
 
 
@@ -99,7 +99,7 @@ class OverviewPage(Page):
         self._key: tuple[object, ...] = ()
 
     def ranked(self, scene: Scene) -> np.ndarray:
-        """Give the rows, worst first."""
+        """Return the rows, worst first."""
         origin = _origin(scene)
         key = (id(scene.table), scene.table.version, origin)
         if key != self._key:
@@ -159,7 +159,7 @@ class OverviewPage(Page):
 
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
-    """Give the cells that these columns leave for the name."""
+    """Return the cells that these columns leave for the name."""
     return width - 4 - sum(size + 1 for _, size in shown) - _OP - 1
 
 
@@ -210,14 +210,14 @@ def _error(table: NodeTable, row: int) -> str:
 
 
 def _steps(table: NodeTable, row: int) -> str:
-    """Give the largest introduced error in steps of the node's own output."""
+    """Return the largest introduced error in steps of the node's own output."""
     result = table.results[row]
     own = None if result is None else result.introduced
     return numbers.MISSING if own is None else numbers.number(own.max_lsb)
 
 
 def _explained(scene: Scene, row: int) -> str | None:
-    """Give the arithmetic that is known to reproduce a row, if its name is short; None if none is."""
+    """Return the arithmetic that is known to reproduce a row, if its name is short; None if none is."""
     result = scene.table.results[row]
     if result is None or result.explained is None:
         return None

@@ -120,7 +120,7 @@ class Page:
         return False
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Give the lines; those beyond `height` are not shown."""
+        """Return the lines; those beyond `height` are not shown."""
         raise NotImplementedError
 
     def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
@@ -154,7 +154,7 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
 
 
 def _said_of(scene: Scene, state: State) -> str:
-    """Give the status; where a sample is chosen, and the whole is judged otherwise, of both."""
+    """Return the status; where a sample is chosen, and the whole is judged otherwise, of both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
     whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}"
     if sample is None or state is State(int(table.state[row])):
@@ -174,7 +174,7 @@ def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list
 
 
 def sign_of(table: NodeTable, row: int) -> str:
-    """Give the sign of a row's state with a space: "* " for failing, "~ " acknowledged, "? " not compared."""
+    """Return the sign of a row's state with a space: "* " for failing, "~ " acknowledged, "? " not compared."""
     if table.acknowledged[row]:
         return "~ "
     state = State(int(table.state[row]))
@@ -182,10 +182,10 @@ def sign_of(table: NodeTable, row: int) -> str:
 
 
 def state_style(state: State) -> str:
-    """Give the style of a state."""
+    """Return the style of a state."""
     return _STYLES[state]
 
 
 def window(cursor: int, size: int, room: int) -> int:
-    """Give the first of `room` lines out of `size` so that the cursor is about in the middle."""
+    """Return the first of `room` lines out of `size` so that the cursor is about in the middle."""
     return max(min(cursor - room // 2, size - room), 0)

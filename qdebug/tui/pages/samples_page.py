@@ -106,7 +106,7 @@ class SamplesPage(Page):
 
 
 def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
-    """Give the error of each sample relative to its signal; what is not finite is worst."""
+    """Return the error of each sample relative to its signal; what is not finite is worst."""
     levels = np.array([np.nan if one.sqnr_db is None else one.sqnr_db for one in samples])
     errors = np.where(np.isnan(levels), 0.0, 10 ** (-levels / 20))
     broken = np.array([one.status is Status.NONFINITE for one in samples])
@@ -224,7 +224,7 @@ def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str
 
 
 def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
-    """Give the row of another backend that stands for the same: of the same name, else compared with the same."""
+    """Return the row of another backend that stands for the same: of the same name, else compared with the same."""
     if table is scene.table:
         return row
     planned = scene.table.rows[row]

@@ -75,7 +75,7 @@ class ValuesPage(Page):
         return f"this is the deepest screen on the {scene.planned.op or 'tensor'}; esc goes back"
 
     def _shown(self, slab: Slab, columns: int, room: int) -> tuple[tuple[int, int], range, range]:
-        """Give where the cursor is, down and across, and the rows and columns around it."""
+        """Return where the cursor is, down and across, and the rows and columns around it."""
         index = self._cursor.index
         cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
         size = plane_size(slab.shape)
@@ -89,7 +89,7 @@ class ValuesPage(Page):
         return slab.local((*index[:-2], *place[2 - min(len(index), 2) :]))
 
     def _longest(self, slab: Slab, columns: int, room: int) -> int:
-        """Give the length of the longest text of an element that is to be seen."""
+        """Return the length of the longest text of an element that is to be seen."""
         _, rows, shown = self._shown(slab, columns, room)
         places = [at for row in rows for column in shown if (at := self._at(slab, row, column)) is not None]
         return max((len(write(at)) for write in _writers(slab, self._cursor.form) for at in places), default=0)
@@ -129,7 +129,7 @@ class ValuesPage(Page):
 
 
 def _across(width: int, cell: int) -> int:
-    """Give how many columns of each block there is room for."""
+    """Return how many columns of each block there is room for."""
     return max((width - _LABEL - 4) // (3 * cell), 1)
 
 
@@ -168,7 +168,7 @@ def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> s
 
 
 def _writers(slab: Slab, form: str) -> tuple[Callable[[tuple[int, ...]], str], ...]:
-    """Give a function for each of the three blocks that writes an element."""
+    """Return a function for each of the three blocks that writes an element."""
 
     def real(values: np.ndarray) -> Callable[[tuple[int, ...]], str]:
         if is_whole(values.dtype.name):
@@ -253,7 +253,7 @@ def _is_whole(slab: Slab) -> bool:
 
 
 def _exact(slab: Slab, index: tuple[int, ...]) -> int:
-    """Give the difference of two integers, which float64 may not hold."""
+    """Return the difference of two integers, which float64 may not hold."""
     return int(slab.backend[index]) - int(slab.reference[index])
 
 

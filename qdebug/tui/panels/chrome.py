@@ -134,7 +134,7 @@ def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
 
 
 def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
-    """Give the verdict; "so far" until every pair is compared.
+    """Return the verdict; "so far" until every pair is compared.
 
     Args:
         now: The comparison that is shown.
@@ -199,7 +199,7 @@ def _so_far(navigator: Navigator, opened: Opened) -> str:
 
 
 def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1) -> list[Line]:
-    """Give the status line: the last message, else the node under the cursor; where the list stands on the right.
+    """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
 
     Args:
         navigator: The table and the cursor; None while names are being read.
@@ -231,7 +231,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
 
 
 def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
-    """Give a sentence in exactly room + 1 cells; it loses its end, not its middle."""
+    """Return a sentence in exactly room + 1 cells; it loses its end, not its middle."""
     return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
 
 
@@ -263,7 +263,7 @@ def _row_words(navigator: Navigator) -> str:
 
 
 def footer(width: int) -> list[Line]:
-    """Give the footer: the keys there is room for.
+    """Return the footer: the keys there is room for.
 
     Args:
         width: Cells of the line.

@@ -107,7 +107,7 @@ class WindowDesk:
             self._seen = seen
 
     def seen_of(self, key: Key) -> Glimpsed | None:
-        """Give the answer of a row, a sample and a step."""
+        """Return the answer of a row, a sample and a step."""
         seen = self._seen
         asked = None if seen is None else seen.request
         fits = asked is not None and (asked.backend, asked.row, asked.sample, asked.step) == key
@@ -275,15 +275,15 @@ class DetailDesk:
             del self._answers[next(iter(self._answers))]
 
     def glimpse(self, navigator: Navigator, *, backend: int = 0) -> Glimpsed | None:
-        """Give the glimpse of the row under the cursor."""
+        """Return the glimpse of the row under the cursor."""
         return self._window.seen_of((backend, navigator.cursor, navigator.sample, navigator.step))
 
     def alone(self, navigator: Navigator, *, backend: int = 0) -> AloneReady | None:
-        """Give what was recorded of the row under the cursor, which one side alone has."""
+        """Return what was recorded of the row under the cursor, which one side alone has."""
         return self._alone.get((backend, navigator.cursor, navigator.sample, navigator.step))
 
     def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
-        """Give what is known of the row under the cursor."""
+        """Return what is known of the row under the cursor."""
         return self._answers.get((backend, navigator.cursor, navigator.sample, navigator.step))
 
     def _enough(self, known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request

@@ -333,7 +333,7 @@ class Panels(Screen[None]):
         self._show_detail()
 
     def _fit_status(self) -> None:
-        """Give a message that is too long for a line the line of the footer as well."""
+        """Return a message that is too long for a line the line of the footer as well."""
         if not self._arrangement.usable:
             return
         asking = bool(self._asking.display)
@@ -342,7 +342,7 @@ class Panels(Screen[None]):
         self._status.styles.height = 2 if long else 1
 
     def _fit_verdict(self) -> None:
-        """Give the verdict the lines that it takes, up to those it may have."""
+        """Return the verdict the lines that it takes, up to those it may have."""
         width, most = self.size.width, self._arrangement.verdict
         lines = 1 if most == 1 else len(chrome.verdict_lines(self.now, width, most, self._look.glyphs))
         least = min(most, 2)  # so that nothing moves while results come in

@@ -18,7 +18,7 @@ _MOST = 1000
 
 
 def verdict_text(now: Verdictable, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
-    """Give all that is said of a comparison as a whole, no word left out.
+    """Return all that is said of a comparison as a whole, no word left out.
 
     Args:
         now: The comparison.

@@ -39,7 +39,7 @@ class RowPicked(Message):
 
 
 def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Piece]], height: int) -> list[int]:
-    """Give the numbers of the lines that are no longer the same.
+    """Return the numbers of the lines that are no longer the same.
 
     Args:
         before: Lines as they were.

@@ -75,7 +75,7 @@ class AnswerCache:
         return sum(known.nbytes for known in self._kept.values())
 
     def known(self, key: Key) -> _Known:
-        """Give what is kept, as the newest entry."""
+        """Return what is kept, as the newest entry."""
         known = self._kept.pop(key, None) or _Known()
         self._kept[key] = known
         return known
@@ -247,7 +247,7 @@ def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> 
 
 
 def shown_sample(result: NodeResult, asked: int | None) -> int:
-    """Give the sample whose values are shown: the one asked for, else the worst one."""
+    """Return the sample whose values are shown: the one asked for, else the worst one."""
     if asked is not None:
         return asked
     worst = None if result.metrics is None else result.metrics.worst_sample

@@ -111,7 +111,7 @@ class Glimpser(threading.Thread):
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
     def _plane_of(self, source: DiffSession, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
-        """Give the plane through the element; the last one again, which is not read twice, if it is that one."""
+        """Return the plane through the element; the last one again, which is not read twice, if it is that one."""
         from qdebug.tui.elements.plane_map import PlaneSums
 
         inside = request.element is not None and len(request.element) == len(pair.shape)

@@ -161,7 +161,7 @@ class Reader(threading.Thread):
             self._look_for_more()
 
     def _patience(self) -> float | None:
-        """Give how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
+        """Return how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
         followed = [each for each in self._comparisons if each.opening.refresh is not None]
         return max(_FOLLOW_SECONDS, *(2 * each.took for each in followed)) if followed else None
 
@@ -256,7 +256,7 @@ class Reader(threading.Thread):
             self._post(StatusMessage(message=_OUTDATED))
 
     def _between_blocks(self) -> None:
-        """Give a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
+        """Return a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
         if self._stopped:
             raise Cancelled
         if self._serving:
@@ -399,7 +399,7 @@ class Reader(threading.Thread):
         return request.tensor in comparison.results if not request.side else comparison.source is not None
 
     def _to_glimpse(self, request: LookRequest) -> tuple[DiffSession, int] | None:
-        """Give what a window is read from and the sample that its answer will show; called on the other thread.
+        """Return what a window is read from and the sample that its answer will show; called on the other thread.
 
         Raises:
             RecordingError: A file is no longer what was opened.

@@ -103,7 +103,7 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
 
 
 def recorded_rows(facts: RecordedFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
-    """Give label, reference and backend of each fact.
+    """Return label, reference and backend of each fact.
 
     Args:
         facts: What was recorded.
@@ -145,7 +145,7 @@ def _real(value: float) -> str:
 
 
 def _extremes(side: RecordedSide, known: Statistics) -> str:
-    """Give the real extremes; the codes' where there is a scale for each channel."""
+    """Return the real extremes; the codes' where there is a scale for each channel."""
     quant, ends = side.quant, (known.low, known.high)
     if quant is None and side.whole and not any(map(np.isnan, ends)):
         return f"{numbers.whole(ends[0])} .. {numbers.whole(ends[1])}"
@@ -163,7 +163,7 @@ def _rails(side: RecordedSide, known: Statistics) -> str:
 
 
 def _exponents(sides: list[Statistics]) -> tuple[int, int]:
-    """Give the first and last bin that any side has something in; the last before the first if there is none."""
+    """Return the first and last bin that any side has something in; the last before the first if there is none."""
     used = [np.flatnonzero(side.negative + side.positive) for side in sides]
     some = np.concatenate(used) if used else np.zeros(0, dtype=np.int64)
     return (int(some.min()), int(some.max())) if len(some) else (0, -1)

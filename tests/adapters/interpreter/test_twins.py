@@ -42,7 +42,7 @@ def digits(count):
 
 @pytest.fixture(scope="module")
 def digits_runs(tmp_path_factory):
-    """Give a function that records a form of the digits net on ONNX Runtime and explains it, once for each form."""
+    """Return a function that records a form of the digits net on ONNX Runtime and explains it, once for each form."""
     folder = tmp_path_factory.mktemp("digits")
 
     @cache

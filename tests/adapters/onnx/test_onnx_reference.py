@@ -53,7 +53,7 @@ def test_what_it_cannot_compute_is_an_error_that_names_the_node():
 
 @pytest.fixture
 def sampler(tmp_path):
-    """Give a net with a grid sampler, and a feed for it."""
+    """Return a net with a grid sampler, and a feed for it."""
     from onnx import TensorProto, helper
 
     nodes = [

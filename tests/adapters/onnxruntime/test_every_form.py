@@ -34,7 +34,7 @@ QUICK = [pair if pair in RING or "fp32 none" in pair else pytest.param(*pair, ma
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Give a function that records a model at a level, once."""
+    """Return a function that records a model at a level, once."""
     folder = tmp_path_factory.mktemp("forms")
 
     def recorded(path: Path, feed: dict, level: str) -> Path:

@@ -128,7 +128,7 @@ def test_a_real_net_runs_the_same_in_the_interpreter(tmp_path, form):
 
 
 def downstream(graph, tensors):
-    """Give what is computed from some tensors, through any number of nodes."""
+    """Return what is computed from some tensors, through any number of nodes."""
     reached = set(tensors)
     for node in graph.nodes:
         if reached & set(node.inputs):

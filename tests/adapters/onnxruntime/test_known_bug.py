@@ -32,7 +32,7 @@ def has_amx():
 
 
 def installed():
-    """Give a folder with the broken version alone; it goes before the installed one on a path."""
+    """Return a folder with the broken version alone; it goes before the installed one on a path."""
     folder = CACHE / BROKEN.replace("==", "-")
     if not (folder / "onnxruntime").is_dir():
         command = [sys.executable, "-m", "pip", "install", "--quiet", "--no-deps", "--only-binary=:all:"]

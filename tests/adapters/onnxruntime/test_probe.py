@@ -22,7 +22,7 @@ def named(result):
 
 
 def unfused(result):
-    """Give the titles, without their types, of what is left in floating point."""
+    """Return the titles, without their types, of what is left in floating point."""
     return {entry.title.rpartition(" ")[0] for entry in result.entries if entry.status == "unfused"}
 
 

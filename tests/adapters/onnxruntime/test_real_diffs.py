@@ -73,7 +73,7 @@ def test_the_text_direction_net(folder, nets, form, level):
 
 
 def left_by_rounding(weight: np.ndarray, bias: np.ndarray, data: np.ndarray) -> float:
-    """Give the SQNR in dB of a pointwise convolution whose weight is rounded to 255 codes of one scale."""
+    """Return the SQNR in dB of a pointwise convolution whose weight is rounded to 255 codes of one scale."""
     scale = np.abs(weight).max() / 127
     real, rounded = (
         np.einsum("oi,nihw->nohw", w[:, :, 0, 0].astype(np.float64), data) + bias[:, None, None]

@@ -51,7 +51,7 @@ def quantized(recording):
 
 
 def changed(recording, name, places):
-    """Give the recording with some codes of one tensor changed."""
+    """Return the recording with some codes of one tensor changed."""
     arrays = {(tensor, 0, 0): recording.load(tensor) for tensor in recording.names}
     codes = arrays[name, 0, 0].copy()
     codes[places] ^= 9

@@ -100,7 +100,7 @@ SHARED = {"w": draw(32, 32), "w2": draw(32, 8), "b": draw(32)}
 
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory):
-    """Give a function that records a net at a level, once, perhaps with one weight changed."""
+    """Return a function that records a net at a level, once, perhaps with one weight changed."""
     folder = tmp_path_factory.mktemp("rewrites")
 
     def run(name: str, level: str, wrong: str | None = None):

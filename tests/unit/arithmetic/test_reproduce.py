@@ -26,7 +26,7 @@ Y = QuantParams(dtype="int8", scale=np.float32(0.05), zero_point=-3)
 
 
 def sides(variant, *, columns=64, fault=None, y=Y):
-    """Give a float run and a run on codes by a variant, of one matrix product."""
+    """Return a float run and a run on codes by a variant, of one matrix product."""
     rng = np.random.default_rng(3)
     x = rng.integers(-60, 60, (4, 24), dtype=np.int8)
     w = rng.integers(-30, 30, (24, columns), dtype=np.int8)

@@ -7,7 +7,7 @@ from qdebug.compare.attribute.plan import PlannedNode
 
 
 def planned_of(node):
-    """Give what a result is of."""
+    """Return what a result is of."""
     return PlannedNode(
         index=node.index,
         node=node.node,

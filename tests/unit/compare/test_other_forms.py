@@ -429,7 +429,7 @@ def test_a_bias_is_not_taken_for_a_sum_that_follows_it(later):
 
 
 def scale_of(name, values):
-    """Give scale and zero point of a tensor as constants, and as its quantization."""
+    """Return scale and zero point of a tensor as constants, and as its quantization."""
     scale = np.float32(np.abs(values).max() / 127)
     return {f"{name}_s": scale, f"{name}_z": np.int8(0)}, QuantParams(dtype="int8", scale=scale, zero_point=0)
 

@@ -14,7 +14,7 @@ PADS = {"pads": (1, 1, 1, 1)}
 
 
 def net(weights=WEIGHTS, alpha=0.3):
-    """Give a recording of two Convs, each with a LeakyRelu, of which the Concat along the channels is taken."""
+    """Return a recording of two Convs, each with a LeakyRelu, of which the Concat along the channels is taken."""
     nodes = [
         Node(name="c0", op="Conv", inputs=("x", "w0"), outputs=("a",), attrs=PADS),
         Node(name="l0", op="LeakyRelu", inputs=("a",), outputs=("b",), attrs={"alpha": 0.3}),
@@ -59,7 +59,7 @@ def test_a_fault_is_found_where_it_is_however_little_is_said(place):
 
 
 def harness(alpha=0.3, *, quant=False, seed=1):
-    """Give a run of a harness that says of a LeakyRelu what it reads, and not its slope; with rounding of its own."""
+    """Return a run of a harness that says of a LeakyRelu what it reads, and not its slope; with rounding of its own."""
     noise = np.random.default_rng(seed).normal(size=X.shape).astype(np.float32)
     made = np.where(X > 0, X, np.float32(alpha) * X) * (1 + np.float32(1e-7) * noise)
     with qdebug.Recorder(None, backend=f"harness {seed}") as rec:

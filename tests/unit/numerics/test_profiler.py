@@ -42,7 +42,7 @@ def profiled(arrays, **options):
 
 
 def best(arrays, k, **quants):
-    """Give the worst elements of every sample by itself, merged."""
+    """Return the worst elements of every sample by itself, merged."""
     every = [e for sample, (a, b) in enumerate(arrays) for e in worst_elements(a, b, k=k, sample=sample, **quants)]
     return sorted(every, key=lambda element: -abs(element.difference))[:k]
 

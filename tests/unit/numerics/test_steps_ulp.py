@@ -20,7 +20,7 @@ F16, F32, F64 = map(np.dtype, (np.float16, np.float32, np.float64))
 
 
 def every_finite(dtype):
-    """Give all finite values of a 16-bit type as sorted numbers, the two zeros as one."""
+    """Return all finite values of a 16-bit type as sorted numbers, the two zeros as one."""
     with np.errstate(invalid="ignore"):
         values = np.arange(2**16, dtype=np.uint16).view(dtype).astype(np.float64)
     return sorted(set(values[np.isfinite(values)].tolist()))
@@ -36,7 +36,7 @@ def test_the_distance_is_the_number_of_floats_between(dtype):
 
 
 def ordinal(value, dtype):
-    """Give the position of a float by its exact value: its magnitude in the step of its binade."""
+    """Return the position of a float by its exact value: its magnitude in the step of its binade."""
     info = np.finfo(dtype)
     size = abs(Fraction(float(value)))
     if size < Fraction(float(info.tiny)):

@@ -42,7 +42,7 @@ def host(path, limit):
 
 
 def run(path, limit):
-    """Give what became of a run."""
+    """Return what became of a run."""
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:

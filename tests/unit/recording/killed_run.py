@@ -23,14 +23,14 @@ WORKLOADS = {"large": (400, 256, 2 << 20), "tiny": (5000, 16, 1000)}
 
 
 def sizes(workload):
-    """Give the number of elements of each array: up to 2 MB, or up to 1 KB."""
+    """Return the number of elements of each array: up to 2 MB, or up to 1 KB."""
     count, low, high = WORKLOADS[workload]
     spread = np.random.default_rng(0).uniform(np.log(low), np.log(high), count)
     return (np.exp(spread) / 4).astype(int).tolist()
 
 
 def values(number, size):
-    """Give the array that is put as number so-and-so; no two are equal."""
+    """Return the array that is put as number so-and-so; no two are equal."""
     return np.arange(number, number + size, dtype=np.uint32)
 
 

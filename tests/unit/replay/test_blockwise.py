@@ -66,7 +66,7 @@ def same(whole, parts):
 
 
 def values_of(dtype="float32", shape=SHAPE, seed=0):
-    """Give values with zeros, infinities, NaN and tiny numbers among them."""
+    """Return values with zeros, infinities, NaN and tiny numbers among them."""
     rng = np.random.default_rng(seed)
     values = (rng.standard_normal(shape) * 3).astype(dtype)
     values.reshape(-1)[:8] = [0, -0.0, np.inf, -np.inf, np.nan, 1e-7, -1e-7, 60000]

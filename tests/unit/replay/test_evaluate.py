@@ -39,7 +39,7 @@ REAL = Target(dtype=np.dtype(F32), scale=np.ones((), F32), zero_point=np.zeros((
 
 
 def units(seed=0):
-    """Give one unit of every kind, some kinds in more than one form."""
+    """Yield one unit of every kind, some kinds in more than one form."""
     rng = np.random.default_rng(seed)
     x, other = operand(rng, SHAPE, 0.053, 121), operand(rng, SHAPE, 0.021, 13)
     out = target(0.05, 3)

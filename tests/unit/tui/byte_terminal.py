@@ -78,7 +78,7 @@ SIGNALS = (signal.SIGTSTP, signal.SIGCONT, signal.SIGWINCH)
 
 
 def sent_for(key):
-    """Give the bytes of a key."""
+    """Return the bytes of a key."""
     return BYTES.get(key) or key.encode("ascii")
 
 
@@ -194,7 +194,7 @@ class ByteTerminal:
         os.write(self._master, data)
 
     async def resize(self, columns, lines):
-        """Give the terminal another size; wait until all is drawn for it."""
+        """Return the terminal another size; wait until all is drawn for it."""
         ioctl(self._master, TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         os.environ |= {"COLUMNS": str(columns), "LINES": str(lines)}
         self.screen.resize(lines, columns)

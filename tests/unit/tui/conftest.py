@@ -35,7 +35,7 @@ byte = _load("byte_terminal")
 
 @pytest.fixture
 def terminal():
-    """Give a function that starts a command on a terminal of its own."""
+    """Provide a function that starts a command on a terminal of its own."""
     running = []
 
     def start(command):
@@ -49,25 +49,25 @@ def terminal():
 
 @pytest.fixture
 def byte_terminal():
-    """Give the class of a terminal for an application of this process."""
+    """Return the class of a terminal for an application of this process."""
     return byte.ByteTerminal
 
 
 @pytest.fixture
 def make_pair():
-    """Give a function that makes an open pair of two arrays, and of codes and quantization if they are given."""
+    """Return a function that makes an open pair of two arrays, and of codes and quantization if they are given."""
     return lambda *arrays: fake.Pair(fake.Values(*arrays))
 
 
 @pytest.fixture
 def make_session():
-    """Give the fake session's class."""
+    """Return the fake session's class."""
     return fake.FakeSession
 
 
 @pytest.fixture
 def make_app():
-    """Give a function that makes an application on a session; it starts on the screen with all nodes."""
+    """Return a function that makes an application on a session; it starts on the screen with all nodes."""
 
     def make(session, *others, node=None, sample=None, screen="nodes", wanted="", **options):
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][: 1 + len(others)]
@@ -80,7 +80,7 @@ def make_app():
 
 @pytest.fixture
 def settle():
-    """Give a function that waits until everything is computed and the detail is complete."""
+    """Return a function that waits until everything is computed and the detail is complete."""
 
     async def wait(pilot, *, until=None):
         main = pilot.app.screen_stack[0]
@@ -112,7 +112,7 @@ class _Unguarded(fake.FakeSession):
 
 @pytest.fixture
 def make_table():
-    """Give a function that makes a table, filled as far as asked."""
+    """Return a function that makes a table, filled as far as asked."""
 
     def make(nodes=24, *, filled=None, **options):
         session = _Unguarded(nodes, **options)
@@ -126,7 +126,7 @@ def make_table():
 
 @pytest.fixture
 def make_scene():
-    """Give a function that makes what a page draws; everything is compared and read."""
+    """Return a function that makes what a page draws; everything is compared and read."""
 
     def make(nodes=24, *, row=9, glyphs=UNICODE, colours=True, filled=None, elements=True, arrays=None, **options):
         session = _Unguarded(nodes, **options)
@@ -159,5 +159,5 @@ def make_scene():
 
 @pytest.fixture
 def make_navigator(make_table):
-    """Give a function that makes a navigator on a table."""
+    """Return a function that makes a navigator on a table."""
     return lambda nodes=24, **options: Navigator(make_table(nodes, **options), samples=options.get("samples", 3))

@@ -36,7 +36,7 @@ class Terminal:
         os.close(slave)
 
     def resize(self, columns, lines):
-        """Give the terminal another size; what is drawn for it comes later."""
+        """Return the terminal another size; what is drawn for it comes later."""
         ioctl(self._master, TIOCSWINSZ, struct.pack("HHHH", lines, columns, 0, 0))
         os.kill(self.process.pid, signal.SIGWINCH)
         self.screen.resize(lines, columns)

@@ -18,7 +18,7 @@ SIZE = (80, 24)
 
 
 def screen_text(app):
-    """Give the screen as lines of text."""
+    """Return the screen as lines of text."""
     width, height = app.size
     strips = app.screen._compositor.render_strips()
     return [strip.text[:width] for strip in strips[:height]]

@@ -35,7 +35,7 @@ def all_compared(main):
 
 @pytest.fixture
 def dead_keys(byte_terminal):
-    """Give a function that presses every key on each of some screens, and gives those that change nothing.
+    """Return a function that presses every key on each of some screens, and gives those that change nothing.
 
     Nothing is said before a key is pressed, so that whoever says the same as another is heard.
     """
@@ -150,7 +150,7 @@ KINDS = {
 
 @pytest.fixture(params=[kind if kind == "several" else pytest.param(kind, marks=SLOW) for kind in KINDS])
 def make(request, tmp_path, monkeypatch):
-    """Give a function that makes an application on recordings of a kind."""
+    """Return a function that makes an application on recordings of a kind."""
     monkeypatch.chdir(tmp_path)
     reference, *backends = map(Path, KINDS[request.param](tmp_path))
     choices = TuiChoices(follow=request.param == "growing")

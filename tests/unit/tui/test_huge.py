@@ -18,7 +18,7 @@ SHAPE = (1, 3, 700, 1100)
 
 @pytest.fixture
 def huge(make_session, monkeypatch):
-    """Give a session whose tensors have each element's number as its value, and a cache that has no room for one."""
+    """Return a session whose tensors have each element's number as its value, and a cache that has no room for one."""
     reference = np.arange(np.prod(SHAPE), dtype=np.float64).reshape(SHAPE)
     backend = reference + 0.5
     backend[0, 1, 3, 4] += 100
@@ -33,7 +33,7 @@ def huge(make_session, monkeypatch):
 
 
 def shown_numbers(main):
-    """Give what the page shows of the reference, by row and column; None for what is on its way."""
+    """Return what the page shows of the reference, by row and column; None for what is on its way."""
     lines = ["".join(text for text, _ in line) for line in main._draw_page(118, 30)]
     at = next(number for number, line in enumerate(lines) if "reference" in line and "backend" in line)
     columns = [int(word) for word in lines[at + 1].split()]

@@ -66,18 +66,18 @@ def large(tmp_path_factory):
 
 @pytest.fixture
 def open_in_terminal(terminal, tmp_path, monkeypatch):
-    """Give a function that opens recordings in a terminal, as people do."""
+    """Return a function that opens recordings in a terminal, as people do."""
     monkeypatch.chdir(tmp_path)
     return lambda *words: terminal([sys.executable, "-m", "qdebug", "tui", *map(str, words)])
 
 
 def shows(words):
-    """Give a condition on the screen's text, whatever the space is that groups digits."""
+    """Return a condition on the screen's text, whatever the space is that groups digits."""
     return lambda text: words in text.replace("\u202f", " ")
 
 
 def under_cursor(name):
-    """Give a condition: the row of the list under the cursor is of this name."""
+    """Return a condition: the row of the list under the cursor is of this name."""
     return lambda text: any(line.startswith("▸") and name in line for line in text.splitlines())
 
 

@@ -20,7 +20,7 @@ BURSTS = (1, 1, 1, 2, 5, 20)
 
 @pytest.fixture
 def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch):
-    """Give a function that presses random keys at random sizes, as bytes, and gives how many it pressed."""
+    """Return a function that presses random keys at random sizes, as bytes, and gives how many it pressed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(QdebugApp, "action_suspend_process", lambda _: None)  # the list of commands has these two too
     monkeypatch.setattr(MainScreen, "action_leave", lambda self: self.say("stays"))

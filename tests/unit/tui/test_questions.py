@@ -14,7 +14,7 @@ SIZE = (80, 24)
 
 @pytest.fixture
 def opened(make_app, make_session, settle, tmp_path, monkeypatch):
-    """Give a function that runs keys in a new application and gives its main screen."""
+    """Return a function that runs keys in a new application and gives its main screen."""
     monkeypatch.chdir(tmp_path)
 
     async def run(pilot, *keys):
@@ -269,7 +269,7 @@ async def test_before_anything_is_open_no_key_breaks(make_app, make_session, set
 
 @pytest.fixture
 def opening(make_app, make_session):
-    """Give an application whose graphs are read when an event is set, and the event."""
+    """Return an application whose graphs are read when an event is set, and the event."""
     import threading
 
     from qdebug.tui.reading.source import Opening

@@ -26,7 +26,7 @@ START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:
 
 @pytest.fixture(scope="module")
 def recordings(tmp_path_factory):
-    """Give two recordings of a chain of four tensors; the backend's third is wrong."""
+    """Return two recordings of a chain of four tensors; the backend's third is wrong."""
     directory = tmp_path_factory.mktemp("runs")
     values = np.linspace(-1, 1, 600, dtype=np.float32).reshape(1, 6, 10, 10)
     paths = []

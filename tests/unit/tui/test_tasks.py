@@ -21,7 +21,7 @@ PLANTED = "pwconv_quant"
 
 @pytest.fixture(scope="module")
 def demo(tmp_path_factory):
-    """Give the two recordings of the built-in net; the bug in the int8 one is known."""
+    """Return the two recordings of the built-in net; the bug in the int8 one is known."""
     run = run_demo(tmp_path_factory.mktemp("demo"))
     assert run.planted == PLANTED
     return run.reference, run.backend
@@ -52,7 +52,7 @@ def guard(monkeypatch):
 
 @pytest.fixture
 def walk(demo, guard, tmp_path, monkeypatch, settle):
-    """Give a function that presses keys on the two recordings and gives the main screen and its text."""
+    """Return a function that presses keys on the two recordings and gives the main screen and its text."""
     monkeypatch.chdir(tmp_path)
 
     async def run(*keys, begin=None, until=None):

@@ -46,7 +46,7 @@ def test_suspending_stops_the_program_and_resuming_draws_it_again(terminal):
 
 @pytest.fixture
 def program(terminal):
-    """Give the interface on a terminal, all compared, on the list of nodes."""
+    """Return the interface on a terminal, all compared, on the list of nodes."""
     running = terminal([sys.executable, str(PROGRAM), "nodes"])
     assert running.wait(lambda text: "VERDICT" in text)
     running.settle()
@@ -170,7 +170,7 @@ def test_quitting_gives_the_terminal_back_before_the_tensor_at_hand_is_done(term
 
 @pytest.fixture
 def slowly_opened(terminal):
-    """Give the interface on a terminal, whose recordings are opened only after some time."""
+    """Return the interface on a terminal, whose recordings are opened only after some time."""
     return terminal([sys.executable, str(PROGRAM), "nodes", "0", "1.5"])
 
 

@@ -28,7 +28,7 @@ _NAMES = [
 
 
 def read_back(line):
-    """Give the words that bash makes of a line, as bytes."""
+    """Return the words that bash makes of a line, as bytes."""
     done = subprocess.run([_SHELL, "-c", f"printf '%s\\0' {line}"], capture_output=True, check=True, timeout=20)
     return done.stdout.split(b"\0")[:-1]
 

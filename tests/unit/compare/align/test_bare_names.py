@@ -13,7 +13,7 @@ WEIGHTS = {f"w{i}": RNG.normal(size=(3, 3, 3, 3)).astype(np.float32) / 5 for i i
 
 
 def chain(weights=WEIGHTS):
-    """Give a recording of three Convs with a Relu after each, as a runtime with a graph records it."""
+    """Return a recording of three Convs with a Relu after each, as a runtime with a graph records it."""
     nodes, source = [], "x"
     for place in range(3):
         conv, relu = f"conv{place}", f"relu{place}"

@@ -46,7 +46,7 @@ def hooked(full):
 
 
 def rec_last(rec, full):
-    """Give what a block hands on: a copy of what its last module gave."""
+    """Return what a block hands on: a copy of what its last module gave."""
     values = full.load("/s/out") + np.float32(1e-6)
     rec.put("module.last", values)
     return values.copy()

@@ -36,7 +36,7 @@ def conv(source, weight, output):
 
 
 def numbered(first, *, before=()):
-    """Give Conv, Relu, Conv, Relu, Conv, Relu with outputs numbered from a start, after some other nodes."""
+    """Return Conv, Relu, Conv, Relu, Conv, Relu with outputs numbered from a start, after some other nodes."""
     nodes, source = list(before), before[-1].outputs[0] if before else "x"
     for place in range(3):
         nodes.append(conv(source, f"w{place}", f"t{first + 2 * place}"))

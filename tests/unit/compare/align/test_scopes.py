@@ -53,7 +53,7 @@ def partners(result):
 
 
 def wrong(*shape):
-    """Give values that are near to none of the model's, as behind a fault."""
+    """Return values that are near to none of the model's, as behind a fault."""
     return RNG.normal(size=shape) * 40
 
 

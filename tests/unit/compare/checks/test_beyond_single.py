@@ -37,7 +37,7 @@ def reference():
 
 
 def rounded_up(code, dtype):
-    """Give a scale that takes a code just beyond float32."""
+    """Return a scale that takes a code just beyond float32."""
     scale = np.nextafter(np.float32(LARGEST / abs(code)), np.float32(np.inf))
     return QuantParams(dtype=dtype, scale=scale)
 

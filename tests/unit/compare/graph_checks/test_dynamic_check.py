@@ -245,7 +245,7 @@ def test_a_recurrent_layer_of_codes_is_judged_by_its_rounding():
 
 
 def spoilt(recording, **changed):
-    """Give a recording with other values of some tensors."""
+    """Return a recording with other values of some tensors."""
     arrays = {name: recording.load(name) for name in recording.names}
     return MemoryRecording.single(recording.graph, arrays | changed)
 
@@ -286,7 +286,7 @@ def test_a_wrong_row_is_found_though_its_error_is_no_larger_than_that_of_roundin
 
 
 def after_tanh(*, wrong):
-    """Give data that a node before made wrong, or not, to a product that quantizes them."""
+    """Return data that a node before made wrong, or not, to a product that quantizes them."""
     part = dynamic()
     nodes = [Node(name="bend", op="Tanh", inputs=("u",), outputs=("x",)), *part.graph.nodes]
     constants = {name: part.load(name) for name in ("w_q", "w_s", "w_z", "b")}

@@ -13,7 +13,7 @@ from qdebug.numerics.stats import ErrorStats
 
 
 def chain(count):
-    """Give a graph of nodes n0 -> n1 -> ... that write t0, t1, ..."""
+    """Return a graph of nodes n0 -> n1 -> ... that write t0, t1, ..."""
     nodes = [
         Node(name=f"n{i}", op="Conv", inputs=(f"t{i - 1}" if i else "x",), outputs=(f"t{i}",)) for i in range(count)
     ]
@@ -89,7 +89,7 @@ def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trac
 
 
 def copied(origin, op="Conv"):
-    """Give two nodes on x, of which the second may be made of the first; the output hangs on the second."""
+    """Return two nodes on x, of which the second may be made of the first; the output hangs on the second."""
     nodes = [
         Node(name="n0", op=op, inputs=("x",), outputs=("t0",)),
         Node(name="n1", op="Conv", inputs=("x",), outputs=("t1",), origin=origin),

@@ -16,14 +16,14 @@ from qdebug.numerics.accumulate import ErrorAccumulator
 
 
 def stats_of(error):
-    """Give the metrics of a tensor of ones that is off by this much."""
+    """Return the metrics of a tensor of ones that is off by this much."""
     accumulator = ErrorAccumulator()
     accumulator.update(np.ones(4, np.float64), np.full(4, 1.0 + error), sample=0)
     return accumulator.stats()
 
 
 def chain(gains, *, op="Conv", outputs=None):
-    """Give a chain of nodes with these gains, and its graph; errors are as the gains make them, from 1e-3."""
+    """Return a chain of nodes with these gains, and its graph; errors are as the gains make them, from 1e-3."""
     nodes = [
         Node(name=f"n{i}", op=op, inputs=(f"t{i - 1}" if i else "x",), outputs=(f"t{i}",)) for i in range(len(gains))
     ]

@@ -23,7 +23,7 @@ SIZES = (None, math.nan, 0.0, 0.25, 3.0, math.inf)
 
 @pytest.fixture
 def nodes(made):
-    """Give results of every kind, at random."""
+    """Return results of every kind, at random."""
     random = np.random.default_rng(5)
 
     def one_of(values):

@@ -15,7 +15,7 @@ from qdebug.recording.recorder import Recorder
 
 
 def values(logical):
-    """Give two values of a dtype that differ."""
+    """Return two values of a dtype that differ."""
     return np.array([0, 1]).astype(np.dtype(getattr(ml_dtypes, logical, logical)))
 
 

@@ -7,7 +7,7 @@ from textual.widgets import Input, OptionList
 
 @pytest.fixture
 def with_commands(byte_terminal, make_app, make_session, settle):
-    """Give a function that runs something on a terminal whose application shows its nodes."""
+    """Return a function that runs something on a terminal whose application shows its nodes."""
 
     async def run(act):
         terminal = byte_terminal()

@@ -105,7 +105,7 @@ def test_the_screen_is_written_as_it_was(make_scene):
 
 @pytest.fixture
 def source(make_pair):
-    """Give a comparison of one pair, of 2 x 3 elements."""
+    """Return a comparison of one pair, of 2 x 3 elements."""
 
     class Source:
         def pair(self, tensor, *, sample, step):

@@ -71,7 +71,7 @@ LONG = (
 
 @pytest.fixture
 def typed(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch):
-    """Give a function that types some bytes in bursts, and gives what there is in the end."""
+    """Return a function that types some bytes in bursts, and gives what there is in the end."""
     monkeypatch.chdir(tmp_path)
 
     async def run(bursts, delays=None):

@@ -11,7 +11,7 @@ FIRST = "first divergence: still comparing; will go there"
 
 @pytest.fixture
 def held(make_app, make_session, settle):
-    """Give a function that starts an application whose comparison stands still at a node, and runs a test on it."""
+    """Return a function that starts an application whose comparison stands still at a node, and runs a test on it."""
 
     async def run(act, *, at=5, **options):
         session = make_session(pause_at=at)

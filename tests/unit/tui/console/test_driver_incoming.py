@@ -12,7 +12,7 @@ KEYS = st.sampled_from([b"j", b"/", b"q", b"\r", b"\x1b[A", b"\x1b[6~", b"\x1bOP
 
 
 def passed(*bursts, mouse=True):
-    """Give what is passed on of bursts that follow each other at once, with "|" for what ends an escape."""
+    """Return what is passed on of bursts that follow each other at once, with "|" for what ends an escape."""
     incoming = Incoming(mouse=mouse)
     return b"".join(incoming.take(burst) for burst in bursts).replace(KEY, b"\x1b|")
 

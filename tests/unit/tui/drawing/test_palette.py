@@ -49,7 +49,7 @@ def test_the_theme_has_the_same_background(palette):
 
 
 def encoded(light):
-    """Give linear light as it is perceived: equal steps look alike."""
+    """Return linear light as it is perceived: equal steps look alike."""
     clipped = np.clip(light, 0, 1)
     return np.where(clipped <= 0.0031308, clipped * 12.92, 1.055 * clipped ** (1 / 2.4) - 0.055)
 

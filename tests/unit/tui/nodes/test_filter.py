@@ -9,7 +9,7 @@ from qdebug.tui.nodes.planned import State
 
 @pytest.fixture
 def table(make_table):
-    """Give 24 nodes, of which 9, 10 and 17 fail and 5 is not comparable."""
+    """Return 24 nodes, of which 9, 10 and 17 fail and 5 is not comparable."""
     return make_table(24)
 
 

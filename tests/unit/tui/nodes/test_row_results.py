@@ -43,7 +43,7 @@ def session():
 
 
 def filled(session):
-    """Give a table that took the results one by one."""
+    """Return a table that took the results one by one."""
     table = describe(session).table
     for result in session.results():
         table.put(result)

@@ -107,7 +107,7 @@ def test_where_names_are_all_that_is_known_no_row_is_looked_at():
 
 @pytest.fixture
 def table():
-    """Give a table of seven pairs and a tensor that has no partner."""
+    """Return a table of seven pairs and a tensor that has no partner."""
     rows = [
         PlannedRow(
             node=f"n{at}",

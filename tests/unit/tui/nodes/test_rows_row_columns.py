@@ -22,7 +22,7 @@ def session(make_pair):
 
 @pytest.fixture
 def make_pair():
-    """Give a function that records a small net twice, in memory."""
+    """Return a function that records a small net twice, in memory."""
 
     def record(off):
         recorder = qdebug.Recorder(None, backend="test")

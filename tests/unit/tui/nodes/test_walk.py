@@ -39,14 +39,14 @@ def result(name, whole, own=None, came=None, status=Status.DIVERGED):
 
 @pytest.fixture
 def graph():
-    """Give the graph."""
+    """Return the graph."""
     nodes = [Node(name=name, op="Op", inputs=READS[name], outputs=(name,)) for name in NAMES]
     return Graph(nodes, inputs=("x",), outputs=("out",), tensors=[TensorInfo(name="w", role=Role.CONSTANT)])
 
 
 @pytest.fixture
 def table():
-    """Give the table; b introduces most, c a little, join and out nothing."""
+    """Return the table; b introduces most, c a little, join and out nothing."""
     made = NodeTable([PlannedRow(node=name, op="Op", tensor=name, reference_tensor=name) for name in NAMES])
     for each in (
         result("a", 0.01, own=0.01, came=0.0, status=Status.WITHIN),

@@ -27,7 +27,7 @@ def said(lines):
 
 @pytest.fixture
 def ready():
-    """Give a function that makes a complete answer for a result."""
+    """Return a function that makes a complete answer for a result."""
 
     def make(result, *, sample=None, problem=""):
         worst = tuple(

@@ -27,7 +27,7 @@ def recording(nodes, arrays):
 
 @pytest.fixture
 def scene():
-    """Give the screen's scene; of three nodes of the reference the backend has computed two together."""
+    """Return the screen's scene; of three nodes of the reference the backend has computed two together."""
     apart = [("a", "Mul", ("x", "k"), {}), ("b", "Sigmoid", ("a",), {"alpha": 0.5}), ("y", "Neg", ("b",), {})]
     b = (1 / (1 + np.exp(-X * 2))).astype(np.float32)
     reference = recording(apart, {"x": X, "a": X * 2, "b": b, "y": -b})

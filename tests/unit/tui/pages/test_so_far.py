@@ -18,7 +18,7 @@ from qdebug.tui.reading.messages import Glimpsed, LookRequest
 
 @pytest.fixture
 def backend():
-    """Give a tensor of six channels of ones, of which channel 2 is the worst of the first half, and 5 of all."""
+    """Return a tensor of six channels of ones, of which channel 2 is the worst of the first half, and 5 of all."""
     backend = np.ones((1, 6, 3, 4), np.float32)
     backend[0, 2], backend[0, 5] = 3, 50
     return backend
@@ -26,13 +26,13 @@ def backend():
 
 @pytest.fixture
 def pair(backend):
-    """Give the pair of that tensor and one of zeros."""
+    """Return the pair of that tensor and one of zeros."""
     return OpenPair(np.zeros_like(backend), backend)
 
 
 @pytest.fixture
 def reading(make_scene, pair, monkeypatch):
-    """Give a scene whose tensor is read up to channel 3 of 6."""
+    """Return a scene whose tensor is read up to channel 3 of 6."""
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 12)
     summing = Summing(pair, most_bytes=0)
     for _ in range(3):
@@ -43,7 +43,7 @@ def reading(make_scene, pair, monkeypatch):
 
 @pytest.fixture
 def look(pair):
-    """Give a function that puts what is around an element into a scene, and as many blocks of its plane as asked."""
+    """Return a function that puts what is around an element into a scene, and as many blocks of its plane as asked."""
 
     def at(scene, element, *, extents=(2, 3), blocks=None):
         sums = PlaneSums(pair, element[:-2])

@@ -24,7 +24,7 @@ def text(lines):
 
 @pytest.fixture
 def pages():
-    """Give new pages."""
+    """Return new pages."""
     return make_pages(ElementCursor())
 
 

@@ -22,7 +22,7 @@ def text(lines):
 
 @pytest.fixture
 def pages():
-    """Give new pages."""
+    """Return new pages."""
     return make_pages(ElementCursor())
 
 

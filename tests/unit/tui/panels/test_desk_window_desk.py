@@ -19,13 +19,13 @@ NEAR = EXTENTS[0] // 2 - ROOM - 1
 
 @pytest.fixture
 def asked():
-    """Give the list of what is asked for."""
+    """Return the list of what is asked for."""
     return []
 
 
 @pytest.fixture
 def desk(asked):
-    """Give a desk for windows."""
+    """Return a desk for windows."""
     return WindowDesk(asked.append)
 
 

@@ -9,7 +9,7 @@ from qdebug.tui.reading.open_pairs import OpenPairs
 
 @pytest.fixture
 def ask(make_table, monkeypatch):
-    """Give a function that asks for a row and gives all parts of the answer."""
+    """Return a function that asks for a row and gives all parts of the answer."""
     from qdebug.workflow import explain as module
 
     def run(row=9, *, found=None, outdated=lambda: False, cache=None, chosen=None, **wanted):

@@ -29,7 +29,7 @@ def recording(nodes, arrays, quants=None):
 
 @pytest.fixture
 def session():
-    """Give a comparison in which the reference alone has a and b; b in codes, and nothing was kept of c."""
+    """Return a comparison in which the reference alone has a and b; b in codes, and nothing was kept of c."""
     apart = [("a", "Mul", ("x", "k")), ("b", "Odd", ("a",)), ("c", "Odder", ("b",)), ("y", "Oddest", ("c",))]
     quants = {"b": QuantParams(dtype="int8", scale=0.25)}
     reference = recording(apart, {"x": X, "a": X * 2, "b": CODES, "y": -X}, quants)

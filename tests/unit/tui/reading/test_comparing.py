@@ -8,7 +8,7 @@ from qdebug.tui.reading.source import Opening
 
 
 def compared(make_session):
-    """Give a comparison whose first three results nobody took, and what it posted."""
+    """Return a comparison whose first three results nobody took, and what it posted."""
 
     class Unguarded(make_session):
         def guard(self):  # there is one thread alone

@@ -35,7 +35,7 @@ def reference(tmp_path):
 
 @pytest.fixture
 def followed(tmp_path, reference, monkeypatch):
-    """Give a function that follows the recordings, and runs a test with one that waits for words on the screen."""
+    """Return a function that follows the recordings, and runs a test with one that waits for words on the screen."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("qdebug.tui.reading.reader._FOLLOW_SECONDS", 0.02)
 

@@ -37,7 +37,7 @@ class Source:
 
 @pytest.fixture
 def glimpser():
-    """Give a function that starts a thread that looks at a comparison; it gives that and what it posts."""
+    """Provide a function that starts a thread that looks at a comparison; it gives that and what it posts."""
     started = []
 
     def start(source):

@@ -30,7 +30,7 @@ from qdebug.tui.reading.source import Opening
 
 @pytest.fixture
 def start():
-    """Give a function that starts a reader; all of them are stopped at the end."""
+    """Provide a function that starts a reader; all of them are stopped at the end."""
     readers = []
 
     def make(open_source):
@@ -348,7 +348,7 @@ def test_a_long_comparison_is_given_up_when_the_program_ends(make_session, start
 
 @pytest.fixture
 def endless(make_session):
-    """Give the class of a session whose comparison of the third tensor takes for ever."""
+    """Provide the class of a session whose comparison of the third tensor takes for ever."""
 
     class Endless(make_session):
         checkpoints = False

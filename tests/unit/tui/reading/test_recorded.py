@@ -48,7 +48,7 @@ def recording(array, *, quant=None, whole=False, samples=2, positions=None):
 
 
 def told(reference, backend, *, sample=None, width=80, glyphs=UNICODE):
-    """Give the scene of the one pair, and the lines that the tensor's screen shows."""
+    """Return the scene of the one pair, and the lines that the tensor's screen shows."""
     source = DiffSession(reference, backend, cache=False)
     opened = describe(source)
     results = {result.tensor: result for result in source.results()}
