@@ -548,7 +548,7 @@ class _Search:
         return replace(finding, runner_up=runner, runner_up_match=share)
 
     def _shares(self, variants: Iterable[Variant]) -> tuple[dict[Variant, float], dict[Variant, list[np.ndarray]]]:
-        """Return the share of recorded elements that each variant reproduces, and the numbers of those it gets wrong."""
+        """Return the share of elements that each variant reproduces, and the numbers of those that it gets wrong."""
         wanted = list(variants)
         same = dict.fromkeys(wanted, 0)
         missed: dict[Variant, list[np.ndarray]] = {variant: [] for variant in wanted}
