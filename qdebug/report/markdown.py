@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison
+from qdebug.report.table import ORDER
 from qdebug.view import sentences
 from qdebug.view.rows import NodeRow, badness, columns, node_row
 from qdebug.view.text import safe_text
@@ -17,21 +18,7 @@ __all__ = ["MARKDOWN_LIMIT", "code", "diff_markdown", "markdown_table", "markdow
 MARKDOWN_LIMIT = 900 * 1024
 """Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
 
-_KEYS = (
-    "index",
-    "status",
-    "node",
-    "op",
-    "sqnr_db",
-    "introduced",
-    "gain",
-    "max_lsb",
-    "rel_l2",
-    "max_abs",
-    "mismatches",
-    "saturated",
-    "quant",
-)
+_KEYS = tuple(key for key in ORDER if key not in {"cosine", "match"})
 _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
     | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash stops no mention and no issue reference

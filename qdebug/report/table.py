@@ -21,6 +21,7 @@ from qdebug.view.text import safe_text, shorten, styled
 
 __all__ = [
     "GAP",
+    "ORDER",
     "PlacedColumn",
     "diff_report",
     "fact_table",
@@ -35,7 +36,7 @@ __all__ = [
 GAP = 2
 """Blank cells between two columns."""
 
-_ORDER = (
+ORDER = (
     "index",
     "status",
     "node",
@@ -52,6 +53,7 @@ _ORDER = (
     "quant",
     "match",
 )
+"""Keys of the columns of a table of nodes, in order."""
 _ALWAYS = ("index", "status", "node", "op", "sqnr_db")
 _SOON = ("introduced", "max_lsb", "rel_l2")
 _LATER = ("saturated", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
@@ -82,7 +84,7 @@ def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
         rows: The rows that will be shown.
         width: Characters a line may take.
     """
-    widths = {key: _width(key, rows) for key in _ORDER}
+    widths = {key: _width(key, rows) for key in ORDER}
     natural = widths["node"]
     if width < 110:
         widths["op"] = min(widths["op"], _TIGHT_OP)
@@ -96,12 +98,12 @@ def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
                 chosen.append(key)
     widths["node"] = max(min(natural, _NODE_LEAST), min(natural, width - _taken(chosen, widths)))
     known = columns()
-    return [PlacedColumn(known[key], widths[key]) for key in _ORDER if key in chosen]
+    return [PlacedColumn(known[key], widths[key]) for key in ORDER if key in chosen]
 
 
 def natural_width(rows: Sequence[NodeRow]) -> int:
     """Return the width at which every column fits and no name is shortened."""
-    widths = [_width(key, rows) for key in _ORDER]
+    widths = [_width(key, rows) for key in ORDER]
     return sum(widths) + GAP * (sum(1 for width in widths if width) - 1)
 
 

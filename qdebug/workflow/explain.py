@@ -24,18 +24,7 @@ def explain(
     limits: Limits | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> ExplainedRun:
-    """Find the arithmetic that reproduces each node of a recording bit for bit.
-
-    Args:
-        backend: A path or an open recording.
-        node: Name of one node or tensor to answer for; all if None. Its siblings are looked at too, for their evidence.
-        limits: Acknowledged nodes, and the largest error in steps that need not be explained; nothing if None.
-        progress: Called with the number of outputs looked at, their total and the name of the next node.
-
-    Raises:
-        RecordingError: The file cannot be read.
-        UsageError: There is no such node.
-    """
+    """Answer `qdebug.explain`, which takes the same arguments and raises the same errors, without its texts."""
     recording = backend if isinstance(backend, Recording) else open_recording(backend)
     limits = checked_limits(limits)
     if node is None:

@@ -11,6 +11,7 @@ from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics import large_arrays as spilled
 from qdebug.recording.journal_reader import JournalReader
 from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of
 from qdebug.recording.write import RecordingWriter
 
@@ -65,6 +66,23 @@ def recorded(tmp_path, graph, info):
         writer.append("big", np.arange(1 << 18, dtype=np.float32) + sample, (sample, 0))
     writer.close(graph, info)
     return path
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "run.h5"
+
+
+@pytest.fixture(params=["file", "memory"])
+def record(request, path):
+    """Run a function on a recorder, of a file and in memory, and return the recording."""
+
+    def run(body, **keys):
+        with Recorder(path if request.param == "file" else None, backend="test", **keys) as recorder:
+            body(recorder)
+        return recorder.recording if request.param == "memory" else FileRecording(path)
+
+    return run
 
 
 @pytest.fixture

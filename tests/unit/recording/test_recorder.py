@@ -10,23 +10,6 @@ from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.recording.read import FileRecording
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "run.h5"
-
-
-@pytest.fixture(params=["file", "memory"])
-def record(request, path):
-    """Run a function on a recorder, of a file and in memory, and give the recording."""
-
-    def run(body, **keys):
-        with qdebug.Recorder(path if request.param == "file" else None, backend="test", **keys) as recorder:
-            body(recorder)
-        return recorder.recording if request.param == "memory" else FileRecording(path)
-
-    return run
-
-
 def test_only_put_is_needed(record):
     recording = record(lambda rec: rec.put("y", np.arange(3, dtype=np.float32)))
     assert isinstance(recording, qdebug.Recording)

@@ -9,23 +9,6 @@ from qdebug.model import Fidelity, Graph, Node, TensorInfo
 from qdebug.recording.read import FileRecording
 
 
-@pytest.fixture
-def path(tmp_path):
-    return tmp_path / "run.h5"
-
-
-@pytest.fixture(params=["file", "memory"])
-def record(request, path):
-    """Run a function on a recorder, of a file and in memory, and give the recording."""
-
-    def run(body, **keys):
-        with qdebug.Recorder(path if request.param == "file" else None, backend="test", **keys) as recorder:
-            body(recorder)
-        return recorder.recording if request.param == "memory" else FileRecording(path)
-
-    return run
-
-
 @pytest.mark.parametrize(
     ("said", "title"),
     [
