@@ -36,18 +36,18 @@ class DiffResult(RunComparison):
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the result as JSON text that validates against the schema in `qdebug/report/schemas`."""
+        """Return the result as JSON text that validates against the schema in `qdebug/present/reports/schemas`."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         """Return the report that `qdebug diff` prints."""
-        from qdebug.report.table import diff_report
+        from qdebug.present.reports.table import diff_report
 
         return _printed(diff_report(self, width=_WIDTH))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
-        from qdebug.report.html import diff_fragment
+        from qdebug.present.reports.html import diff_fragment
 
         return diff_fragment(self)
 
@@ -63,12 +63,12 @@ class Explanation(ExplainedRun):
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
 
     def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the explanation as JSON text that validates against the schema in `qdebug/report/schemas`."""
+        """Return the explanation as JSON text that validates against the schema in `qdebug/present/reports/schemas`."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         """Return the report that `qdebug explain` prints."""
-        from qdebug.report.explain import explain_report
+        from qdebug.present.reports.explain import explain_report
 
         return _printed(explain_report(self))
 

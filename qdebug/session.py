@@ -14,7 +14,7 @@ from uuid import uuid4
 
 import numpy as np
 
-from qdebug.adapters import replay_kernel
+from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment

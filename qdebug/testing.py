@@ -34,11 +34,11 @@ from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.rails import count_rails
+from qdebug.present.array_difference import array_difference
+from qdebug.present.failure import failure_lines
+from qdebug.present.text import safe_text
 from qdebug.recording.recorder import Recorder
 from qdebug.session import DiffSession, open_recording
-from qdebug.view.array_difference import array_difference
-from qdebug.view.failure import failure_lines
-from qdebug.view.text import safe_text
 from qdebug.workflow.random_net import random_recording
 
 if TYPE_CHECKING:

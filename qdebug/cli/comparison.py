@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import Recording, TensorInfo
+    from qdebug.present.detail import NodeDetail
     from qdebug.session import DiffSession
-    from qdebug.view.detail import NodeDetail
 
 __all__ = ["compare", "node_detail", "opened"]
 
@@ -75,7 +75,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
         UsageError: Nothing that is compared has this name.
     """
     from qdebug.compare.result.result import Status
-    from qdebug.view.detail import NodeDetail
+    from qdebug.present.detail import NodeDetail
 
     try:
         entry = session.entry(name)
@@ -104,7 +104,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
 
 def _described(recording: Recording, tensor: str) -> TensorInfo:
     """Return what the graph says of a tensor, with the shape of its stored values where it leaves that open."""
-    from qdebug.view.contents import stored_shape
+    from qdebug.present.contents import stored_shape
 
     info = recording.graph.tensors[tensor]
     return replace(info, shape=stored_shape(recording, info))

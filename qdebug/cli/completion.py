@@ -77,7 +77,7 @@ def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -
 def _values(metavar: str) -> tuple[str, ...]:
     """Return the values that begin what an option takes, for options that take more than a choice."""
     if metavar == "NAME[:key=value,...]":
-        from qdebug.adapters import BACKENDS
+        from qdebug.backends import BACKENDS
 
         return tuple(BACKENDS)
     if metavar == "KIND":

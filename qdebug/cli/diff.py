@@ -27,7 +27,7 @@ from qdebug.cli.parser import (
 from qdebug.cli.reports import definitions_text, diff_text, exchange_text, matrix_text, node_text
 from qdebug.cli.sources import command
 from qdebug.errors import AlignmentError, UsageError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
     from qdebug.compare.timing import Timing
     from qdebug.numerics.agreement import Agreement
+    from qdebug.present.detail import NodeDetail
     from qdebug.session import DiffSession
-    from qdebug.view.detail import NodeDetail
 
 __all__ = ["DiffOptions", "add_parser", "run"]
 
@@ -210,7 +210,7 @@ def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) 
         return ()
     if options.node is not None:
         return [node_detail(session, result, options.node, sample=options.sample)]
-    from qdebug.report.html import worth_detail
+    from qdebug.present.reports.html import worth_detail
 
     with progress("looking closer") as note:
         chosen = worth_detail(result)
@@ -253,12 +253,12 @@ def _joined(
 def _json(results: dict[str, RunComparison], agreement: Mapping[str, Agreement], details: Sequence[NodeDetail]) -> str:
     if not details:
         if len(results) > 1:
-            from qdebug.report.matrix import diffs_json
+            from qdebug.present.reports.matrix import diffs_json
 
             return diffs_json(results, agreement)
         return json.dumps(next(iter(results.values())).to_dict(), indent=2, allow_nan=False)
-    from qdebug.report.matrix import diffs_dict
-    from qdebug.report.node import with_detail
+    from qdebug.present.reports.matrix import diffs_dict
+    from qdebug.present.reports.node import with_detail
 
     documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
     plain: dict[str, Any] = documents[0] if len(documents) == 1 else {**diffs_dict(results), "diffs": documents}
@@ -273,7 +273,7 @@ def _after(options: DiffOptions, results: Sequence[RunComparison], timings: Sequ
     if options.form != "table" or options.output is not None or len(results) != 1:
         return
     if timings[0].tensors:
-        from qdebug.view.sentences import timing_sentence
+        from qdebug.present.sentences import timing_sentence
 
         say(f"time: {timing_sentence(timings[0])}")
     backend = options.backends[0]

@@ -24,7 +24,7 @@ from qdebug.cli.parser import (
 )
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -154,7 +154,7 @@ def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
         return json.dumps(explanation.to_dict(), indent=2, allow_nan=False)
     if options.node is not None:
         return "\n".join(_node_text(node, options) for node in explanation.nodes)
-    from qdebug.report.explain import explain_markdown, explain_report
+    from qdebug.present.reports.explain import explain_markdown, explain_report
 
     if options.form == "markdown":
         return explain_markdown(explanation, everything=options.everything)
@@ -162,7 +162,7 @@ def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
 
 
 def _node_text(node: NodeExplanation, options: ExplainOptions) -> str:
-    from qdebug.report.explain import explained_node_markdown, explained_node_report
+    from qdebug.present.reports.explain import explained_node_markdown, explained_node_report
 
     return explained_node_markdown(node) if options.form == "markdown" else _shown(explained_node_report(node), options)
 

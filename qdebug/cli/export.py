@@ -14,7 +14,7 @@ from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import Parser, TakesArguments, add_debug, add_untrusted, natural, typed
 from qdebug.cli.sources import command, open_source
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -140,7 +140,7 @@ def run_netron(arguments: argparse.Namespace) -> int:
     session = opened(options.reference, options.backend, limits=limits_of(options.limits))
     with progress("comparing") as note:
         result = compare(session, on_progress=note)
-    from qdebug.report.exports import netron_attachment
+    from qdebug.present.reports.exports import netron_attachment
 
     graph = session.reference.graph if options.on == "reference" else None
     write_result(netron_attachment(result, graph), options.output)
@@ -152,7 +152,7 @@ def run_csv(arguments: argparse.Namespace) -> int:
     options = typed(CsvOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     session = opened(options.reference, options.backend, limits=limits_of(options.limits))
-    from qdebug.report.exports import diff_csv, element_csv
+    from qdebug.present.reports.exports import diff_csv, element_csv
 
     if options.node is not None:
         values = session.values(options.node, sample=options.sample, step=options.step)
@@ -169,8 +169,8 @@ def run_npz(arguments: argparse.Namespace) -> int:
     options = typed(NpzOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.recording], regular=True)
     recording = open_source(options.recording)
+    from qdebug.present.reports.exports import write_npz
     from qdebug.recording.target import whole_file
-    from qdebug.report.exports import write_npz
 
     with whole_file(options.output) as partial:
         many = write_npz(
@@ -275,7 +275,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
 
 def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
     """Return the text of a quantized node's file, and why its test passes; "" if it does not."""
-    from qdebug.report.reproducer import reproducer_text
+    from qdebug.present.reports.reproducer import reproducer_text
     from qdebug.workflow.repro import make_reproducer
 
     found = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
@@ -285,7 +285,7 @@ def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tupl
 
 def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
     """Return the text of a float node's file, and why its test passes; "" if it does not."""
-    from qdebug.report.reproducer import float_reproducer_text
+    from qdebug.present.reports.reproducer import float_reproducer_text
     from qdebug.workflow.repro import make_float_reproducer
 
     found = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from qdebug.errors import QdebugError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 __all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
 

@@ -11,7 +11,7 @@ from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, positive, typed
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -177,8 +177,8 @@ def _add_recover(actions: Verbs) -> None:
 def _verify(arguments: argparse.Namespace) -> int:
     """Check recordings, and say of each what is in it; the first that is not all right ends it."""
     options = typed(VerifyOptions, arguments)
+    from qdebug.present import numbers
     from qdebug.recording.verify import MEMORY_LIMIT, verify
-    from qdebug.view import numbers
 
     for path in options.files:
         memory = MEMORY_LIMIT if options.memory is None else options.memory << 20
@@ -193,8 +193,8 @@ def _verify(arguments: argparse.Namespace) -> int:
 def _pack(arguments: argparse.Namespace) -> int:
     """Pack a recording and say how small it is."""
     options = typed(PackOptions, arguments)
+    from qdebug.present import numbers
     from qdebug.recording.pack import pack
-    from qdebug.view import numbers
 
     with progress("packing") as note:
         done = pack(
@@ -251,6 +251,6 @@ _SHOWN = 20
 
 
 def _count(number: int, what: str) -> str:
-    from qdebug.view import numbers
+    from qdebug.present import numbers
 
     return f"{numbers.grouped(number)} {what}{'' if number == 1 else 's'}"

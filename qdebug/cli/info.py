@@ -57,7 +57,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Print what a recording holds."""
     options = typed(InfoOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.file])
-    from qdebug.view.contents import Contents
+    from qdebug.present.contents import Contents
 
     recording = open_source(options.file)
     contents = Contents(recording=recording, path=str(options.file), size=options.file.stat().st_size)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from qdebug.cli.failures import say
 from qdebug.cli.parser import TakesArguments, decibels, limit
 from qdebug.errors import UsageError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.compare.result.limits import Limits

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from qdebug.cli.failures import say
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from rich.console import RenderableType

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qdebug.cli.failures import COULD_NOT_RUN, say
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction["Parser"]  # noqa: SLF001  argparse has no public name for it

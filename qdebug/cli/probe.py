@@ -96,7 +96,7 @@ def _text(result: ProbeResult, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return json.dumps(result.to_dict(), indent=2, allow_nan=False)
-    from qdebug.report.probe import probe_markdown, probe_report
+    from qdebug.present.reports.probe import probe_markdown, probe_report
 
     if form == "markdown":
         return probe_markdown(result, everything=options.everything)

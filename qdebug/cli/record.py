@@ -218,7 +218,7 @@ def _kept(output: Path, before: tuple[int, int] | None) -> str:
 
 
 def _summary(recording: Recording, output: Path) -> str:
-    from qdebug.view import numbers, sentences
+    from qdebug.present import numbers, sentences
 
     info = recording.info
     shown = ", ".join(
@@ -231,7 +231,7 @@ def _summary(recording: Recording, output: Path) -> str:
 
 def _backends() -> str:
     """List backends and their options."""
-    from qdebug.adapters import BACKENDS, load_backend
+    from qdebug.backends import BACKENDS, load_backend
     from qdebug.errors import MissingExtraError
 
     lines = []

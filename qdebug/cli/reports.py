@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
     from qdebug.compare.result.result import RunComparison
     from qdebug.numerics.agreement import Agreement
-    from qdebug.view.contents import Contents
-    from qdebug.view.detail import NodeDetail
+    from qdebug.present.contents import Contents
+    from qdebug.present.detail import NodeDetail
 
 __all__ = ["contents_text", "definitions_text", "diff_text", "exchange_text", "matrix_text", "node_text"]
 
@@ -34,10 +34,10 @@ def diff_text(result: RunComparison, form: str, *, everything: bool = False, pla
     if form == "json":
         return json.dumps(result.to_dict(), indent=2, allow_nan=False)
     if form == "markdown":
-        from qdebug.report.markdown import diff_markdown
+        from qdebug.present.reports.markdown import diff_markdown
 
         return diff_markdown(result)
-    from qdebug.report.table import diff_report, fitting_width
+    from qdebug.present.reports.table import diff_report, fitting_width
 
     width = None if plain else terminal_width()
     if width is None:
@@ -60,14 +60,14 @@ def exchange_text(
         agreement: Whether several backends are wrong alike, by reference tensor, for a page.
     """
     if form == "csv":
-        from qdebug.report.exports import diff_csv
+        from qdebug.present.reports.exports import diff_csv
 
         return diff_csv(results)
     if form == "junit":
-        from qdebug.report.junit import diff_junit
+        from qdebug.present.reports.junit import diff_junit
 
         return diff_junit(results)
-    from qdebug.report.html import diff_html
+    from qdebug.present.reports.html import diff_html
 
     return diff_html(results, details, agreement)
 
@@ -83,7 +83,7 @@ def matrix_text(
         form: "table" or "markdown".
         plain: For a file: no colours.
     """
-    from qdebug.report.matrix import matrix_markdown, matrix_report
+    from qdebug.present.reports.matrix import matrix_markdown, matrix_report
 
     if form == "markdown":
         return matrix_markdown(results, agreement)
@@ -100,10 +100,10 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
         plain: For a file: no colours.
     """
     if form == "markdown":
-        from qdebug.report.node import node_markdown
+        from qdebug.present.reports.node import node_markdown
 
         return node_markdown(detail)
-    from qdebug.report.node import node_report
+    from qdebug.present.reports.node import node_report
 
     width = None if plain else terminal_width()
     report = node_report(detail, width=width or _UNBOUNDED)
@@ -120,10 +120,10 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
         plain: For a file: no colours.
     """
     if form == "json":
-        from qdebug.view.contents import contents_dict
+        from qdebug.present.contents import contents_dict
 
         return json.dumps(contents_dict(contents, tensors=tensors), indent=2, allow_nan=False)
-    from qdebug.report.info import info_markdown, info_report
+    from qdebug.present.reports.info import info_markdown, info_report
 
     if form == "markdown":
         return info_markdown(contents, tensors=tensors)
@@ -132,7 +132,7 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
 
 def definitions_text(form: str) -> str:
     """Return the definitions of all metrics as text."""
-    from qdebug.report.definitions import definitions_json, definitions_markdown, definitions_report
+    from qdebug.present.reports.definitions import definitions_json, definitions_markdown, definitions_report
 
     if form == "json":
         return json.dumps(definitions_json(), indent=2)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import NotARecordingError
-from qdebug.view.shell import command, shell_word
+from qdebug.present.shell import command, shell_word
 
 if TYPE_CHECKING:
     from qdebug.model import Recording

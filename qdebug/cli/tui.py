@@ -17,7 +17,7 @@ from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import open_source
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs

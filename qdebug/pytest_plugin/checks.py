@@ -12,12 +12,12 @@ import pytest
 
 from qdebug.compare.result.limits import BOUNDS
 from qdebug.errors import QdebugError, UsageError
+from qdebug.present.text import safe_text
 from qdebug.pytest_plugin.comparing import beside, compared, limits_of, noting
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
 from qdebug.testing import ComparisonError
-from qdebug.view.text import safe_text
 
 __all__ = ["check_marker", "open_recorder"]
 

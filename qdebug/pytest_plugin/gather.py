@@ -66,7 +66,7 @@ class ComparisonLedger:
         return sorted(found, key=lambda entry: (entry["test"], entry["worker"]))
 
     def write_report(self, path: Path) -> None:
-        """Write every comparison into one JSON file, as `qdebug/report/schemas/pytest.schema.json` says.
+        """Write every comparison into one JSON file, as `qdebug/present/reports/schemas/pytest.schema.json` says.
 
         Raises:
             OSError: It cannot be written.
@@ -80,7 +80,7 @@ class ComparisonLedger:
         entries = self.entries()
         if not entries:
             return []
-        from qdebug.view.text import safe_text
+        from qdebug.present.text import safe_text
 
         counts = Counter(entry["outcome"] for entry in entries)
         total = f"{len(entries)} comparison{'' if len(entries) == 1 else 's'}"
@@ -100,7 +100,7 @@ class ComparisonLedger:
         """Return a line on each recording of this run whose process died, and the command that rebuilds it."""
         left = sorted(settings.folder.glob("*.h5.journal"))
         found = [journal for journal in left if journal.stat().st_mtime >= self.began]
-        from qdebug.view.shell import command
+        from qdebug.present.shell import command
 
         lines = [
             f"cut off when its process died: {command('qdebug', 'file', 'recover', journal.with_suffix(''))}"

@@ -22,8 +22,8 @@ def failure_section(error: BaseException, recorder: Any, settings: Settings, *, 
     comparison = _comparison(error)
     if comparison is None and recorder is None:
         return ""
-    from qdebug.view.failure import failure_lines, open_command
-    from qdebug.view.text import safe_text
+    from qdebug.present.failure import failure_lines, open_command
+    from qdebug.present.text import safe_text
 
     lines: list[str] = []
     if comparison is not None:

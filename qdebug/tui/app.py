@@ -180,7 +180,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
     def changed() -> str:
         if choices.follow:
             return following().changed()
-        from qdebug.view.text import safe_text
+        from qdebug.present.text import safe_text
 
         other = [path for path, before in found.items() if path.exists() and _looks(path) != before]
         named = safe_text(other[0].name, limit=60) if other else ""

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, cast
 import numpy as np
 
 from qdebug import data
-from qdebug.adapters import load_backend
-from qdebug.adapters.protocol import OnProgress
+from qdebug.backends import load_backend
+from qdebug.backends.protocol import OnProgress
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import OutputExistsError
 from qdebug.replay import Fault
@@ -19,7 +19,7 @@ from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.record import record_feeds
 
 if TYPE_CHECKING:
-    from qdebug.adapters.interpreter import InterpreterBackend
+    from qdebug.backends.interpreter import InterpreterBackend
 
 __all__ = ["BUG", "PLANTED", "DemoRun", "run_demo"]
 

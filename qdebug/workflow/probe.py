@@ -15,11 +15,11 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qdebug.adapters import load_backend, write_model
-from qdebug.adapters.protocol import Backend
 from qdebug.arithmetic.functions import same_functions, shape_of
 from qdebug.arithmetic.presets import PRESETS, Preset
 from qdebug.arithmetic.units import Units, UnitSource
+from qdebug.backends import load_backend, write_model
+from qdebug.backends.protocol import Backend
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.errors import KernelError, QdebugError, UsageError

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.adapters import load_backend
-from qdebug.adapters.protocol import BackendRun, Feeds, OnProgress
+from qdebug.backends import load_backend
+from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
 from qdebug.recording.environment import recorded_facts

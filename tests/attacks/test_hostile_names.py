@@ -15,8 +15,8 @@ from markdown_it import MarkdownIt
 
 from qdebug.api import diff
 from qdebug.cli.main import main
+from qdebug.present.failure import failure_lines
 from qdebug.recording.recorder import Recorder
-from qdebug.view.failure import failure_lines
 from qdebug.workflow.limits_file import acknowledge
 
 ESCAPES = [

@@ -2,7 +2,7 @@
 
 Run it: python tests/benchmarks/bench_explain_net.py [--nets cls rec] [--rounds 3] [--samples 1]
 
-The nets are the tests' (tests/adapters/models.py fetches and quantizes them once). Times are of the processor, so that
+The nets are the tests' (tests/backends/models.py fetches and quantizes them once). Times are of the processor, so that
 other work on the machine counts little; each is the best of several rounds. Target: the text direction net with all
 nodes and more than 100 variants for each convolution, on one input, in less than 3 seconds.
 """
@@ -31,7 +31,7 @@ TARGET = {"cls": 3.0}
 
 def models() -> ModuleType:
     """Load the module that fetches nets."""
-    path = Path(__file__).resolve().parents[1] / "adapters" / "models.py"
+    path = Path(__file__).resolve().parents[1] / "backends" / "models.py"
     spec = importlib.util.spec_from_file_location("qdebug_bench_models", path)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from referencing import Registry, Resource
 
+from qdebug.present.reports.schema import SCHEMAS, load_schema
 from qdebug.recording.recorder import Recorder
-from qdebug.report.schema import SCHEMAS, load_schema
 
 REGISTRY = Registry().with_resources(
     [(load_schema(name)["$id"], Resource.from_contents(load_schema(name))) for name in SCHEMAS]

@@ -10,8 +10,8 @@ import pytest
 
 import qdebug
 from qdebug.arithmetic.arithmetic_file import read_arithmetic
+from qdebug.present.reports.schema import load_schema
 from qdebug.recording.recorder import Recorder
-from qdebug.report.schema import load_schema
 
 DIGITS = Path(qdebug.__file__).parent / "data" / "digits.int8.h5"
 

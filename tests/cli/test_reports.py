@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 from referencing import Registry, Resource
 
-from qdebug.report.schema import SCHEMAS, load_schema
+from qdebug.present.reports.schema import SCHEMAS, load_schema
 
 STARTS = {"html": "<!DOCTYPE html>", "junit": "<?xml version=", "csv": "index,node,", "json": "{"}
 

@@ -12,7 +12,7 @@ import pytest
 
 from qdebug import __version__
 from qdebug.cli.main import build_parser
-from qdebug.report.schema import load_schema
+from qdebug.present.reports.schema import load_schema
 
 
 def test_help_teaches_the_story_in_order(run):

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from qdebug.arithmetic.presets import PRESETS
 from qdebug.model.thresholds import TABLE
-from qdebug.report.definitions import definitions_json
+from qdebug.present.reports.definitions import definitions_json
 from qdebug.tui.keys import markdown_table
 
 GUIDE = Path(__file__).parents[2] / "qdebug" / "guide"

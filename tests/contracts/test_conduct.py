@@ -80,7 +80,7 @@ def test_the_package_does_not(check, package):
 
 
 def test_text_reaches_the_terminal_without_markup(package):
-    shown = [s for s in package if s.module.startswith(("qdebug.view", "qdebug.report", "qdebug.tui", "qdebug.cli"))]
+    shown = [s for s in package if s.module.startswith(("qdebug.present", "qdebug.tui", "qdebug.cli"))]
     assert not {source.path: lines for source in shown if (lines := markup(source))}
 
 

@@ -9,8 +9,8 @@ from shown_commands import qdebug_commands, refusal
 
 from qdebug.arithmetic.arithmetic_file import read_arithmetic
 from qdebug.arithmetic.presets import PRESETS
+from qdebug.present.rows import columns
 from qdebug.pytest_plugin.options import add_options
-from qdebug.view.rows import columns
 from qdebug.workflow.limits_file import load_limits
 
 PATH = re.compile(r"`((?:qdebug|tests|samples)/[\w./<>-]+)`")

@@ -7,7 +7,7 @@ import pytest
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "openvino", "ai_edge_litert", "dask"}
 TERMINAL = {"rich", "textual"}
-TERMINAL_HOMES = ("qdebug.api", "qdebug.view", "qdebug.report", "qdebug.tui", "qdebug.cli")
+TERMINAL_HOMES = ("qdebug.api", "qdebug.present", "qdebug.present.reports", "qdebug.tui", "qdebug.cli")
 ACCEPTED_PRIVATE = {
     "argparse._SubParsersAction",  # the type that add_subparsers returns; it has no public name
     "os._exit",  # documented, and not private
@@ -48,7 +48,7 @@ def misplaced(source):
         home = (
             (package != "h5py" or source.module.startswith("qdebug.recording"))
             and (package not in TERMINAL or source.module.startswith(TERMINAL_HOMES))
-            and (package not in FRAMEWORKS or (inside and source.module.startswith("qdebug.adapters")))
+            and (package not in FRAMEWORKS or (inside and source.module.startswith("qdebug.backends")))
         )
         if not home:
             found.append(f"{source.path}:{line} {module}")
@@ -131,8 +131,8 @@ def test_the_checks_can_fail(example):
     )
     assert [line.split()[-1] for line in misplaced(bad)] == ["h5py", "onnx", "rich.text", "textual._loop"]
     assert [line.split()[-1] for line in private(bad)] == ["_loop", "_frozen", "numpy._globals"]
-    assert misplaced(example("import onnx\n", "qdebug/adapters/onnx_model.py"))
-    assert not misplaced(example("def f():\n    import onnx\n", "qdebug/adapters/onnx_model.py"))
+    assert misplaced(example("import onnx\n", "qdebug/backends/onnx_model.py"))
+    assert not misplaced(example("def f():\n    import onnx\n", "qdebug/backends/onnx_model.py"))
     assert forbidden_names([example("", "qdebug/model/utils.py")])
     first, second = example("from qdebug import b\n", "qdebug/a.py"), example("import qdebug.a\n", "qdebug/b.py")
     with pytest.raises(CycleError):

@@ -6,9 +6,9 @@ import pytest
 import qdebug
 from qdebug.compare.measure.agreement import agreements
 from qdebug.numerics.metric_table import METRICS
-from qdebug.report.definitions import definitions_json
-from qdebug.report.matrix import diffs_dict
-from qdebug.report.profile import profile_dict
+from qdebug.present.reports.definitions import definitions_json
+from qdebug.present.reports.matrix import diffs_dict
+from qdebug.present.reports.profile import profile_dict
 from qdebug.session import DiffSession
 
 ROWS = {entry["name"] for entry in definitions_json()["metrics"]}

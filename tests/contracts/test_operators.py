@@ -14,7 +14,7 @@ NAMES = {row.name for row in ROWS} | {op for _, op in known_kernels()}
 PLACES = (
     "qdebug/model/operators/",
     "qdebug/replay/kernels/",
-    "qdebug/adapters/",  # what a framework writes and runs
+    "qdebug/backends/",  # what a framework writes and runs
     "qdebug/workflow/probe",  # nets that are made to be probed
     "qdebug/workflow/random_net.py",
 )
@@ -22,7 +22,7 @@ EXCEPTIONS = {
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",
     "qdebug/replay/fixed_forms.py": "kernels in fixed point of Sigmoid and Tanh",
     "qdebug/replay/interpolate.py": "part of the kernels of Resize and Upsample, which read other inputs",
-    "qdebug/report/reproducer.py": "writes the QLinearConv that a cut convolution is run as",
+    "qdebug/present/reports/reproducer.py": "writes the QLinearConv that a cut convolution is run as",
 }
 
 

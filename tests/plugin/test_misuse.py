@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import jsonschema
 import pytest
 
+from qdebug.present.reports.schema import load_schema
 from qdebug.pytest_plugin.comparing import _worst_sqnr
-from qdebug.report.schema import load_schema
 
 pytest_plugins = ["pytester"]
 

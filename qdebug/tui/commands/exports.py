@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
+from qdebug.present import shell
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.elements.element_files import new_file
 from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.pages.page import Scene
-from qdebug.view import shell
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult, RunComparison

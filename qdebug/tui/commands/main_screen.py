@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, cast
 
 from textual.binding import Binding
 
+from qdebug.present.text import safe_text
 from qdebug.tui.commands.asking import Question
 from qdebug.tui.commands.help_screen import HelpScreen, ReadingScreen
 from qdebug.tui.commands.waiting import Waiting
@@ -18,7 +19,6 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.panels.widgets import RowPicked
 from qdebug.tui.reading.messages import Event
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp

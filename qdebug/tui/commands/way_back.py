@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from qdebug.present import numbers
+from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
 from qdebug.tui.pages.page import Scene
-from qdebug.view import numbers
-from qdebug.view.text import safe_text
 
 __all__ = ["to_origin", "to_worst_input"]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 from qdebug.errors import QdebugError
+from qdebug.present.text import safe_text
 from qdebug.tui.commands import exports
 from qdebug.tui.commands.asking import Asking, Question
 from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.tui.application import QdebugApp

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from qdebug.errors import UsageError
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
 
 __all__ = [
     "BackgroundQuestion",

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from rich.cells import cell_len
 
-from qdebug.view.text import ELLIPSIS
+from qdebug.present.text import ELLIPSIS
 
 __all__ = ["cut_end", "cut_middle", "pad", "wrap"]
 

@@ -11,8 +11,8 @@ from types import MappingProxyType
 
 from rich.cells import set_cell_size
 
+from qdebug.present.text import ELLIPSIS, safe_text, shorten
 from qdebug.tui.drawing.cells import cut_end, cut_middle
-from qdebug.view.text import ELLIPSIS, safe_text, shorten
 
 __all__ = ["ASCII", "UNICODE", "GlyphSet", "locale_glyphs"]
 

@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.numerics.metric_table import metric
+from qdebug.present import numbers
+from qdebug.present.rows import introduced_cell, metric_title, quant_text
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable
-from qdebug.view import numbers
-from qdebug.view.rows import introduced_cell, metric_title, quant_text
 
 __all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "row_cells"]
 

@@ -7,11 +7,11 @@ from contextlib import suppress
 
 import numpy as np
 
+from qdebug.present import numbers
+from qdebug.present.rows import metric_title
+from qdebug.present.text import safe_text
 from qdebug.tui.nodes.filter import FilterError, beginnings, begun_field, filter_rows
 from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
-from qdebug.view import numbers
-from qdebug.view.rows import metric_title
-from qdebug.view.text import safe_text
 
 __all__ = ["SORTS", "Navigator", "Trail"]
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from rich.cells import cell_len
 
+from qdebug.present.rows import on_rails
 from qdebug.tui.nodes.planned import STATE_OF, PlannedRow, State, column, display_names
-from qdebug.view.rows import on_rails
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult, SampleResult

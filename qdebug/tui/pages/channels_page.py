@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from qdebug.model import QuantParams
+from qdebug.present import numbers
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
 from qdebug.tui.pages.elements import ElementCursor, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
-from qdebug.view import numbers
 
 __all__ = ["ChannelsPage", "weight_scales"]
 

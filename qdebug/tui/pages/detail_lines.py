@@ -11,18 +11,8 @@ from rich.cells import cell_len
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import ErrorStats
-from qdebug.tui.drawing.cells import wrap
-from qdebug.tui.drawing.draw import Piece, bars, pool, resample
-from qdebug.tui.drawing.glyphs import GlyphSet
-from qdebug.tui.elements.values import SideValues, ValueFacts
-from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow, State
-from qdebug.tui.pages.page import accepted, sign_of
-from qdebug.tui.pages.samples_page import sample_errors
-from qdebug.tui.reading.messages import AloneReady, DetailReady
-from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
-from qdebug.view import numbers
-from qdebug.view.detail import (
+from qdebug.present import numbers
+from qdebug.present.detail import (
     NodeDetail,
     finding_facts,
     holds_integers,
@@ -33,7 +23,17 @@ from qdebug.view.detail import (
     side_facts,
     worst_rows,
 )
-from qdebug.view.text import safe_text
+from qdebug.present.text import safe_text
+from qdebug.tui.drawing.cells import wrap
+from qdebug.tui.drawing.draw import Piece, bars, pool, resample
+from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.elements.values import SideValues, ValueFacts
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.planned import PlannedRow, State
+from qdebug.tui.pages.page import accepted, sign_of
+from qdebug.tui.pages.samples_page import sample_errors
+from qdebug.tui.reading.messages import AloneReady, DetailReady
+from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
 
 __all__ = ["detail_lines"]
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from qdebug.present.rows import position
+from qdebug.present.text import safe_text
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
 from qdebug.tui.reading.messages import LookedAt
-from qdebug.view.rows import position
-from qdebug.view.text import safe_text
 
 __all__ = ["FORMS", "ElementCursor", "judged", "of_sample", "so_far", "waiting", "waiting_lines"]
 

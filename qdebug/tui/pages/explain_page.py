@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from qdebug.compare.result.result import NodeResult
+from qdebug.present import numbers
+from qdebug.present.detail import precision_sentence
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.pages.page import Line, Page, Scene, accepted, heading
-from qdebug.view import numbers
-from qdebug.view.detail import precision_sentence
-from qdebug.view.text import safe_text
 
 __all__ = ["ExplainPage"]
 
@@ -103,7 +103,7 @@ def _of_search(scene: Scene) -> list[Fact]:
         if ready is not None and ready.problem:
             return [("arithmetic", safe_text(ready.problem), "fail")]
         return [("arithmetic", "looking for one that reproduces every element ..", "muted")]
-    from qdebug.view.explained import node_facts
+    from qdebug.present.explained import node_facts
 
     facts: list[Fact] = [("", "", "plain")]
     mine = [each for each in ready.explained if each.tensor == scene.planned.tensor] or list(ready.explained)

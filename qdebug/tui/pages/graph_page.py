@@ -9,15 +9,15 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.compare.result.finding import Status
+from qdebug.present import numbers
+from qdebug.present.detail import quant_summary
+from qdebug.present.rows import on_rails, quant_text
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import pad, wrap
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.walk import Edge, inputs_of, outputs_of, own_share
 from qdebug.tui.pages.page import Line, Page, Scene, sign_of, state_style, window
-from qdebug.view import numbers
-from qdebug.view.detail import quant_summary
-from qdebug.view.rows import on_rails, quant_text
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import Graph

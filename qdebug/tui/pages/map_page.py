@@ -8,14 +8,14 @@ from math import prod
 
 import numpy as np
 
+from qdebug.present import numbers
+from qdebug.present.rows import position
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
 from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, judged, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph
-from qdebug.view import numbers
-from qdebug.view.rows import position
 
 __all__ = ["MapPage"]
 

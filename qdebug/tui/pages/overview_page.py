@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from qdebug.present import numbers
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
@@ -15,8 +17,6 @@ from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.page import Line, Page, Scene, state_style, window
-from qdebug.view import numbers
-from qdebug.view.text import safe_text
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
 

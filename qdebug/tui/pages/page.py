@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
@@ -16,7 +17,6 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import PlannedRow, State
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.limits import Acknowledgement

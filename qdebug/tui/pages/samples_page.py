@@ -9,15 +9,15 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.compare.result.result import SampleResult, Status
+from qdebug.present import numbers
+from qdebug.present.rows import introduced_cell, metric_title
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
-from qdebug.view import numbers
-from qdebug.view.rows import introduced_cell, metric_title
-from qdebug.view.text import safe_text
 
 __all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
 

@@ -32,7 +32,7 @@ def load_pages() -> None:
     for name in ("pages.detail_lines", "panels.verdict_text"):
         import_module(f"qdebug.tui.{name}")
     for name in ("explained", "sentences"):
-        import_module(f"qdebug.view.{name}")
+        import_module(f"qdebug.present.{name}")
 
 
 class _Pages(Mapping[ScreenId, Page]):

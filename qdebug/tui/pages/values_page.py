@@ -8,13 +8,13 @@ from math import prod
 import numpy as np
 
 from qdebug.model.dtypes import is_whole
+from qdebug.present import numbers
+from qdebug.present.rows import position
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.pages.elements import FORMS, ElementCursor, judged, waiting_lines
 from qdebug.tui.pages.page import Line, Page, Scene, heading, window
-from qdebug.view import numbers
-from qdebug.view.rows import position
 
 __all__ = ["ValuesPage"]
 

@@ -7,6 +7,9 @@ from typing import TYPE_CHECKING, Protocol
 
 from rich.cells import cell_len
 
+from qdebug.present import numbers
+from qdebug.present.rows import metric_title
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
@@ -15,9 +18,6 @@ from qdebug.tui.keys import footer_keys
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.reading.messages import Opened
-from qdebug.view import numbers
-from qdebug.view.rows import metric_title
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.result import RunComparison
@@ -152,7 +152,7 @@ def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -
         since = f" {now.waited} s" if now.waited else ""
         return [[(" READING ", "accent"), (f"{now.stage}, {many} tensors ..{since}", "muted")]]
     elif result is not None and not now.opened.writing:
-        from qdebug.view.sentences import verdict_sentence
+        from qdebug.present.sentences import verdict_sentence
 
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1

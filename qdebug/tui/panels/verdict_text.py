@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from qdebug.errors import QdebugError
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.panels.chrome import Verdictable, verdict_lines
-from qdebug.view.text import safe_text
 
 __all__ = ["verdict_text"]
 
@@ -40,7 +40,7 @@ def _facts(now: Verdictable) -> list[tuple[str, str]]:
     result = now.result
     if result is None:
         return []
-    from qdebug.view import sentences
+    from qdebug.present import sentences
 
     facts = [("missing", safe_text(said, limit=_MOST)) for said in result.shortcomings]
     facts.append(("limits", sentences.limits_sentence(result.limits)))

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
+from qdebug.present.detail import NodeDetail
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import Cancelled, Summing, Whole
 from qdebug.tui.elements.values import ValueFacts, value_facts
 from qdebug.tui.reading.messages import AloneReady, DetailReady, DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
 from qdebug.tui.reading.recorded import RecordedFacts, recorded_facts, recorded_side
-from qdebug.view.detail import NodeDetail
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation

@@ -7,8 +7,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
+from qdebug.present.text import safe_text
 from qdebug.recording.follow import FollowedRecording, FollowState
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.model import Recording

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import Graph, RunInfo
     from qdebug.numerics.profile import TensorProfile
+    from qdebug.present.detail import NodeDetail
     from qdebug.session import DiffSession
     from qdebug.tui.elements.plane_map import PlaneMap
     from qdebug.tui.elements.slab import Slab
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import Batch, NodeTable
     from qdebug.tui.reading.recorded import RecordedFacts, RecordedSide
-    from qdebug.view.detail import NodeDetail
 
 __all__ = [
     "AcceptRequest",

@@ -16,6 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
+from qdebug.present.text import safe_text
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.comparing import ComparisonInProgress
 from qdebug.tui.reading.glimpse import Glimpser
@@ -39,7 +40,6 @@ from qdebug.tui.reading.messages import (
 from qdebug.tui.reading.open_pairs import OpenPairs
 from qdebug.tui.reading.source import Opening
 from qdebug.tui.reading.turns import short_turns
-from qdebug.view.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult

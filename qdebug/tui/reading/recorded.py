@@ -13,9 +13,9 @@ from qdebug.model.dtypes import is_whole
 from qdebug.model.kept import LOWEST_EXPONENT, Statistics, kept_of
 from qdebug.model.recording import quant_of
 from qdebug.numerics.summary import take_statistics
+from qdebug.present import numbers
 from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.drawing.glyphs import GlyphSet
-from qdebug.view import numbers
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult

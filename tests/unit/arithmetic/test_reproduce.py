@@ -10,11 +10,11 @@ from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+from qdebug.present.sentences import arithmetic_sentence
 from qdebug.replay.evaluate import compute
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
 from qdebug.session import DiffSession
-from qdebug.view.sentences import arithmetic_sentence
 
 COARSE = "m=pow2:xw/y steps=shr.floor,zp,sat"
 """A legitimate way of few bits, which introduces many steps where the multiplier is no power of two."""

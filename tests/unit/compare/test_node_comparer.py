@@ -6,10 +6,10 @@ import pytest
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
-from qdebug.report.html import diff_html
-from qdebug.report.markdown import diff_markdown
+from qdebug.present.reports.html import diff_html
+from qdebug.present.reports.markdown import diff_markdown
+from qdebug.present.sentences import found_sentences
 from qdebug.session import DiffSession
-from qdebug.view.sentences import found_sentences
 
 RNG = np.random.default_rng(31)
 X = RNG.normal(size=(4, 64)).astype(np.float32)

@@ -8,8 +8,8 @@ from qdebug.numerics.agreement import Agreement
 from qdebug.numerics.metric_table import METRICS, Better, MetricGroup, metric
 from qdebug.numerics.profile import profile_tensor
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
-from qdebug.report.profile import profile_dict
-from qdebug.report.schema import load_schema
+from qdebug.present.reports.profile import profile_dict
+from qdebug.present.reports.schema import load_schema
 
 
 def names(group):

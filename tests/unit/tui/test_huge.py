@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from qdebug.compare.measure.pair_values import OpenPair
+from qdebug.present.text import safe_text
 from qdebug.tui.reading.answers import AnswerCache, answer
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.view.text import safe_text
 
 SHAPE = (1, 3, 700, 1100)
 

@@ -210,7 +210,7 @@ def test_the_first_screen_needs_neither_hdf5_nor_the_arithmetic():
         "h5py",
         "qdebug.replay",
         "onnx",
-        "qdebug.view.detail",
+        "qdebug.present.detail",
         "qdebug.tui.reading.answers",
         "qdebug.tui.pages.graph_page",
     )

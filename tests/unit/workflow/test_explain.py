@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.adapters import load_backend
 from qdebug.arithmetic.arithmetic_file import read_arithmetic
 from qdebug.arithmetic.presets import PRESETS
+from qdebug.backends import load_backend
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording, RunInfo
 from qdebug.session import open_recording

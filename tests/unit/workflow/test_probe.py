@@ -7,11 +7,11 @@ import jsonschema
 import numpy as np
 import pytest
 
-from qdebug.adapters import load_backend
+from qdebug.backends import load_backend
 from qdebug.errors import BackendError, UsageError
-from qdebug.report.probe import probe_markdown, probe_report
-from qdebug.report.schema import load_schema
-from qdebug.view import probed
+from qdebug.present import probed
+from qdebug.present.reports.probe import probe_markdown, probe_report
+from qdebug.present.reports.schema import load_schema
 from qdebug.workflow import probe
 from qdebug.workflow.probe import run_probe
 

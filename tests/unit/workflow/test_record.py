@@ -9,7 +9,7 @@ import pytest
 
 import qdebug
 from qdebug import data
-from qdebug.adapters.interpreter import InterpreterRun
+from qdebug.backends.interpreter import InterpreterRun
 from qdebug.errors import (
     BackendError,
     FormatVersionError,

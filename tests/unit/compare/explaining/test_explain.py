@@ -13,12 +13,12 @@ from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics.fixedpoint import quantize_multiplier
+from qdebug.present.reports.schema import load_schema
 from qdebug.recording.recorder import Recorder
 from qdebug.replay.evaluate import compute
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.registry import Call
 from qdebug.replay.variant import Arithmetic
-from qdebug.report.schema import load_schema
 
 Q8 = QuantParams(dtype="int8", scale=0.1, zero_point=2)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.report.schema import load_schema
+from qdebug.present.reports.schema import load_schema
 from qdebug.tui.commands import exports
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.elements.element_files import new_file

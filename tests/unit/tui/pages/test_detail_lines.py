@@ -11,6 +11,7 @@ from qdebug.compare.result.finding import Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
+from qdebug.present.detail import NodeDetail
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.elements.values import value_facts
 from qdebug.tui.nodes.navigator import Navigator
@@ -18,7 +19,6 @@ from qdebug.tui.nodes.planned import PlannedRow
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.reading.messages import DetailReady, DetailRequest
-from qdebug.view.detail import NodeDetail
 
 
 def said(lines):

@@ -8,12 +8,12 @@ import pytest
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.result.finding import Status
 from qdebug.model import Graph
+from qdebug.present.rows import position
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import BackendColumn, heading
 from qdebug.tui.pages.table import make_pages
-from qdebug.view.rows import position
 
 HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
 

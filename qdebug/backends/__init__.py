@@ -1,0 +1,172 @@
+"""Frameworks, one a file, loaded by name only: nothing imports an adapter statically.
+
+A new framework is one module here, one row in a table below, one extra in pyproject.toml, one test folder.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.backends.protocol import Backend, ModelSource
+from qdebug.errors import MissingExtraError, UsageError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from qdebug.model import Graph
+    from qdebug.replay.registry import Kernel
+
+__all__ = [
+    "BACKENDS",
+    "READERS",
+    "REPLAYERS",
+    "WRITERS",
+    "AdapterEntry",
+    "load_backend",
+    "load_reader",
+    "replay_kernel",
+    "write_model",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdapterEntry:
+    """One row of the adapter tables.
+
+    Args:
+        module: Module that exposes `backend` or `reader`.
+        extra: Extra of this package that installs what it needs; "" if core packages do.
+        packages: Packages it cannot do without.
+        summary: One line for lists.
+    """
+
+    module: str
+    extra: str = ""
+    packages: tuple[str, ...] = ()
+    summary: str = ""
+
+
+BACKENDS: dict[str, AdapterEntry] = {
+    "interpreter": AdapterEntry(
+        module="qdebug.backends.interpreter",
+        summary="numpy kernels; replays a recording's graph with core packages alone, or an ONNX file",
+    ),
+    "onnxruntime": AdapterEntry(
+        module="qdebug.backends.onnxruntime",
+        extra="onnx",
+        packages=("onnx", "onnxruntime"),
+        summary="ONNX Runtime, recorded in the graph it really runs",
+    ),
+}
+"""Backends by the name that `--backend` takes."""
+
+READERS: dict[str, AdapterEntry] = {
+    ".onnx": AdapterEntry(
+        module="qdebug.backends.onnx_model", extra="onnx", packages=("onnx",), summary="ONNX model files"
+    ),
+}
+"""Readers of model files by file name ending."""
+
+
+WRITERS: dict[str, AdapterEntry] = {
+    ".onnx": AdapterEntry(
+        module="qdebug.backends.onnx_write", extra="onnx", packages=("onnx",), summary="ONNX model files"
+    ),
+}
+"""Writers of model files by file name ending."""
+
+
+REPLAYERS: tuple[AdapterEntry, ...] = (
+    AdapterEntry(
+        module="qdebug.backends.onnx_reference",
+        extra="onnx",
+        packages=("onnx",),
+        summary="rarer operators, by the reference implementation of ONNX",
+    ),
+)
+"""Who replays operators that have no kernel here, asked in this order."""
+
+
+def replay_kernel(op: str, domain: str) -> Kernel | None:
+    """Return a kernel that a framework has for an operator; None if none of those installed has one."""
+    for entry in REPLAYERS:
+        if all(importlib.util.find_spec(package) is not None for package in entry.packages):
+            found: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)
+            if found is not None:
+                return found
+    return None
+
+
+def load_backend(name: str) -> Backend:
+    """Load a backend by name.
+
+    Raises:
+        UsageError: No backend has this name.
+        MissingExtraError: A package that it needs is not installed.
+    """
+    if name not in BACKENDS:
+        raise UsageError(
+            f"There is no backend {name!r}; known are: {', '.join(BACKENDS)}.",
+            hint="Choose one: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5.",
+        )
+    entry = BACKENDS[name]
+    _require(entry, purpose=f"Backend {name!r}")
+    backend: Backend = importlib.import_module(entry.module).backend
+    return backend
+
+
+def load_reader(path: str | Path) -> ModelSource:
+    """Read a model file with the reader for its kind.
+
+    Raises:
+        UsageError: The file does not exist, or no reader knows its kind.
+        MissingExtraError: A package that the reader needs is not installed.
+        QdebugError: The file is no such model.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise UsageError(f"The model file {str(path)!r} does not exist.", hint="Give the path of a model file.")
+    entry = READERS.get(path.suffix.lower())
+    if entry is None:
+        raise UsageError(
+            f"Nothing reads the model file {path.name!r}; known are files that end in: {', '.join(READERS)}.",
+            hint="Give a model file of one of these kinds, or a recording.",
+        )
+    _require(entry, purpose=f"Reading {path.suffix.lower()} files")
+    source: ModelSource = importlib.import_module(entry.module).reader.open(path)
+    return source
+
+
+def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write a graph as a model file, in the form that the file's ending names.
+
+    Args:
+        graph: The graph.
+        constants: Its constants by name.
+        path: The file.
+
+    Raises:
+        UsageError: Nothing writes files of this kind.
+        MissingExtraError: A package that the writer needs is not installed.
+        BackendError: The graph cannot be written in this form.
+    """
+    entry = WRITERS.get(path.suffix.lower())
+    if entry is None:
+        raise UsageError(
+            f"Nothing writes the model file {path.name!r}; known are files that end in: {', '.join(WRITERS)}.",
+            hint="Give the file another ending.",
+        )
+    _require(entry, purpose=f"Writing {path.suffix.lower()} files")
+    importlib.import_module(entry.module).write(graph, constants, path)
+
+
+def _require(entry: AdapterEntry, *, purpose: str) -> None:
+    """Check for packages without importing them, so that a missing one is named before anything runs."""
+    for package in entry.packages:
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, extra=entry.extra, purpose=purpose)

@@ -1,0 +1,257 @@
+"""The backend "interpreter": a graph replayed with qdebug's own numpy kernels.
+
+It runs a recording's graph on the recorded constants with the core packages alone, or a model file that
+some reader knows. Quantized operators are computed in any arithmetic that is known by name or given in a file, so
+that a reference run can be a backend's twin: what still differs then is the backend's bugs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
+from qdebug.backends import load_reader, replay_kernel
+from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.errors import UsageError
+from qdebug.model import Graph, Recording, TensorInfo
+from qdebug.recording.environment import cpu_flags, package_versions
+from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
+from qdebug.replay.groups import fuse
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["InterpreterBackend", "InterpreterRun", "backend"]
+
+_OPTIONS = (
+    OptionSpec(
+        name="arithmetic",
+        default=DEFAULT_PRESET,
+        help="how quantized operators are computed: a file that `qdebug explain --write-arithmetic` wrote, or one of "
+        + ", ".join(PRESETS),
+    ),
+)
+
+
+class _Constants(Mapping[str, np.ndarray]):
+    """Constants by name, each read when it is asked for."""
+
+    def __init__(self, names: tuple[str, ...], load: Callable[[str], np.ndarray]) -> None:
+        self._names = dict.fromkeys(names)
+        self._load = load
+
+    def __getitem__(self, name: str) -> np.ndarray:
+        if name not in self._names:
+            raise KeyError(name)
+        return self._load(name)
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+class InterpreterRun:
+    """A graph and its constants, ready to be replayed.
+
+    Args:
+        graph: The graph.
+        constants: Its constants by name.
+        facts: What is known of the run.
+        arithmetic: Choices of quantized arithmetic.
+        weights: Whether constants are recorded.
+        faults: Bugs planted on purpose, by node name.
+
+    Raises:
+        NoKernelError: No kernel is known for one of the operators.
+        UsageError: The graph reads a tensor that nothing computes and that has no values, or a fault
+            names no node.
+    """
+
+    def __init__(
+        self,
+        graph: Graph,
+        constants: Mapping[str, np.ndarray],
+        facts: RunFacts,
+        *,
+        arithmetic: Arithmetic,
+        weights: bool = True,
+        faults: Mapping[str, Fault] | None = None,
+    ) -> None:
+        self.graph = graph
+        self.facts = facts
+        self.inputs: tuple[TensorInfo, ...] = tuple(graph.tensors[name] for name in graph.inputs)
+        self.outputs: tuple[str, ...] = graph.outputs
+        self._constants = constants
+        self._arithmetic = arithmetic
+        self._weights = weights
+        self._faults = dict(faults or {})
+        self._check()
+
+    def _check(self) -> None:
+        for node in self.graph.nodes:
+            find_kernel(node)
+            for name in node.inputs:
+                if name and name not in self.graph.inputs and self.graph.producer(name) is None:
+                    self._require_constant(name, f"node {node.name!r} ({node.op})")
+        known = {node.name for node in self.graph.nodes}
+        for name in self._faults:
+            if name not in known:
+                raise UsageError(f"A fault is planted in node {name!r}, which the graph does not have.")
+
+    def _require_constant(self, name: str, reader: str) -> None:
+        if name not in self._constants:
+            raise UsageError(
+                f"The values of {name!r}, which {reader} reads, are not stored in {self.facts.model!r}.",
+                hint="Record the model again without --no-weights.",
+            )
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            for name in self._constants:
+                yield name, self._constants[name]
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the graph once and give its outputs.
+
+        Raises:
+            KernelError: A node cannot be computed on this feed.
+        """
+        return run_graph(self.graph, feed, self._constants, arithmetic=self._arithmetic, faults=self._faults)
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps and record inputs and every computed tensor, one at a time.
+
+        Raises:
+            KernelError: A node cannot be computed.
+        """
+        only = {*self.graph.inputs, *self.graph.outputs} if self.facts.taps == "outputs" else None
+
+        def put(name: str, array: np.ndarray) -> None:
+            folded = self.graph.is_constant(name)  # computed from constants when it was recorded, and kept as one
+            if not folded and (only is None or name in only):
+                recorder.put(name, array)
+
+        total = feeds.samples * feeds.steps
+        for sample in range(feeds.samples):
+            for step in range(feeds.steps):
+                recorder.at(sample, step)
+                feed = feeds.feed(sample, step)
+                for name in self.graph.inputs:
+                    put(name, feed[name])
+                run_graph(
+                    self.graph,
+                    feed,
+                    self._constants,
+                    arithmetic=self._arithmetic,
+                    faults=self._faults,
+                    on_tensor=put,
+                )
+                if on_progress is not None:
+                    on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
+
+    def close(self) -> None:
+        """Free nothing: the constants belong to whoever opened the model."""
+
+
+class InterpreterBackend:
+    """The interpreter as a backend."""
+
+    name = "interpreter"
+    runs_recordings = True
+    options = _OPTIONS
+
+    def open(
+        self,
+        model: Path | Recording,
+        *,
+        options: Mapping[str, str],
+        taps: str = "faithful",
+        weights: bool = True,
+        faults: Mapping[str, Fault] | None = None,
+    ) -> InterpreterRun:
+        """Make a graph ready to be replayed.
+
+        Args:
+            model: A model file that some reader knows, or a recording with its constants.
+            options: Values of options by name; the others take their defaults.
+            taps: One of `TAPS`. Faithful and all are the same here: tapping never changes a replay.
+            weights: Whether constants are recorded.
+            faults: Bugs to plant, by node name: each changes what the node computes. The recording names them.
+
+        Raises:
+            UsageError: Unknown option or value, or a model whose constants are missing.
+            NoKernelError: No kernel is known for one of the operators.
+        """
+        chosen = check_options(self.name, self.options, options)
+        if taps not in TAPS:
+            raise UsageError(
+                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
+            )
+        arithmetic = find_arithmetic(chosen["arithmetic"])
+        graph, constants, title, sha256 = _opened(model)
+        if arithmetic.fused:
+            graph, constants = _fused(graph, constants)
+        facts = RunFacts(
+            backend=self.name,
+            model=title,
+            model_sha256=sha256,
+            taps=taps,
+            versions=package_versions(),
+            cpu_flags=cpu_flags(),
+            options={**chosen, **_stated(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
+        )
+        return InterpreterRun(
+            graph,
+            constants,
+            facts,
+            arithmetic=arithmetic.arithmetic,
+            weights=weights,
+            faults=faults,
+        )
+
+
+def _fused(graph: Graph, constants: Mapping[str, np.ndarray]) -> tuple[Graph, Mapping[str, np.ndarray]]:
+    """Return the graph with its Q/DQ groups as single nodes, and the constants that are still read."""
+    bounds = {
+        name: float(np.asarray(constants[name]).reshape(()))
+        for node in graph.nodes
+        if node.op == "Clip"
+        for name in node.inputs[1:]
+        if name in constants and np.asarray(constants[name]).size == 1
+    }
+    fused = fuse(graph, bounds)
+    left = tuple(name for name in constants if name in fused.tensors)
+    return fused, constants if fused is graph else _Constants(left, constants.__getitem__)
+
+
+def _stated(chosen: Preset) -> dict[str, str]:
+    """Return what goes into the recording of an arithmetic out of a file, which may be gone when it is read."""
+    if chosen.provenance != "file":
+        return {}
+    return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
+
+
+def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:
+    """Return graph, constants, title and hash of a model file or a recording."""
+    if isinstance(model, Path):
+        source = load_reader(model)
+        return source.graph, _Constants(tuple(source.constants), source.constant), source.name, source.sha256
+    names = tuple(name for name in model.graph.tensors if model.graph.is_constant(name) and model.has(name))
+    return model.graph, _Constants(names, model.load), model.info.model, model.info.model_sha256
+
+
+provide_kernels(replay_kernel)
+
+backend = InterpreterBackend()
+"""What the table of backends names."""

@@ -1,0 +1,296 @@
+"""Read ONNX model files into graphs with quantization facts; constants stay in their file until asked for."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.onnx_quant import Facts, quant_facts, stands_for
+from qdebug.backends.onnx_tensor import ELEMENT_TYPES, attr_array, tensor_array
+from qdebug.errors import UsageError
+from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
+
+__all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
+
+_SMALL = 1 << 20  # elements of a constant that may be a scale: more are never looked into for facts
+
+
+class OnnxModel:
+    """An ONNX model file: its graph, and its constants on demand.
+
+    Args:
+        path: The file.
+        proto: Its `onnx.ModelProto`, external data not loaded.
+        name: Name to show; the file's name if left out.
+    """
+
+    def __init__(self, path: Path, proto: Any, *, name: str = "") -> None:
+        self.path = path
+        self.name = name or path.name
+        self.proto = proto
+        self._sha256 = ""
+        self._protos = _constant_protos(proto.graph)
+        self.constants: Sequence[str] = tuple(name for name, value in self._protos.items() if _is_numeric(value))
+        self.node_names: Sequence[str] = node_names(proto.graph.node)
+        self.graph = self._graph()
+
+    @property
+    def sha256(self) -> str:
+        """Hash of the model file in hexadecimal; external data is not part of it."""
+        if not self._sha256:
+            with self.path.open("rb") as file:
+                self._sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+        return self._sha256
+
+    def constant(self, name: str) -> np.ndarray:
+        """Return the elements of one constant.
+
+        Raises:
+            UsageError: No constant has this name, it holds no numbers, or its data cannot be read.
+        """
+        if name not in self._protos:
+            raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
+        value = self._protos[name]
+        if not _is_numeric(value):
+            raise UsageError(f"Constant {name!r} of model {self.name!r} holds no dense numbers (text or sparse).")
+        return tensor_array(value, self.path.parent) if hasattr(value, "dims") else np.asarray(value)
+
+    def _graph(self) -> Graph:
+        proto = self.proto.graph
+        nodes = [
+            _node(node, name) for node, name in zip(proto.node, self.node_names, strict=True) if not _is_constant(node)
+        ]
+        tensors = self._tensors()
+        facts = Facts(constant=self._small_constant, dtype=_dtype_of(tensors), rank=_rank_of(tensors))
+        inputs = [value.name for value in proto.input if value.name not in self._protos]
+        outputs = [value.name for value in proto.output]
+        used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        graph = Graph(
+            nodes,
+            tensors=[info for name, info in tensors.items() if name in used],  # value_info may name what is gone
+            inputs=inputs,
+            outputs=outputs,
+            name=proto.name,
+            opset={entry.domain: entry.version for entry in self.proto.opset_import},
+        )
+        quant, roots = quant_facts(graph.nodes, facts), stands_for(graph.nodes, graph.outputs)
+        return replace_tensors(
+            graph,
+            {
+                name: replace(
+                    info,
+                    quant=quant.get(name),
+                    stands_for=roots.get(name),
+                    dtype=info.dtype or (quant[name].dtype if name in quant else None),
+                )
+                for name, info in graph.tensors.items()
+                if name in quant or name in roots
+            },
+        )
+
+    def _tensors(self) -> dict[str, TensorInfo]:
+        graph = self.proto.graph
+        known: dict[str, TensorInfo] = {}
+        for values, role in (
+            (graph.value_info, Role.ACTIVATION),
+            (graph.output, Role.OUTPUT),
+            (graph.input, Role.INPUT),
+        ):
+            for value in values:
+                known[value.name] = _described(value, role)
+        for name, value in self._protos.items():
+            known[name] = _described_constant(name, value)
+        return known
+
+    def _small_constant(self, name: str) -> np.ndarray | None:
+        value = self._protos.get(name)
+        if value is None or not _is_numeric(value):
+            return None
+        if hasattr(value, "dims") and np.prod(value.dims, dtype=np.int64) > _SMALL:
+            return None
+        return self.constant(name)
+
+
+class OnnxReader:
+    """Reader of ONNX files."""
+
+    suffixes = (".onnx",)
+
+    def open(self, path: Path) -> OnnxModel:
+        """Read an ONNX file without its external data.
+
+        Raises:
+            UsageError: The file is missing or is no ONNX model.
+            GraphError: Its nodes form no graph.
+        """
+        return OnnxModel(path, read_proto(path))
+
+
+reader = OnnxReader()
+"""What `qdebug.backends` loads for .onnx files."""
+
+
+def read_proto(path: Path) -> Any:
+    """Parse an ONNX file, external data left where it is.
+
+    Raises:
+        UsageError: The file is missing or is no ONNX model.
+    """
+    import onnx
+    from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
+
+    try:
+        proto = onnx.load(str(path), load_external_data=False)
+    except OSError as error:
+        reason = error.strerror or error
+        raise UsageError(f"The model file {str(path)!r} cannot be read: {reason}.", hint="Check the path.") from error
+    except (DecodeError, UnicodeDecodeError) as error:
+        raise _no_model(path) from error
+    if not proto.ir_version or not proto.graph.output:
+        raise _no_model(path)
+    return proto
+
+
+def _no_model(path: Path) -> UsageError:
+    return UsageError(f"The file {str(path)!r} is no ONNX model.", hint="Give a model saved by an ONNX exporter.")
+
+
+def replace_tensors(graph: Graph, changed: Mapping[str, TensorInfo]) -> Graph:
+    """Return the same graph with some tensors described otherwise."""
+    return Graph(
+        graph.nodes,
+        tensors=[changed.get(name, info) for name, info in graph.tensors.items()],
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
+def node_names(nodes: Sequence[Any]) -> tuple[str, ...]:
+    """Return each node a unique name: its own, else operator and first output; a number is added to repeated ones."""
+    taken = {node.name for node in nodes if node.name}
+    used: set[str] = set()
+    names: list[str] = []
+    for node in nodes:
+        first = next((output for output in node.output if output), "")
+        wanted = node.name or f"{node.op_type}:{first}"
+        name, number = wanted, 1
+        while name in used or (name in taken and name != node.name):
+            number += 1
+            name = f"{wanted}#{number}"
+        used.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _node(node: Any, name: str) -> Node:
+    reads = dict.fromkeys((*_scope_reads(node),))
+    return Node(
+        name=name,
+        op=node.op_type,
+        inputs=(*node.input, *(read for read in reads if read not in node.input)),
+        outputs=tuple(node.output),
+        attrs=MappingProxyType({attr.name: value for attr in node.attribute if (value := _attr(attr)) is not None}),
+        domain="" if node.domain == "ai.onnx" else node.domain,
+    )
+
+
+def _attr(attr: Any) -> AttrValue | None:
+    """Return the plain value of an attribute; None for kinds that have none (subgraphs, types, text tensors)."""
+    kind = attr.type
+    if kind == attr.INT:
+        return int(attr.i)
+    if kind == attr.FLOAT:
+        return float(attr.f)
+    if kind == attr.STRING:
+        return str(attr.s.decode("utf-8", "replace"))
+    if kind == attr.INTS:
+        return tuple(attr.ints)
+    if kind == attr.FLOATS:
+        return tuple(attr.floats)
+    if kind == attr.STRINGS:
+        return tuple(value.decode("utf-8", "replace") for value in attr.strings)
+    if kind == attr.TENSOR and _is_numeric(attr.t):
+        return attr_array(attr.t)
+    return None
+
+
+def _scope_reads(node: Any) -> Iterator[str]:
+    """Yield the tensors that a node's subgraphs read from around them."""
+    for attr in node.attribute:
+        for graph in (attr.g, *attr.graphs) if attr.type in (attr.GRAPH, attr.GRAPHS) else ():
+            inside = {value.name for value in (*graph.input, *graph.initializer)}
+            inside.update(output for inner in graph.node for output in inner.output)
+            for inner in graph.node:
+                yield from (name for name in (*inner.input, *_scope_reads(inner)) if name and name not in inside)
+            yield from (value.name for value in graph.output if value.name not in inside)
+
+
+def _is_constant(node: Any) -> bool:
+    return bool(node.op_type == "Constant" and node.domain in ("", "ai.onnx") and node.output)
+
+
+def _constant_protos(graph: Any) -> dict[str, Any]:
+    """Return each constant's TensorProto, or a plain number or list where a Constant node keeps one."""
+    found: dict[str, Any] = {proto.name: proto for proto in graph.initializer}
+    found.update({proto.values.name: proto for proto in graph.sparse_initializer})
+    for node in graph.node:
+        if _is_constant(node) and node.attribute:
+            attr = node.attribute[0]
+            found[node.output[0]] = {
+                "value": lambda attr=attr: attr.t,
+                "sparse_value": lambda attr=attr: attr.sparse_tensor,
+                "value_float": lambda attr=attr: np.float32(attr.f),
+                "value_floats": lambda attr=attr: np.array(attr.floats, np.float32),
+                "value_int": lambda attr=attr: np.int64(attr.i),
+                "value_ints": lambda attr=attr: np.array(attr.ints, np.int64),
+            }.get(attr.name, lambda: None)()
+    return found
+
+
+def _is_numeric(value: Any) -> bool:
+    if isinstance(value, np.ndarray | np.generic):
+        return True
+    return value is not None and getattr(value, "data_type", None) in ELEMENT_TYPES
+
+
+def _described(value: Any, role: Role) -> TensorInfo:
+    kind = value.type
+    if not kind.HasField("tensor_type"):
+        return TensorInfo(name=value.name, role=role)
+    tensor = kind.tensor_type
+    shape = None
+    if tensor.HasField("shape"):
+        # Some exporters write -1 where an extent varies.
+        known = (dim.dim_value if dim.HasField("dim_value") else -1 for dim in tensor.shape.dim)
+        shape = tuple(extent if extent >= 0 else None for extent in known)
+    return TensorInfo(name=value.name, shape=shape, dtype=ELEMENT_TYPES.get(tensor.elem_type), role=role)
+
+
+def _described_constant(name: str, value: Any) -> TensorInfo:
+    if not _is_numeric(value):
+        return TensorInfo(name=name, role=Role.CONSTANT)
+    if hasattr(value, "dims"):
+        dtype, shape = ELEMENT_TYPES[value.data_type], tuple(value.dims)
+    else:
+        dtype, shape = str(value.dtype), value.shape
+    return TensorInfo(name=name, shape=shape, dtype=dtype, role=Role.CONSTANT)
+
+
+def _dtype_of(tensors: Mapping[str, TensorInfo]) -> Any:
+    return lambda name: tensors[name].dtype if name in tensors else None
+
+
+def _rank_of(tensors: Mapping[str, TensorInfo]) -> Any:
+    def rank(name: str) -> int | None:
+        shape = tensors[name].shape if name in tensors else None
+        return None if shape is None else len(shape)
+
+    return rank

@@ -1,0 +1,362 @@
+"""ONNX Runtime sessions: settings, errors in one sentence, values of every element type.
+
+Read every tensor out of a running graph, a few at a time, so that memory holds only those few. The graph is run as it
+is, optimization disabled, once for each chunk of tensors. Making a tensor an output of a graph that is no longer
+optimized changes where it is kept and nothing else; so that this can be checked, each run also gives the final outputs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.onnx_tensor import ELEMENT_TYPES, RUNTIME_TYPES, unpack
+from qdebug.errors import BackendError, UsageError
+
+__all__ = ["LEVELS", "Session", "SessionSettings", "TappedGraph", "chunks", "expose", "mend_subgraphs", "unreadable"]
+
+LEVELS: Mapping[str, str] = {
+    "none": "ORT_DISABLE_ALL",
+    "basic": "ORT_ENABLE_BASIC",
+    "extended": "ORT_ENABLE_EXTENDED",
+    "all": "ORT_ENABLE_ALL",
+}
+"""ONNX Runtime's name of each optimization level."""
+
+_SILENT = 4  # log severity "fatal": what matters comes back as an exception
+_ELEMENT_NUMBERS = {name: number for number, name in ELEMENT_TYPES.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionSettings:
+    """What the user chose about a session.
+
+    Args:
+        level: One of `LEVELS`.
+        threads: Threads inside an operator; 0 for ONNX Runtime's own choice.
+        provider: Execution provider.
+    """
+
+    level: str = "all"
+    threads: int = 0
+    provider: str = "CPUExecutionProvider"
+
+    def options(self, level: str = "") -> Any:
+        """Make session options as production would, at the chosen or another level."""
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.log_severity_level = _SILENT
+        options.intra_op_num_threads = self.threads
+        options.graph_optimization_level = getattr(
+            onnxruntime.GraphOptimizationLevel, LEVELS[level or self.level], None
+        )
+        return options
+
+    def saving(self, target: Path) -> Any:
+        """Make session options that also save the optimized graph, with its weights in a file beside it."""
+        options = self.options()
+        options.optimized_model_filepath = str(target)
+        options.add_session_config_entry(
+            "session.optimized_model_external_initializers_file_name", f"{target.stem}.weights"
+        )
+        options.add_session_config_entry("session.optimized_model_external_initializers_min_size_in_bytes", "1024")
+        return options
+
+    def lean(self) -> Any:
+        """Make session options that run a graph as it is and hand memory back at once."""
+        options = self.options("none")
+        options.enable_cpu_mem_arena = False
+        options.enable_mem_pattern = False
+        return options
+
+    def check_provider(self) -> None:
+        """Check that the provider is part of this ONNX Runtime.
+
+        Raises:
+            UsageError: It is not.
+        """
+        import onnxruntime
+
+        available = onnxruntime.get_available_providers()
+        if self.provider not in available:
+            raise UsageError(
+                f"This ONNX Runtime has no provider {self.provider!r}; it has: {', '.join(available)}.",
+                hint="Choose one of these, or install the onnxruntime build that has it.",
+            )
+
+
+class Session:
+    """One loaded model.
+
+    Args:
+        model: Path of a model file, or a serialized model.
+        settings: What the user chose.
+        options: Session options made from them.
+        data_folder: Folder of external data, for a serialized model.
+
+    Raises:
+        BackendError: ONNX Runtime refused the model.
+    """
+
+    def __init__(
+        self, model: Path | bytes, settings: SessionSettings, options: Any, *, data_folder: Path | None = None
+    ) -> None:
+        import onnxruntime
+
+        if data_folder is not None:
+            options.add_session_config_entry(
+                "session.model_external_initializers_file_folder_path", str(data_folder.resolve())
+            )
+        with _errors("ONNX Runtime refused the model"):
+            self._session = onnxruntime.InferenceSession(
+                model if isinstance(model, bytes) else str(model), options, providers=[settings.provider]
+            )
+        self.types: Mapping[str, str] = {value.name: value.type for value in self._session.get_outputs()}
+
+    def run(self, feed: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
+        """Run once and give the outputs asked for, one at a time.
+
+        Args:
+            feed: One array per input.
+            names: Outputs that hold numbers, see `types`.
+
+        Yields:
+            Name and elements; the array is valid until the next one is asked for.
+
+        Raises:
+            BackendError: ONNX Runtime failed.
+        """
+        with _errors("ONNX Runtime failed to run the model"):
+            values = self._session.run_with_ort_values(
+                list(names), {name: _value(array) for name, array in feed.items()}
+            )
+        values.reverse()
+        for name in names:
+            value = values.pop()
+            yield name, _array(value)
+
+    def profile(self) -> Path:
+        """Stop profiling and give the file that holds the profile."""
+        return Path(self._session.end_profiling())
+
+
+def _value(array: np.ndarray) -> Any:
+    import onnxruntime
+
+    array = np.asarray(array, order="C")
+    if array.dtype.isbuiltin == 1:
+        return onnxruntime.OrtValue.ortvalue_from_numpy(array)
+    number = _ELEMENT_NUMBERS[array.dtype.name]
+    bits = array.view(f"u{array.dtype.itemsize}")
+    return onnxruntime.OrtValue.ortvalue_from_numpy_with_onnx_type(bits, number)
+
+
+def _array(value: Any) -> np.ndarray:
+    """View a value's memory; numpy's own conversion lacks the short float and packed types."""
+    dtype = RUNTIME_TYPES[value.data_type()]
+    shape = tuple(value.shape())
+    size = value.tensor_size_in_bytes()
+    if size == 0:
+        return unpack(b"", dtype, shape)
+    buffer = (ctypes.c_ubyte * size).from_address(value.data_ptr())
+    buffer.owner = value  # the memory lives as long as the view
+    return unpack(buffer, dtype, shape)
+
+
+@contextmanager
+def _errors(what: str) -> Iterator[None]:
+    """Turn ONNX Runtime's exceptions, which share no base of their own, into one sentence."""
+    from onnxruntime.capi import onnxruntime_pybind11_state as state
+
+    kinds: tuple[type[Exception], ...] = (RuntimeError, ValueError)
+    kinds += tuple(kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception))
+    try:
+        yield
+    except kinds as error:
+        text = " ".join(str(error).split())
+        text = text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
+        text = text if len(text) <= 300 else f"{text[:297]}..."
+        raise BackendError(
+            f"{what}: {text.rstrip('.')}.", hint="Check that the model loads in ONNX Runtime itself."
+        ) from error
+
+
+BUDGET = 64 << 20
+"""Bytes of tapped tensors that one run may give."""
+
+_UNKNOWN_SIZE = BUDGET // 8
+
+
+class TappedGraph:
+    """A saved graph whose tensors can be asked for.
+
+    Args:
+        path: The graph, external data beside it.
+        proto: Its `onnx.ModelProto`, external data not loaded; changed by use.
+        settings: What the user chose about sessions.
+        taps: Tensors to read, in topological order.
+
+    Raises:
+        BackendError: ONNX Runtime refused the graph.
+    """
+
+    def __init__(self, path: Path, proto: Any, settings: SessionSettings, taps: Sequence[str]) -> None:
+        self._path = path
+        mend_subgraphs(proto.graph)
+        self._proto = proto
+        self._settings = settings
+        self._finals = [value.name for value in proto.graph.output]
+        types = self._session(taps).types
+        self.skipped: Mapping[str, str] = {
+            name: reason for name in types if (reason := unreadable(types[name])) is not None
+        }
+        self.dtypes: Mapping[str, str] = {
+            name: RUNTIME_TYPES[types[name]] for name in types if name not in self.skipped
+        }
+        self.taps: Sequence[str] = tuple(name for name in taps if name not in self.skipped)
+        self.finals: Sequence[str] = tuple(name for name in self._finals if name not in self.skipped)
+
+    def _session(self, taps: Sequence[str], *, profile: Path | None = None) -> Session:
+        del self._proto.graph.output[len(self._finals) :]
+        expose(self._proto, [name for name in taps if name not in self._finals])
+        tapped = self._path.with_name("tapped.onnx")
+        tapped.write_bytes(self._proto.SerializeToString())
+        options = self._settings.lean()
+        if profile is not None:
+            options.enable_profiling = True
+            options.profile_file_prefix = str(profile)
+        return Session(tapped, self._settings, options)
+
+    def plan(self, feed: Mapping[str, np.ndarray]) -> list[list[str]]:
+        """Split the taps into chunks of bounded size, by the sizes that a profiled run reports; outputs come first."""
+        first = [name for name in self.finals if name in self.taps]
+        return chunks([*first, *(name for name in self.taps if name not in first)], self._sizes(feed))
+
+    def _sizes(self, feed: Mapping[str, np.ndarray]) -> dict[str, int]:
+        """Return the bytes of each tensor, from ONNX Runtime's profile of one run: node by node, output by output."""
+        session = self._session((), profile=self._path.with_name("profile"))
+        for _ in session.run(feed, self.finals[:1]):
+            pass
+        sizes: dict[str, int] = {}
+        with suppress(ValueError, KeyError, IndexError, OSError):  # a profile of another form: sizes stay unknown
+            for event in json.loads(session.profile().read_text(encoding="utf-8", errors="replace")):
+                details = event.get("args", {})
+                if "output_type_shape" in details:
+                    node = self._proto.graph.node[int(details["node_index"])]
+                    outputs = [name for name in node.output if name]
+                    total = int(details["output_size"])
+                    # An upper bound, exact for a single output; nodes of subgraphs are counted by numbers of their own.
+                    sizes.update({name: max(total, sizes.get(name, 0)) for name in outputs})
+        return sizes
+
+    def run(self, taps: Sequence[str]) -> TapRun:
+        """Load the graph with these taps as outputs."""
+        return TapRun(self._session(taps), tuple(dict.fromkeys((*taps, *self.finals))))
+
+
+class TapRun:
+    """One session that gives one chunk of tensors and the final outputs; `close` it before the next one is made."""
+
+    def __init__(self, session: Session, names: Sequence[str]) -> None:
+        self._session: Session | None = session
+        self._names = names
+
+    def tensors(self, feed: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+        """Run once and give the tensors.
+
+        Yields:
+            Name and elements; the array is valid until the next one is asked for.
+
+        Raises:
+            BackendError: ONNX Runtime failed.
+        """
+        if self._session is not None:
+            yield from self._session.run(feed, self._names)
+            _trim()
+
+    def close(self) -> None:
+        """Free the session, and give the memory it used back to the system."""
+        self._session = None
+        _trim()
+
+
+def _trim() -> None:
+    """Make glibc return freed memory: otherwise it keeps large blocks, and each run adds its own."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(0)
+
+
+def expose(proto: Any, names: Sequence[str]) -> None:
+    """Make tensors outputs of a model; their types are left for the runtime to find."""
+    for name in names:
+        proto.graph.output.add().name = name
+
+
+def mend_subgraphs(graph: Any, outer: frozenset[str] = frozenset()) -> None:
+    """Make what ONNX Runtime writes of a model with subgraphs a model that it takes back.
+
+    It writes a constant that a Constant in there gives as well, where large constants go to a file of their own; and it
+    calls a Cast that it adds inside as one that it adds outside.
+
+    Args:
+        graph: A `GraphProto`, changed in place.
+        outer: Names that the graphs around it define.
+    """
+    known = outer | {value.name for value in graph.input} | {constant.name for constant in graph.initializer}
+    known |= {name for node in graph.node for name in node.output}
+    for node in graph.node:
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                made = {name for other in inner.node for name in other.output if name}
+                kept = [constant for constant in inner.initializer if constant.name not in made]
+                if len(kept) < len(inner.initializer):
+                    del inner.initializer[:]
+                    inner.initializer.extend(kept)
+                for name in sorted(made & known):
+                    _rename(inner, name, f"{inner.name}/{name}")
+                mend_subgraphs(inner, known)
+
+
+def _rename(graph: Any, old: str, new: str) -> None:
+    """Call a tensor otherwise in a graph and those inside it."""
+    for value in (*graph.output, *graph.value_info):
+        if value.name == old:
+            value.name = new
+    for node in graph.node:
+        for names in (node.input, node.output):
+            for at, name in enumerate(names):
+                if name == old:
+                    names[at] = new
+        for attribute in node.attribute:
+            for inner in (attribute.g, *attribute.graphs):
+                _rename(inner, old, new)
+
+
+def unreadable(kind: str) -> str | None:
+    """Say why values of a runtime type cannot be recorded; None if they can."""
+    if kind in RUNTIME_TYPES:
+        return None
+    return "its elements are text" if kind == "tensor(string)" else f"its values are {kind or 'of no known type'}"
+
+
+def chunks(names: Sequence[str], sizes: Mapping[str, int], budget: int = BUDGET) -> list[list[str]]:
+    """Split names into runs whose sizes stay within a budget; a larger one stands alone."""
+    result: list[list[str]] = []
+    filled = 0
+    for name in names:
+        size = sizes.get(name, _UNKNOWN_SIZE)
+        if not result or filled + size > budget:
+            result.append([])
+            filled = 0
+        result[-1].append(name)
+        filled += size
+    return result

@@ -1,0 +1,312 @@
+"""The backend "onnxruntime": ONNX Runtime, recorded in the graph it really runs.
+
+Making every tensor of a model an output changes what the optimizer may fuse, and so changes the result
+that one wants to look into. Faithful taps go round this in two steps: the graph is optimized as production
+would and saved; the saved graph is tapped and run with optimization disabled. Whether the outputs equal
+those of a plain run is checked by whoever records.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.onnx_executed import channel_block, describe
+from qdebug.backends.onnx_model import OnnxModel, read_proto, reader
+from qdebug.backends.onnx_session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
+from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.errors import UsageError
+from qdebug.model import Graph, Recording, TensorInfo
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["OnnxRuntimeBackend", "OnnxRuntimeRun", "backend"]
+
+_OPTIONS = (
+    OptionSpec(
+        name="opt", default="all", choices=tuple(LEVELS), help="graph optimization level; all is production's default"
+    ),
+    OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for ONNX Runtime's own choice"),
+    OptionSpec(name="provider", default="CPUExecutionProvider", help="execution provider"),
+)
+
+
+class OnnxRuntimeRun:
+    """A model made ready to run in ONNX Runtime and be recorded.
+
+    Args:
+        source: The model as it was given.
+        settings: What the user chose about sessions.
+        facts: What is known of the run.
+        weights: Whether constants are recorded.
+
+    Raises:
+        BackendError: ONNX Runtime refused the model.
+    """
+
+    def __init__(self, source: OnnxModel, settings: SessionSettings, facts: RunFacts, *, weights: bool) -> None:
+        self.facts = facts
+        self._source = source
+        self._settings = settings
+        self._weights = weights
+        self._folder = Path(tempfile.mkdtemp(prefix="qdebug-"))
+        self._plain: Session | None = None
+        try:
+            self._executed, self._tapped, self.graph = self._prepare()
+        except BaseException:
+            self.close()
+            raise
+        self.inputs: tuple[TensorInfo, ...] = tuple(source.graph.tensors[name] for name in source.graph.inputs)
+        self.outputs: tuple[str, ...] = source.graph.outputs
+
+    def _prepare(self) -> tuple[OnnxModel, TappedGraph | None, Graph]:
+        """Save, tap and describe the graph to run, by the kind of taps."""
+        source, taps = self._source, self.facts.taps
+        if taps == "outputs":
+            self._plain_session()
+            return source, None, source.graph
+        everything = [name for node in source.graph.nodes for name in node.outputs if name]
+        executed = self._optimized(self._settings, tuple(everything) if taps == "all" else ())
+        wanted = executed.graph if taps == "faithful" else source.graph
+        names = [name for node in wanted.nodes for name in node.outputs if name]
+        tapped = TappedGraph(executed.path, _with_outputs(executed, source), self._settings, names)
+        if taps == "all":
+            return source, tapped, source.graph
+        block = channel_block(self.facts.cpu_flags)
+        graph = describe(source.graph, executed.graph, named=self._named(), dtypes=tapped.dtypes, block=block)
+        return executed, tapped, graph
+
+    def _named(self) -> Graph | None:
+        """Return the graph of the highest level that keeps names, where the chosen level does not."""
+        if self._settings.level != "all" or self._settings.provider != "CPUExecutionProvider":
+            return None
+        return self._optimized(SessionSettings(level="extended", threads=self._settings.threads)).graph
+
+    def _optimized(self, settings: SessionSettings, exposed: Sequence[str] = ()) -> OnnxModel:
+        """Save the graph that ONNX Runtime makes of the source, with more tensors as outputs if wanted."""
+        target = self._folder / f"{settings.level}.onnx"
+        options = settings.saving(target)
+        if exposed:
+            proto = read_proto(self._source.path)
+            expose(proto, [name for name in exposed if name not in self._source.graph.outputs])
+            Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
+        else:
+            Session(self._source.path, settings, options)
+        return reader.open(target)
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            for name in self._executed.constants:
+                if self.graph.is_constant(name):
+                    yield name, self._executed.constant(name)
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the untouched model as production would and give its outputs.
+
+        Raises:
+            BackendError: ONNX Runtime failed.
+        """
+        session = self._plain_session()
+        names = [name for name in self.outputs if unreadable(session.types[name]) is None]
+        return {name: array.copy() for name, array in session.run(feed, names)}
+
+    def _plain_session(self) -> Session:
+        if self._plain is None:
+            self._plain = Session(self._source.path, self._settings, self._settings.options())
+        return self._plain
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps, a chunk of tensors at a time, and put every tapped tensor into the recorder.
+
+        Raises:
+            BackendError: ONNX Runtime failed.
+        """
+        if self._tapped is None:
+            self._record_outputs(feeds, recorder, on_progress)
+            return
+        for name, reason in self._tapped.skipped.items():
+            recorder.skip(name, reason)
+        _Work(self._tapped, self.graph, feeds, recorder, weights=self._weights, on_progress=on_progress).run()
+
+    def _record_outputs(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None) -> None:
+        session = self._plain_session()
+        for name in self.outputs:
+            reason = unreadable(session.types[name])
+            if reason is not None:
+                recorder.skip(name, reason)
+        moments = _moments(feeds)
+        for done, (sample, step) in enumerate(moments, start=1):
+            recorder.at(sample, step)
+            feed = feeds.feed(sample, step)
+            for name, array in (*feed.items(), *self.plain(feed).items()):
+                recorder.put(name, array)
+            if on_progress is not None:
+                on_progress(done, len(moments), f"sample {sample}")
+
+    def close(self) -> None:
+        """Free sessions and temporary files; safe to call twice."""
+        self._plain = None
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+
+class _Work:
+    """One recording: chunk by chunk, and in each chunk sample by sample."""
+
+    def __init__(
+        self,
+        tapped: TappedGraph,
+        graph: Graph,
+        feeds: Feeds,
+        recorder: Recorder,
+        *,
+        weights: bool,
+        on_progress: OnProgress | None,
+    ) -> None:
+        self._tapped = tapped
+        self._graph = graph
+        self._feeds = feeds
+        self._recorder = recorder
+        self._weights = weights
+        self._on_progress = on_progress
+        self._moments = _moments(feeds)
+        self._done = 0
+        self._digests: dict[tuple[str, int, int], bytes] = {}
+
+    def run(self) -> None:
+        """Record everything."""
+        finals = frozenset(self._tapped.finals).intersection(self._tapped.taps)
+        for number, chunk in enumerate(self._tapped.plan(self._feeds.feed(0, 0)) or [[]]):
+            session = self._tapped.run(chunk)
+            # Every run gives the final outputs; those of the first are recorded, the others compared with them.
+            wanted = frozenset(chunk).difference(finals) if number else frozenset(chunk) | finals
+            for sample, step in self._moments:
+                feed = self._feeds.feed(sample, step)
+                self._recorder.at(sample, step)
+                for name, array in feed.items() if number == 0 else ():
+                    self._recorder.put(name, array)
+                for name, array in session.tensors(feed):
+                    if name in wanted:
+                        self._put(name, array, first=(sample, step) == self._moments[0])
+                    if name in finals:
+                        self._compare(name, array, sample, step)
+                self._tell(len(chunk), sample)
+            session.close()
+
+    def _put(self, name: str, array: np.ndarray, *, first: bool) -> None:
+        if not self._graph.is_constant(name):
+            self._recorder.put(name, array)
+        elif first and self._weights:
+            self._recorder.constant(name, array)
+
+    def _compare(self, name: str, array: np.ndarray, sample: int, step: int) -> None:
+        """Let a final output that differs from the one recorded with the first chunk count against fidelity."""
+        digest = blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
+        if self._digests.setdefault((name, sample, step), digest) != digest:
+            self._recorder.check({name: array})
+
+    def _tell(self, tensors: int, sample: int) -> None:
+        self._done += tensors
+        if self._on_progress is not None:
+            total = len(self._tapped.taps) * len(self._moments)
+            self._on_progress(self._done, total, f"sample {sample}")
+
+
+def _moments(feeds: Feeds) -> list[tuple[int, int]]:
+    return [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+
+
+def _with_outputs(executed: OnnxModel, source: OnnxModel) -> Any:
+    """Return the saved graph's proto with the source's outputs alone."""
+    proto = executed.proto
+    kept = [value for value in proto.graph.output if value.name in source.graph.outputs]
+    del proto.graph.output[:]
+    proto.graph.output.extend(kept)
+    return proto
+
+
+class OnnxRuntimeBackend:
+    """ONNX Runtime as a backend."""
+
+    name = "onnxruntime"
+    options = _OPTIONS
+
+    def open(
+        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+    ) -> OnnxRuntimeRun:
+        """Make an ONNX model ready to run.
+
+        Args:
+            model: An ONNX file.
+            options: Values of options by name; the others take their defaults.
+            taps: One of `TAPS`.
+            weights: Whether constants are recorded.
+
+        Raises:
+            UsageError: Unknown option or value, no ONNX file, or a provider that is not there.
+            BackendError: ONNX Runtime refused the model.
+        """
+        chosen = check_options(self.name, self.options, options)
+        if taps not in TAPS:
+            raise UsageError(
+                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
+            )
+        if not isinstance(model, Path):
+            raise UsageError(
+                "ONNX Runtime runs model files, not recordings.",
+                hint="Give the .onnx file, or replay the recording: --backend interpreter.",
+            )
+        settings = SessionSettings(
+            level=chosen["opt"], threads=_threads(chosen["threads"]), provider=chosen["provider"]
+        )
+        settings.check_provider()
+        source = reader.open(model)
+        return OnnxRuntimeRun(source, settings, _facts(source, settings, chosen, taps), weights=weights)
+
+
+def _threads(text: str) -> int:
+    if not text.isdecimal():
+        raise UsageError(
+            f"Option 'threads' of backend 'onnxruntime' is {text!r}; expected a whole number.",
+            hint="Write --backend onnxruntime:threads=1 for one thread, 0 for ONNX Runtime's own choice.",
+        )
+    return int(text)
+
+
+def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str) -> RunFacts:
+    import onnx
+    import onnxruntime
+
+    from qdebug.recording.environment import cpu_flags
+
+    options = settings.options()
+    return RunFacts(
+        backend="onnxruntime",
+        model=source.name,
+        model_sha256=source.sha256,
+        taps=taps,
+        versions={"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__},
+        cpu_flags=cpu_flags(),
+        options={
+            **chosen,
+            "threads": settings.threads,
+            "cpus": os.cpu_count() or 0,
+            "graph_optimization_level": LEVELS[settings.level],
+            "execution_mode": str(options.execution_mode).rsplit(".", 1)[-1],
+            "inter_op_num_threads": options.inter_op_num_threads,
+            "use_deterministic_compute": options.use_deterministic_compute,
+            "build": onnxruntime.get_build_info(),
+        },
+    )
+
+
+backend = OnnxRuntimeBackend()
+"""What `qdebug.backends` loads under the name "onnxruntime"."""

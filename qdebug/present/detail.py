@@ -1,0 +1,326 @@
+"""One compared node in full, as lists of labelled facts that reports and the terminal UI lay out their own way."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from qdebug.compare.result.result import NodeResult, SampleResult
+from qdebug.model import QuantParams, TensorInfo
+from qdebug.model.dtypes import is_whole
+from qdebug.numerics.metric_table import metric
+from qdebug.numerics.profile import TensorProfile
+from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
+from qdebug.present import numbers
+from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, metric_title, on_rails, position
+from qdebug.present.text import safe_text
+
+__all__ = [
+    "WORST_TITLES",
+    "MetricFact",
+    "NodeDetail",
+    "SideFact",
+    "attribution_facts",
+    "error_rows",
+    "finding_facts",
+    "holds_integers",
+    "metric_facts",
+    "precision_sentence",
+    "quant_summary",
+    "rail_facts",
+    "sample_lines",
+    "side_facts",
+    "worst_rows",
+]
+
+WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "backend code")
+"""Headings of `worst_rows`."""
+
+_SAMPLES_SHOWN = 16
+_EXACT = 9
+"""Digits that tell any two scales of float32 apart."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeDetail:
+    """Everything that is said about one compared tensor.
+
+    Args:
+        result: The comparison.
+        reference: What is known of the reference tensor; None if its graph does not list it.
+        backend: What is known of the backend tensor.
+        inputs: Inputs of the backend node with their own results, in the operator's order; None where not compared.
+        worst: The elements with the largest differences, worst first.
+        sample: The only sample looked at; None for all.
+        profile: The error in full detail; None if it was not asked for or there is none.
+    """
+
+    result: NodeResult
+    reference: TensorInfo | None = None
+    backend: TensorInfo | None = None
+    inputs: Sequence[tuple[str, NodeResult | None]] = field(default=())
+    worst: Sequence[WorstElement] = field(default=())
+    sample: int | None = None
+    profile: TensorProfile | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SideFact:
+    """One fact of both sides: its label, the reference's value, the backend's."""
+
+    label: str
+    reference: str
+    backend: str
+
+
+@dataclass(frozen=True, slots=True)
+class MetricFact:
+    """One metric: its heading, its value with unit, its definition."""
+
+    title: str
+    value: str
+    definition: str
+
+
+def side_facts(detail: NodeDetail) -> list[SideFact]:
+    """Return what is known of the two tensors, side by side."""
+    result, stats = detail.result, detail.result.metrics
+    facts = [
+        SideFact("tensor", safe_text(result.reference_tensor, limit=120), safe_text(result.tensor, limit=120)),
+        SideFact("dtype", *_both(detail, _dtype)),
+        SideFact("shape", *_both(detail, _shape)),
+        SideFact("layout", *_both(detail, _layout)),
+        SideFact(SCALE_TITLE, *_both(detail, lambda info: quant_summary(info.quant))),
+        SideFact("codes", *_both(detail, lambda info: _codes(info.quant))),
+    ]
+    if stats is not None:
+        facts.append(
+            SideFact(
+                "values",
+                _range(stats.reference_min, stats.reference_max, detail.reference),
+                _range(stats.backend_min, stats.backend_max, detail.backend),
+            )
+        )
+    return [fact for fact in facts if {fact.reference, fact.backend} != {numbers.MISSING}]
+
+
+def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
+    """Return every metric with its definition; none if the pair is incomparable."""
+    if stats is None:
+        return []
+    facts = []
+    for spec in ERROR_METRICS:
+        value = getattr(stats, spec.name, None)
+        text = position(value) if isinstance(value, tuple) else numbers.metric(spec.name, value)
+        unit = spec.unit if isinstance(value, float) and spec.unit not in {"real", "elements"} else ""
+        facts.append(MetricFact(metric_title(spec.name), f"{text} {unit}".rstrip(), spec.definition))
+    return facts
+
+
+def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
+    """Return the metrics as a table: its headings and its rows.
+
+    The whole error stands beside what the node introduces and what reaches it, where that is known.
+
+    Args:
+        result: The comparison; without metrics there are no rows.
+    """
+    total = metric_facts(result.metrics)
+    if result.introduced is None or result.propagated is None:
+        return ("error", "value", "definition"), [(fact.title, fact.value, fact.definition) for fact in total]
+    parts = zip(total, metric_facts(result.introduced), metric_facts(result.propagated), strict=True)
+    rows: list[tuple[str, ...]] = [
+        (whole.title, whole.value, own.value, reaching.value, whole.definition) for whole, own, reaching in parts
+    ]
+    return ("error", "whole", "introduced", "propagated", "definition"), rows
+
+
+def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
+    """Return what the checks found beside the reason of the status, as (kind, text).
+
+    Args:
+        result: The comparison.
+    """
+    said = result.reason or ""
+    return [
+        (str(found.kind).replace("_", " "), safe_text(found.sentence, limit=400))
+        for found in result.findings
+        if found.sentence not in said and (found.evidence is None or found.evidence != result.precision)
+    ]
+
+
+def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
+    """Return what is known of where the error comes from, as (label, text)."""
+    facts = finding_facts(result)
+    if result.attribution_note:
+        facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
+    if result.precision is not None:
+        facts.append(("digits", precision_sentence(result.precision)))
+    if result.gain is not None:
+        facts.append(("gain", f"{numbers.number(result.gain)} ({metric('gain').definition})"))
+    if result.reproduced is not None:
+        said = "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
+        facts.append(("arithmetic", f"reproduced bit for bit by: {said}" if result.reproduced else said))
+    return facts
+
+
+def precision_sentence(name: str) -> str:
+    """Say that values were rounded to a float format of few digits in the backend alone."""
+    return f"its values are what {safe_text(name, limit=20)} holds, whatever they are kept in; the reference's are not"
+
+
+def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
+    """Return the codes at the ends of their range as (label, text); none if the tensor is not quantized."""
+    if rails is None:
+        return []
+
+    def share(many: int) -> str:
+        return f"{numbers.grouped(many)} ({numbers.percent(many, rails.total)})" if many else "0"
+
+    return [
+        ("at qmin", share(rails.at_qmin)),
+        ("at qmax", share(rails.at_qmax)),
+        ("of these a Relu's zero", share(rails.floor)),
+        ("saturated", share(on_rails(rails))),
+        ("reference below range", share(rails.clipped_low)),
+        ("reference above range", share(rails.clipped_high)),
+        ("codes in all", numbers.grouped(rails.total)),
+    ]
+
+
+def sample_lines(result: NodeResult, *, most: int = _SAMPLES_SHOWN) -> list[str]:
+    """Return one line a sample, the worst samples first if there are too many for all.
+
+    Args:
+        result: The comparison.
+        most: Most lines for samples.
+    """
+    samples = list(result.samples)
+    if len(samples) > most:
+        samples.sort(key=_level)
+    lines = [
+        f"sample {sample.sample}: {sample.status}, SQNR {_db(sample.sqnr_db)}, max abs {numbers.number(sample.max_abs)}"
+        f"{_own_part(sample)}"
+        for sample in samples[:most]
+    ]
+    if len(samples) > most:
+        lines.append(f"{len(samples) - most} better samples not shown")
+    return lines
+
+
+def _level(sample: SampleResult) -> float:
+    """Return the SQNR to sort by: where there is none, or a NaN, nothing could be worse."""
+    known = sample.sqnr_db is not None and not math.isnan(sample.sqnr_db)
+    return sample.sqnr_db if known and sample.sqnr_db is not None else -math.inf
+
+
+def _own_part(sample: SampleResult) -> str:
+    """Say what the node introduces in one sample; "" if that is not known."""
+    own = sample.introduced
+    if own is None:
+        return ""
+    if own.max_lsb is not None:
+        return f", introduced {numbers.number(own.max_lsb)} LSB"
+    return f", introduced max abs {numbers.number(own.max_abs)}"
+
+
+def worst_rows(worst: Sequence[WorstElement]) -> list[tuple[str, ...]]:
+    """Return the worst elements: index, sample, reference, backend, difference, LSB, both codes."""
+    return [
+        (
+            position(element.index),
+            str(element.sample),
+            _value(element.reference),
+            _value(element.backend),
+            _difference(element),
+            numbers.number(element.lsb),
+            numbers.MISSING if element.reference_code is None else str(element.reference_code),
+            numbers.MISSING if element.backend_code is None else str(element.backend_code),
+        )
+        for element in worst
+    ]
+
+
+def _value(value: float) -> str:
+    """Return a value: integers in full, so that neighbours differ."""
+    return str(value) if isinstance(value, int) else numbers.number(value, digits=5)
+
+
+def _difference(element: WorstElement) -> str:
+    """Return backend minus reference; of integers to the last digit."""
+    ours, theirs = element.backend, element.reference
+    if isinstance(ours, int) and isinstance(theirs, int):
+        return str(ours - theirs)
+    return numbers.number(element.difference, digits=4)
+
+
+def _db(value: float | None) -> str:
+    return f"{numbers.number(value)} dB" if value is not None else numbers.MISSING
+
+
+def _both(detail: NodeDetail, show: Callable[[TensorInfo], str]) -> tuple[str, str]:
+    return (
+        numbers.MISSING if detail.reference is None else show(detail.reference),
+        numbers.MISSING if detail.backend is None else show(detail.backend),
+    )
+
+
+def _dtype(info: TensorInfo) -> str:
+    return safe_text(info.dtype or numbers.MISSING, limit=40)
+
+
+def _shape(info: TensorInfo) -> str:
+    return numbers.shape(info.shape)
+
+
+def _layout(info: TensorInfo) -> str:
+    return safe_text(info.layout or numbers.MISSING, limit=40)
+
+
+def quant_summary(quant: QuantParams | None) -> str:
+    """Return scale / zero point of a tensor, for many channels with the extremes and their channels."""
+    if quant is None:
+        return numbers.MISSING
+    scales, zeros = quant.scale.ravel(), quant.zero_point.ravel()
+    if scales.size <= 1:
+        return f"{numbers.values(scales.tolist())} / {numbers.values(zeros.tolist())}"
+    blocks = f" in blocks of {quant.block_size}" if quant.block_size else ""
+    low, high = int(scales.argmin()), int(scales.argmax())
+    extremes = f"{numbers.number(float(scales[low]), digits=4)} in each"
+    for digits in (4, _EXACT) if scales[low] != scales[high] else ():
+        least, most = (numbers.number(float(scales[channel]), digits=digits) for channel in (low, high))
+        extremes = f"{least} (#{low}) to {most} (#{high})"
+        if least != most:
+            break
+    return (
+        f"{scales.size} along axis {quant.axis}{blocks}: scale {extremes}"
+        f" / zero point {numbers.values(zeros.tolist(), most=1)}"
+    )
+
+
+def _codes(quant: QuantParams | None) -> str:
+    if quant is None or quant.qmin is None or quant.qmax is None:
+        return numbers.MISSING
+    text = f"{quant.qmin}..{quant.qmax}"
+    if quant.per_channel or not quant.scale.size:
+        return text
+    scale, zero = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
+    return f"{text} for {numbers.number(scale * (quant.qmin - zero))}..{numbers.number(scale * (quant.qmax - zero))}"
+
+
+def _range(low: float | None, high: float | None, info: TensorInfo | None) -> str:
+    if low is None:
+        return numbers.MISSING
+    if holds_integers(info):
+        return f"{numbers.whole(low)}..{numbers.whole(high)}"
+    return f"{numbers.number(low, digits=4)}..{numbers.number(high, digits=4)}"
+
+
+def holds_integers(info: TensorInfo | None) -> bool:
+    """Tell whether a tensor's values are integers, or booleans, and no codes of other numbers.
+
+    Args:
+        info: What is known of it; None if nothing.
+    """
+    return info is not None and info.quant is None and is_whole(info.dtype or "")

@@ -1,0 +1,271 @@
+"""An explanation in words and cells: what both the terminal report and the Markdown say of it."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation, PresetMatch
+from qdebug.present import numbers
+from qdebug.present.text import safe_text
+
+__all__ = [
+    "GROUP_TITLES",
+    "NODE_TITLES",
+    "ExplainedGroup",
+    "group_rows",
+    "groups",
+    "headline",
+    "known_as",
+    "left_lines",
+    "node_facts",
+    "node_row",
+    "rest_sentences",
+    "share",
+    "verdict_word",
+]
+
+GROUP_TITLES = ("nodes", "op", "types", "class", "witnesses", "runner-up", "explained by", "known as")
+"""Headings of the table of groups."""
+NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
+"""Headings of the table of nodes."""
+
+_QUOTED = re.compile("'[^']*'")
+_PROVENANCE = {"measured": 0, "source": 1, "memory": 2}
+_PRESETS_SHOWN = 3
+_SIZE = 140
+_HAIR = 1e-9
+"""What float64 may be off in a share."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExplainedGroup:
+    """Quantized nodes of one operator and one set of types that the same class of variants explains.
+
+    Args:
+        op: The operator.
+        dtypes: Types of operands and output.
+        nodes: The nodes.
+        of: How many quantized nodes of this operator and these types there are.
+    """
+
+    op: str
+    dtypes: str
+    nodes: tuple[NodeExplanation, ...]
+    of: int
+
+
+def share(match: float) -> str:
+    """Return the share of elements that are right as a percentage, with two digits of what is missing.
+
+    Only 1 is shown as 100 %.
+    """
+    if match in (0, 1):
+        return f"{100 * match:.0f} %"
+    digits = max(0, 1 - math.floor(math.log10(100 * (1 - match)) + _HAIR))
+    cut = math.floor(100 * match * 10**digits + _HAIR) / 10**digits
+    return f"{cut:.{digits}f} %"
+
+
+def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
+    """Put explained nodes together that share operator, types and class of variants, in order of appearance."""
+    found: dict[tuple[str, str, tuple[str, ...]], list[NodeExplanation]] = {}
+    totals: dict[tuple[str, str], int] = {}
+    for node in explanation.nodes:
+        if node.kind is None:
+            continue
+        key = node.op, node.dtypes or ""
+        totals[key] = totals.get(key, 0) + 1
+        if node.status is ExplainStatus.EXPLAINED:
+            found.setdefault((*key, node.variants), []).append(node)
+    return tuple(
+        ExplainedGroup(op=op, dtypes=dtypes, nodes=tuple(nodes), of=totals[op, dtypes])
+        for (op, dtypes, _), nodes in found.items()
+    )
+
+
+def headline(explanation: ExplainedRun) -> str:
+    """Say in one sentence how many nodes have an explanation."""
+    counts = {status: len(explanation.of(status)) for status in ExplainStatus}
+    quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED]
+    parts = []
+    if quantized:
+        parts.append(f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit")
+    if counts[ExplainStatus.UNEXPLAINED]:
+        accepted = sum(node.accepted is not None for node in explanation.nodes)
+        parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
+    if counts[ExplainStatus.IN_BAND]:
+        parts.append(f"{_counted(counts[ExplainStatus.IN_BAND], 'float node')} within what rounding sums accounts for")
+    missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
+    if missing:
+        parts.append(f"{missing} not looked at")
+    return "; ".join(parts) or "there is no node that computes anything"
+
+
+def _counted(many: int, noun: str) -> str:
+    return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
+
+
+def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
+    """Return the rows of the table of groups, as safe texts under `GROUP_TITLES`."""
+    rows: list[tuple[str, ...]] = []
+    for group in groups(explanation):
+        first = group.nodes[0]
+        runner = max((node.runner_up.match for node in group.nodes if node.runner_up), default=None)
+        searched = bool(first.variants)
+        rows.append(
+            (
+                f"{len(group.nodes)} of {group.of}",
+                safe_text(group.op),
+                safe_text(group.dtypes),
+                str(len(first.variants)) if searched else numbers.MISSING,
+                numbers.grouped(sum(node.witnesses for node in group.nodes)) if searched else numbers.MISSING,
+                numbers.MISSING if runner is None else share(runner),
+                safe_text("; ".join(filter(None, (first.words or ", ".join(first.variants[:1]), first.reason)))),
+                known_as(first.presets),
+            )
+        )
+    return rows
+
+
+def known_as(presets: Sequence[PresetMatch]) -> str:
+    """Name the first known backends, those that were measured before the others, and say how many more there are."""
+    ordered = sorted(presets, key=lambda preset: _PROVENANCE.get(preset.provenance, len(_PROVENANCE)))
+    named = [f"{safe_text(preset.name)} ({safe_text(preset.provenance)})" for preset in ordered[:_PRESETS_SHOWN]]
+    others = len(ordered) - len(named)
+    return ", ".join(named) + (f" and {others} more" if others else "")
+
+
+def left_lines(node: NodeExplanation) -> list[str]:
+    """Say what nothing explains of one node, in safe lines of which the first names it."""
+    lines = [f"{safe_text(node.node, limit=_SIZE)} ({safe_text(node.op)})"]
+    if node.accepted is not None:
+        lines.append(f"accepted: {safe_text(node.accepted)}")
+    if node.reason:
+        lines.append(safe_text(node.reason, limit=400))
+    left = node.residual
+    if left is not None:
+        wrong = f"{numbers.grouped(left.wrong)} of {numbers.grouped(left.total)} codes wrong"
+        lines.append(f"{wrong}, by at most {left.max_lsb} LSB; {safe_text(left.pattern)}: {safe_text(left.detail)}")
+        lines.append(f"likely: {safe_text(left.likely)}")
+    if node.match is not None and node.words:
+        lines.append(f"held against, {share(node.match)} right: {safe_text(node.words)}")
+    return lines
+
+
+def node_row(node: NodeExplanation) -> tuple[str, ...]:
+    """Return the row of one node, as safe texts under `NODE_TITLES`."""
+    left = node.reason or ""
+    if node.residual is not None:
+        wrong = f"{numbers.grouped(node.residual.wrong)} of {numbers.grouped(node.residual.total)} wrong"
+        left = f"{wrong}, at most {node.residual.max_lsb} LSB, {node.residual.pattern}: {node.residual.detail}"
+    if node.accepted is not None:
+        left = f"accepted ({node.accepted}): {left}"
+    best = node.words or ", ".join(node.variants[:1])
+    return (
+        str(node.status),
+        safe_text(node.node, limit=_SIZE),
+        safe_text(node.op),
+        safe_text(best) or numbers.MISSING,
+        numbers.MISSING if node.match is None else share(node.match),
+        safe_text(left, limit=400),
+    )
+
+
+def verdict_word(explanation: ExplainedRun) -> str:
+    """Say in a word how it came out."""
+    if explanation.of(ExplainStatus.UNEXPLAINED):
+        return "UNEXPLAINED"
+    return "EXPLAINED" if explanation.answered else "NO ANSWER"
+
+
+def rest_sentences(explanation: ExplainedRun) -> list[str]:
+    """Say why nodes were not looked at, reasons together that differ only in the names they quote."""
+    found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+    for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
+        for node in explanation.of(status):
+            reason = node.reason or "no reason is known"
+            found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append((reason, node.node))
+    said = []
+    for (answer, _), reasons in found.items():
+        others = len({reason for reason, _ in reasons}) - 1
+        also = f" and {others} like it" if others else ""
+        reason, node_name = (safe_text(text, limit=300) for text in reasons[0])
+        which = f"{'such as ' * (len(reasons) > 1)}{node_name}"
+        said.append(f"{len(reasons)} {answer} ({which}): {reason}{also}")
+    return said
+
+
+def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
+    """Return everything that is known of one node, a label and a safe text each."""
+    facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", str(node.status))]
+    if node.reason:
+        facts.append(("because", node.reason))
+    if node.accepted is not None:
+        facts.append(("accepted", node.accepted))
+    if node.dtypes:
+        facts.append(("types", node.dtypes))
+    if node.elements:
+        facts.append(("elements", numbers.grouped(node.elements)))
+    if node.match is not None:
+        facts.append(("match", share(node.match)))
+    facts += _class_facts(node)
+    if node.recorded is not None:
+        fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
+        times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
+        facts.append(("recorded", f"multiplier and shift {fits}; they stand for {times}"))
+    if node.residual is not None:
+        left = node.residual
+        facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
+        facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
+        facts.append(("for example", ", ".join(str(list(index)) for index in left.elements)))
+    if node.band is not None:
+        exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
+        facts.append(("float", exact))
+    return [(label, safe_text(text, limit=600)) for label, text in facts]
+
+
+def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
+    facts = []
+    if node.words:
+        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "held against", node.words))
+    label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
+    for position, variant in enumerate(_shortened(node.variants)):
+        facts.append((label if not position else "", variant))
+    for position, preset in enumerate(node.presets):
+        detail = f": {preset.detail}" if preset.detail else ""
+        facts.append(("" if position else "known as", f"{preset.name} ({preset.provenance}{detail})"))
+    if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
+        facts.append(("pooled", _pooled(node)))
+        held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
+        different = "sum or code" if node.witnesses == 1 else "different sums or codes"
+        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} {different}, in {held}"))
+    if node.runner_up is not None:
+        facts.append(("runner-up", f"{share(node.runner_up.match)} {node.runner_up.variant}"))
+    if node.tried:
+        facts.append(("tried", numbers.grouped(node.tried)))
+    return facts
+
+
+def _pooled(node: NodeExplanation) -> str:
+    """Say what the evidence of the node alone leaves, and what that of its siblings."""
+    verb = "reproduces" if node.alone == 1 else "reproduce"
+    both = f"{_counted(node.alone, 'variant')} {verb} this node"
+    left = _counted(len(node.variants), "different function")
+    if node.siblings == 1:
+        return f"{both}, as {left}; no other node shares its evidence"
+    return f"{both}, {left} its siblings too ({_counted(node.siblings, 'node')} of one kind and types)"
+
+
+def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
+    if len(variants) <= most:
+        return list(variants)
+    return [*variants[:most], f"and {len(variants) - most} more"]
+
+
+def _band(node: NodeExplanation) -> str:
+    if node.band is None or node.band.ratio is None:
+        return "no bound is known for it"
+    return f"{numbers.number(node.band.ratio)} of the error that {node.band.precision} accounts for"

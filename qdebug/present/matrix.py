@@ -1,0 +1,120 @@
+"""Several backends beside each other: one row for each reference tensor, one cell for each backend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from qdebug.compare.result.result import NodeResult, RunComparison
+from qdebug.numerics.agreement import Agreement
+from qdebug.present import numbers
+from qdebug.present.rows import Cell, badness
+from qdebug.present.text import safe_text
+
+__all__ = ["Matrix", "MatrixRow", "agreement_sentence", "matrix_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MatrixRow:
+    """One reference tensor.
+
+    Args:
+        tensor: Its exact name.
+        node: The node of the first backend that holds it; safe to print.
+        results: Its result in each backend, the worst where a backend holds it twice; None where it was not compared.
+        cells: SQNR in each backend, in dB.
+        agreement: Whether the backends are wrong alike; None if fewer than two hold it.
+        alike: The same in words.
+    """
+
+    tensor: str
+    node: str
+    results: Sequence[NodeResult | None]
+    cells: Sequence[Cell]
+    agreement: Agreement | None
+    alike: str
+
+    @property
+    def worst(self) -> tuple[int, float, float]:
+        """A key that sorts the worst rows first."""
+        return min(badness(result) for result in self.results if result is not None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Matrix:
+    """The rows, in the order in which the first backend computes the tensors, and the names of the backends."""
+
+    backends: Sequence[str]
+    rows: Sequence[MatrixRow]
+
+    def worst_rows(self, most: int) -> list[MatrixRow]:
+        """Return the rows with a difference, the worst first."""
+        wrong = [row for row in self.rows if any(result and _wrong(result) for result in row.results)]
+        return sorted(wrong, key=lambda row: row.worst)[:most]
+
+
+def _wrong(result: NodeResult) -> bool:
+    return result.metrics is None or result.metrics.mismatches > 0
+
+
+def matrix_of(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None) -> Matrix:
+    """Line several backends up by reference tensor: it is what they share.
+
+    Args:
+        results: One comparison for each backend, by the name shown for it.
+        agreement: Whether the backends are wrong alike, by reference tensor; None if nobody asked.
+    """
+    found: list[dict[str, NodeResult]] = []
+    for result in results.values():
+        held: dict[str, NodeResult] = {}
+        for node in result.nodes:
+            known = held.get(node.reference_tensor)
+            if known is None or badness(node) < badness(known):
+                held[node.reference_tensor] = node
+        found.append(held)
+    rows = []
+    for tensor in dict.fromkeys(tensor for held in found for tensor in held):
+        line = [held.get(tensor) for held in found]
+        first = next(node for node in line if node is not None)
+        alike = None if agreement is None else agreement.get(tensor)
+        rows.append(
+            MatrixRow(
+                tensor=tensor,
+                node=safe_text(first.node, limit=200),
+                results=line,
+                cells=[_cell(node) for node in line],
+                agreement=alike,
+                alike=_alike(alike),
+            )
+        )
+    return Matrix(backends=list(results), rows=rows)
+
+
+def _cell(node: NodeResult | None) -> Cell:
+    if node is None:
+        return Cell(text=numbers.MISSING, state="muted")
+    value = None if node.metrics is None else node.metrics.sqnr_db
+    text = str(node.status) if value is None or math.isnan(value) else numbers.number(value)
+    return Cell(text=text, value=value, state=node.status)
+
+
+def _alike(agreement: Agreement | None) -> str:
+    if agreement is None or not agreement.differ:
+        return numbers.MISSING
+    return f"{numbers.percent(agreement.same, agreement.differ)} of {numbers.grouped(agreement.differ)}"
+
+
+def agreement_sentence(rows: Sequence[MatrixRow]) -> str:
+    """Say how often the backends agree with each other where all of them differ from the reference; "" if unknown."""
+    known = [row.agreement for row in rows if row.agreement is not None]
+    differ, same = sum(one.differ for one in known), sum(one.same for one in known)
+    if not known:
+        return ""
+    if not differ:
+        return "There is no element in which all backends differ from the reference."
+    share = numbers.percent(same, differ)
+    return (
+        f"In {numbers.grouped(differ)} elements all backends differ from the reference; in {share} of these they "
+        "agree with each other."
+    )

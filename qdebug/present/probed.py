@@ -1,0 +1,86 @@
+"""What a probe has found, in words and cells: what both the terminal report and the Markdown say of it."""
+
+from __future__ import annotations
+
+from qdebug.arithmetic.presets import PRESETS
+from qdebug.present import numbers
+from qdebug.present.explained import share
+from qdebug.present.text import safe_text
+from qdebug.workflow.probe import ProbeEntry, ProbeResult
+
+__all__ = ["KIND_TITLES", "PRESET_TITLES", "headline", "kind_rows", "notes", "preset_rows"]
+
+KIND_TITLES = ("nodes of kind", "status", "arithmetic", "class", "match", "runner-up", "known as")
+"""Headings of the table of kinds."""
+PRESET_TITLES = ("arithmetic", "fits", "conflicts", "how it is known")
+"""Headings of the table of presets."""
+
+_SHOWN = 5
+_SIZE = 140
+
+
+def headline(result: ProbeResult) -> str:
+    """Say in one sentence which known arithmetic the backend has, or that it has none."""
+    ran = [entry for entry in result.entries if entry.status in ("explained", "mixed", "unexplained")]
+    if not ran:
+        return "none of the probes could be run and explained"
+    explained = sum(entry.status != "unexplained" for entry in ran)
+    counted = f"{explained} of {len(ran)} kinds of node reproduced bit for bit"
+    standing = [score for score in result.scores if score.stands]
+    if not standing:
+        return f"{counted}; no known arithmetic fits all that was probed of it"
+    best = standing[0]
+    return f"{counted}; computes as {best.name}, which fits all {len(best.fits)} kinds that it says something of"
+
+
+def kind_rows(result: ProbeResult) -> list[tuple[str, ...]]:
+    """Return the rows of the table of kinds, as safe texts under `KIND_TITLES`."""
+    return [
+        (
+            safe_text(entry.title),
+            entry.status,
+            safe_text(entry.words or numbers.MISSING),
+            str(len(entry.variants)) if entry.status == "explained" else numbers.MISSING,
+            numbers.MISSING if entry.match is None else share(entry.match),
+            _rival(entry),
+            safe_text(", ".join(entry.presets), limit=_SIZE) or numbers.MISSING,
+        )
+        for entry in result.entries
+    ]
+
+
+def _rival(entry: ProbeEntry) -> str:
+    if entry.runner_up is None or entry.runner_up_match is None:
+        return numbers.MISSING
+    return f"{share(entry.runner_up_match)} {safe_text(entry.runner_up)}"
+
+
+def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[str, ...]]:
+    """Return the rows of the table of presets, as safe texts under `PRESET_TITLES`.
+
+    Args:
+        result: What to show.
+        everything: All that state something of what was probed; else those that stand, or the nearest if none does.
+    """
+    scores = [score for score in result.scores if score.stands or everything] or list(result.scores[:_SHOWN])
+    return [
+        (
+            score.name,
+            str(len(score.fits)),
+            safe_text(", ".join(score.conflicts), limit=_SIZE) or "0",
+            f"{PRESETS[score.name].provenance}: {PRESETS[score.name].about}",
+        )
+        for score in scores
+    ]
+
+
+def notes(result: ProbeResult) -> list[str]:
+    """Say what is known of kinds that are not simply explained, and what a class is."""
+    said = [f"{safe_text(entry.title)}: {safe_text(entry.reason)}" for entry in result.entries if entry.reason]
+    classes = [entry for entry in result.entries if entry.status == "explained" and len(entry.variants) > 1]
+    if classes:
+        said.append(
+            "A class larger than 1 holds variants that give the same codes for all that was probed; "
+            "the simplest is named, --json lists them."
+        )
+    return said

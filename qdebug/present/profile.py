@@ -1,0 +1,169 @@
+"""One compared tensor in full detail, as facts and rows that reports and the terminal UI lay out their own way."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.numerics.channels import ChannelErrors
+from qdebug.numerics.histogram import ExponentHistogram
+from qdebug.numerics.profile import TensorProfile
+from qdebug.numerics.steps import UlpErrors
+from qdebug.present import numbers
+
+__all__ = [
+    "CHANNEL_TITLES",
+    "Bar",
+    "bar",
+    "channel_rows",
+    "error_bars",
+    "profile_facts",
+    "relative_bars",
+    "ulp_bars",
+    "value_bars",
+]
+
+CHANNEL_TITLES = ("channel", "SQNR dB", "RMSE", "max abs", "NaN or inf")
+"""Headings of `channel_rows`."""
+
+_EIGHTHS = " \u258f\u258e\u258d\u258c\u258b\u258a\u2589"
+_BARS = 16
+"""Bars of a histogram at most: neighbours are added up where there are more bins."""
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """One bar of a histogram: what it counts, how many elements, and its length from 0 to 1."""
+
+    label: str
+    count: int
+    length: float
+
+
+def bar(length: float, width: int) -> str:
+    """Draw a bar in eighths of a character; one that is not 0 has at least an eighth.
+
+    Args:
+        length: From 0 to 1.
+        width: Characters of a bar of length 1.
+    """
+    eighths = max(round(length * width * 8), int(length > 0))
+    return "\u2588" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def profile_facts(profile: TensorProfile) -> list[tuple[str, str]]:
+    """Return what is said in a line each, as (label, text)."""
+    facts = []
+    if profile.tensors > 1:
+        facts.append(("arrays", f"{numbers.grouped(profile.tensors)}, taken together"))
+    if profile.ulp is not None and profile.ulp.max_ulp is not None:
+        facts.append(("ULP", _ulp(profile.ulp)))
+    relative = profile.relative
+    if relative.zero_refs:
+        said = f"{numbers.grouped(relative.zero_refs)} elements without relative error"
+        facts.append(("zero refs", f"{said}; the backend is 0 in {numbers.grouped(relative.zero_refs_hit)} of them"))
+    return facts
+
+
+def _ulp(ulp: UlpErrors) -> str:
+    within = [int(ulp.counts[: power + 1].sum()) for power in range(ulp.counts.size)]
+    total = within[-1]
+    shares = [("equal", within[0])]
+    shares += [(f"up to {2**power - 1}", within[power]) for power in (1, 3, 7) if power < len(within) - 1]
+    said = ", ".join(f"{numbers.percent(many, total)} {what}" for what, many in shares)
+    return f"at most {numbers.grouped(ulp.max_ulp)} {ulp.dtype} apart; {said}"
+
+
+def error_bars(profile: TensorProfile) -> list[Bar]:
+    """Return the histogram of abs(difference) by power of two, the smallest first."""
+    return _exponent_bars(profile.errors, "equal")
+
+
+def relative_bars(profile: TensorProfile) -> list[Bar]:
+    """Return the histogram of abs(difference)/abs(reference) by power of two, where the reference is not 0."""
+    return _exponent_bars(profile.relative.quotients, "equal")
+
+
+def ulp_bars(profile: TensorProfile) -> list[Bar]:
+    """Return the histogram of the distance in units in the last place; none for tensors that have no such distance."""
+    if profile.ulp is None:
+        return []
+    counts = profile.ulp.counts.tolist()
+    labels = ["equal" if k == 0 else "1" if k == 1 else f"{2 ** (k - 1)}..{2**k - 1}" for k in range(len(counts))]
+    return _bars(list(zip(labels, counts, strict=True)))
+
+
+def _exponent_bars(histogram: ExponentHistogram, zero: str) -> list[Bar]:
+    counts = histogram.counts
+    together = -(-counts.size // _BARS) if counts.size else 1
+    rows = [(zero, histogram.zeros)] if histogram.zeros else []
+    for first in range(0, counts.size, together):
+        last = min(first + together, counts.size)
+        low, high = histogram.lowest + first, histogram.lowest + last
+        rows.append((f"{_power(low)}..{_power(high)}", int(counts[first:last].sum())))
+    if histogram.nonfinite:
+        rows.append(("non-finite", histogram.nonfinite))
+    return _bars(rows)
+
+
+def _power(exponent: int) -> str:
+    return numbers.number(2.0**exponent, digits=2) if exponent < 1024 else "beyond"
+
+
+def _bars(rows: Sequence[tuple[str, int]]) -> list[Bar]:
+    most = max((count for _, count in rows), default=0) or 1
+    return [Bar(label, count, count / most) for label, count in rows]
+
+
+def value_bars(profile: TensorProfile, *, bars: int = _BARS) -> list[tuple[Bar, Bar]]:
+    """Return the histograms of both sides over the same bins, the lowest first; empty without finite values.
+
+    Args:
+        profile: What to show.
+        bars: Bars at most.
+
+    Returns:
+        The reference's bar and the backend's, with one label and one scale.
+    """
+    ours, theirs = profile.reference, profile.backend
+    if ours is None or theirs is None:
+        return []
+    together = -(-ours.counts.size // bars)
+    cuts = list(range(0, ours.counts.size, together))
+    rows = [("below", ours.below, theirs.below)] if ours.below or theirs.below else []
+    edges = ours.edges
+    for cut in cuts:
+        last = min(cut + together, ours.counts.size)
+        label = f"{numbers.number(edges[cut], digits=4)}..{numbers.number(edges[last], digits=4)}"
+        rows.append((label, int(ours.counts[cut:last].sum()), int(theirs.counts[cut:last].sum())))
+    rows += [("above", ours.above, theirs.above)] if ours.above or theirs.above else []
+    rows += [("NaN", ours.nan, theirs.nan)] if ours.nan or theirs.nan else []
+    most = max(max(one, other) for _, one, other in rows) or 1
+    return [(Bar(label, one, one / most), Bar(label, other, other / most)) for label, one, other in rows]
+
+
+def channel_rows(channels: ChannelErrors | None, *, most: int = 8) -> list[tuple[str, ...]]:
+    """Return the worst channels, worst first: number, SQNR, RMSE, largest difference, elements not finite on one side.
+
+    Channels with a NaN or infinity on one side come first, then those with the lowest SQNR.
+
+    Args:
+        channels: The error of each channel; None for none.
+        most: How many channels at most.
+    """
+    if channels is None:
+        return []
+    sqnr = np.nan_to_num(channels.sqnr_db, nan=-np.inf, posinf=np.inf, neginf=-np.inf)
+    order = np.lexsort((np.arange(sqnr.size), -channels.max_abs, sqnr, -channels.nonfinite))
+    return [
+        (
+            str(channel),
+            numbers.number(float(channels.sqnr_db[channel])),
+            numbers.number(float(channels.rmse[channel])),
+            numbers.number(float(channels.max_abs[channel])),
+            numbers.grouped(int(channels.nonfinite[channel])),
+        )
+        for channel in order[:most].tolist()
+    ]

@@ -1,0 +1,82 @@
+"""What every metric means, printed from the one table that defines them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from qdebug.numerics.metric_table import METRICS, MetricGroup
+from qdebug.present.rows import columns, metric_title
+
+__all__ = ["definitions_json", "definitions_markdown", "definitions_report"]
+
+
+def definitions_report() -> RenderableType:
+    """Make the table of metric definitions."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for title in ("metric", "in tables", "in JSON", "unit", "better"):
+        table.add_column(title, no_wrap=True)
+    table.add_column("definition")
+    for row in _rows():
+        table.add_row(*map(Text, (row.name, row.title, row.where, row.unit, row.better, row.definition)))
+    return table
+
+
+def definitions_markdown() -> str:
+    """Return the metric definitions as a Markdown table."""
+    lines = ["| metric | in JSON | unit | better | definition |", "|---|---|---|---|---|"]
+    lines += [
+        f"| {row.name} | {row.where} | {row.unit} | {row.better} | {row.definition.replace('|', chr(92) + '|')} |"
+        for row in _rows()
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def definitions_json() -> dict[str, object]:
+    """Return the metric definitions as plain values."""
+    metrics = [
+        {"name": row.name, "in": row.where, "unit": row.unit, "better": row.better, "definition": row.definition}
+        for row in _rows()
+    ]
+    return {"format": "qdebug.metrics", "version": 1, "metrics": metrics}
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    name: str
+    title: str
+    where: str
+    unit: str
+    better: str
+    definition: str
+
+
+def _rows() -> list[_Row]:
+    """Return a row for each metric, and for the columns of the node table that sum up several."""
+    rows = [
+        _Row(
+            spec.name,
+            metric_title(spec.name) if spec.group in _IN_TABLES else "",
+            str(_WHERE.get(spec.group, spec.group)),
+            spec.unit,
+            str(spec.better),
+            spec.definition,
+        )
+        for spec in METRICS
+    ]
+    for key, unit in (("saturated", "%"), ("introduced", "LSB")):
+        rows.append(_Row(key, columns()[key].title, "", unit, "lower", columns()[key].definition))
+    return rows
+
+
+_IN_TABLES = (MetricGroup.ERROR, MetricGroup.SATURATION, MetricGroup.ATTRIBUTION)
+_WHERE = {
+    MetricGroup.COUNTS: "metrics",
+    MetricGroup.ATTRIBUTION: "nodes",
+    MetricGroup.AGREEMENT: "matrix.agreement",
+    MetricGroup.COMPOUNDING: "verdict.compounding",
+}
+"""Where groups stand in the diff JSON whose own names do not say it."""

@@ -1,0 +1,296 @@
+"""The comparison and recorded values for other tools: CSV, an attachment for Netron, an .npz file.
+
+The comparison as an attachment for Netron: open the model there, then this file, and click on a node. Netron shows
+`metadata` and `metrics` of a JSON file with the signature "netron:attachment" beside the nodes and values of their
+names (lutzroeder/netron, source/view.js). It compares names up to their first line break, and of two entries with one
+name for one thing it keeps the last: both are accounted for here.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import json
+import math
+import re
+import zipfile
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.compare.measure.pair_values import PairedValues
+from qdebug.compare.result.flat_rows import COLUMNS
+from qdebug.compare.result.node_result import breaks_limit, is_excused
+from qdebug.compare.result.result import NodeResult, RunComparison, json_safe
+from qdebug.errors import UsageError
+from qdebug.model import Graph, Recording
+from qdebug.numerics.affine import dequantize, is_wide_code
+from qdebug.numerics.block_error import real_differences
+from qdebug.present import numbers, sentences
+from qdebug.present.detail import finding_facts
+from qdebug.present.rows import metric_title, on_rails, quant_text
+from qdebug.present.text import safe_text
+
+__all__ = ["NAMES", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
+
+_FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
+"""Characters with which a spreadsheet may begin to compute, the full-width forms included."""
+
+_TEXT_LIMIT = 2000
+
+
+def diff_csv(results: Mapping[str, RunComparison]) -> str:
+    """Return comparisons as CSV with the columns of `RunComparison.to_rows`; a NaN or infinity is written by name.
+
+    Args:
+        results: One comparison for each backend, by the name shown for it; of several, a first column has that name.
+    """
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    several = len(results) > 1
+    writer.writerow([*(["backend"] if several else []), *COLUMNS])
+    for backend, result in results.items():
+        first = [guarded(backend)] if several else []
+        writer.writerows([*first, *(_cell(row[name]) for name in COLUMNS)] for row in result.to_rows())
+    return text.getvalue()
+
+
+def element_csv(values: PairedValues) -> str:
+    """Return both sides of one tensor as CSV, an element a line: index, real values, difference, codes where there are.
+
+    Args:
+        values: The two sides, of one sample and step.
+    """
+    reference, backend = (_whole(side) for side in (values.reference, values.backend))
+    columns = {
+        "reference": reference,
+        "backend": backend,
+        "difference": _differences(reference, backend),
+    }
+    for name, codes in (("reference_code", values.reference_codes), ("backend_code", values.backend_codes)):
+        if codes is not None:
+            columns[name] = codes.reshape(backend.shape)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["index", *columns])
+    flat = [column.ravel().tolist() for column in columns.values()]
+    for index, *row in zip(np.ndindex(backend.shape), *flat, strict=True):
+        writer.writerow([",".join(map(str, index)), *map(_cell, row)])
+    return text.getvalue()
+
+
+def _whole(side: np.ndarray) -> np.ndarray:
+    """Return booleans as the integers 0 and 1, and all else as it is."""
+    return side.astype(np.uint8) if side.dtype == np.bool_ else side
+
+
+def _differences(reference: np.ndarray, backend: np.ndarray) -> np.ndarray:
+    """Return backend minus reference; of integers as Python integers, which hold all of them."""
+    if reference.dtype.kind in "iu" and backend.dtype.kind in "iu":
+        return np.asarray(backend.astype(object) - reference.astype(object).reshape(backend.shape))
+    return real_differences(reference, backend)
+
+
+def guarded(value: object) -> str:
+    """Return text that a spreadsheet shows and does not compute: what could begin a formula gets a quote before it.
+
+    Args:
+        value: Anything, such as a name from a recording.
+    """
+    text = safe_text(value, limit=_TEXT_LIMIT)
+    return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return (
+            repr(value)
+            if math.isfinite(value)
+            else "NaN"
+            if math.isnan(value)
+            else f"{'-' if value < 0 else ''}Infinity"
+        )
+    return str(value) if isinstance(value, int) else guarded(value)
+
+
+_METRICS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "cosine", "mismatches", "nonfinite")
+
+
+def netron_attachment(result: RunComparison, graph: Graph | None = None) -> str:
+    """Return a comparison as JSON text for Netron.
+
+    Args:
+        result: What to show.
+        graph: The reference's graph, to show the comparison on the reference's model; None for the backend's.
+    """
+    metadata: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
+    _add_facts(
+        metadata, "model", "", {"qdebug": str(result.status), "qdebug verdict": sentences.verdict_sentence(result)}
+    )
+    seen: set[tuple[str, str]] = set()
+    for entry in result.nodes:
+        for kind, name in _targets(entry, graph):
+            if (kind, name) in seen:  # a node with several outputs: the first one speaks for it
+                continue
+            seen.add((kind, name))
+            _add_facts(metadata, kind, name, _facts(entry))
+            _add_facts(metrics, kind, name, _figures(entry))
+    plain = json_safe({"signature": "netron:attachment", "metadata": metadata, "metrics": metrics})
+    return json.dumps(plain, indent=1, allow_nan=False) + "\n"
+
+
+def _targets(entry: NodeResult, graph: Graph | None) -> list[tuple[str, str]]:
+    """Return what the entry is about in the model: a node, if one produces it, and a value."""
+    node, value = entry.node, entry.tensor
+    if graph is not None:
+        producer = graph.producer(entry.reference_tensor)
+        node, value = (producer.name if producer else ""), entry.reference_tensor
+    elif entry.op == "Input":
+        node = ""
+    named = [("node", node), ("value", value)]
+    return [(kind, name.split("\n", maxsplit=1)[0]) for kind, name in named if name.split("\n", maxsplit=1)[0]]
+
+
+def _add_facts(rows: list[dict[str, Any]], kind: str, target: str, known: dict[str, Any]) -> None:
+    rows += [{"kind": kind, "target": target, "name": name, "value": value} for name, value in known.items()]
+
+
+def _facts(entry: NodeResult) -> dict[str, Any]:
+    excused = breaks_limit(entry) and is_excused(entry) and entry.acknowledged is not None
+    known = {
+        "qdebug": f"{entry.status}{', acknowledged' if excused else ''}",
+        "qdebug why": safe_text(entry.reason) if entry.reason else None,
+        "qdebug found": "; ".join(text for _, text in finding_facts(entry)) or None,
+        "qdebug acknowledged": safe_text(entry.acknowledged.reason) if excused and entry.acknowledged else None,
+        "qdebug pair": safe_text(entry.reference_tensor, limit=200),
+        "qdebug arithmetic": safe_text(entry.explained) if entry.explained else None,
+        "qdebug scale / zero point": None if entry.quant is None else quant_text(entry.quant),
+    }
+    return {name: value for name, value in known.items() if value is not None}
+
+
+def _figures(entry: NodeResult) -> dict[str, Any]:
+    known: dict[str, Any] = {}
+    if entry.metrics is not None:
+        known = {metric_title(name): getattr(entry.metrics, name) for name in _METRICS}
+    if entry.introduced is not None:
+        known["introduced LSB"] = entry.introduced.max_lsb
+        known["introduced rel L2"] = entry.introduced.rel_l2
+    known["gain"] = entry.gain
+    if entry.saturation is not None:
+        known["saturated"] = numbers.percent(on_rails(entry.saturation), entry.saturation.total)
+    return {name: value for name, value in known.items() if value is not None}
+
+
+NAMES = "tensor_names"
+"""The member that tells which array is which tensor: rows of (member, tensor)."""
+
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+def write_npz(
+    recording: Recording,
+    path: Path,
+    *,
+    tensors: Sequence[str] = ("*",),
+    sample: int = 0,
+    step: int = 0,
+    real: bool = False,
+) -> int:
+    """Write the values of tensors for one sample and step.
+
+    A member has the tensor's name where that is a harmless file name, else one made of it; `tensor_names` tells all.
+    Types that numpy has not are written in the next larger one that it has: bfloat16 as float32, int4 as int8.
+
+    Args:
+        recording: Where the values are.
+        path: The file, overwritten if it exists.
+        tensors: Patterns for names; constants are written too if they fit.
+        sample: The sample.
+        step: The step of a stateful net.
+        real: Write real values instead of codes.
+
+    Returns:
+        How many arrays were written.
+
+    Raises:
+        UsageError: No tensor with values fits, or there is no such sample or step.
+        RecordingError: Values cannot be read.
+    """
+    chosen = _chosen(recording, tensors, sample, step)
+    members = member_names(chosen)
+    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
+        rows = list(members.items())
+        _add_member(archive, NAMES, np.array([(member, name) for name, member in rows], dtype=np.str_))
+        for name, member in rows:
+            _add_member(archive, member, _values(recording, name, sample, step, real=real))
+    return len(chosen)
+
+
+def _chosen(recording: Recording, tensors: Sequence[str], sample: int, step: int) -> list[str]:
+    """Return the names of the tensors to write.
+
+    Raises:
+        UsageError: There are none.
+    """
+    if sample >= recording.samples or step >= recording.steps:
+        raise UsageError(
+            f"There is no sample {sample}, step {step}: the recording holds {recording.samples} samples of "
+            f"{recording.steps} steps.",
+            hint="Count both from 0.",
+        )
+    chosen = [
+        name
+        for name in recording.names
+        if recording.has(name, sample, step) and any(fnmatchcase(name, pattern) for pattern in tensors)
+    ]
+    if not chosen:
+        shown = ", ".join(repr(pattern) for pattern in tensors)
+        raise UsageError(
+            f"No tensor with values for sample {sample}, step {step} fits {shown}.",
+            hint="List what the recording holds: qdebug info FILE --tensors.",
+        )
+    return chosen
+
+
+def member_names(names: Sequence[str]) -> dict[str, str]:
+    """Return a harmless name for the file of each tensor, different even where case does not count.
+
+    Args:
+        names: Names of tensors.
+    """
+    members: dict[str, str] = {}
+    taken = {NAMES}
+    for position, name in enumerate(names):
+        plain = name if _PLAIN.fullmatch(name) and ".." not in name else ""
+        if not plain or plain.lower() in taken:
+            unique = hashlib.blake2b(name.encode("utf-8", "surrogatepass"), digest_size=5).hexdigest()
+            cleaned = re.sub(r"[^A-Za-z0-9_]+", "_", name)[-40:]
+            plain = f"t{position:05d}_{cleaned}_{unique}"
+        taken.add(plain.lower())
+        members[name] = plain
+    return members
+
+
+def _values(recording: Recording, name: str, sample: int, step: int, *, real: bool) -> np.ndarray:
+    stored = recording.load(name, sample, step)
+    if real:
+        stored = dequantize(stored, recording.graph.tensors[name].quant, double=is_wide_code(stored.dtype))
+    if stored.dtype.kind in "biuf":
+        return stored
+    return stored.astype(np.int8 if "int" in stored.dtype.name else np.float32)
+
+
+def _add_member(archive: zipfile.ZipFile, member: str, array: np.ndarray) -> None:
+    entry = zipfile.ZipInfo(f"{member}.npy", date_time=_EPOCH)  # the same values give the same bytes
+    entry.external_attr = 0o644 << 16
+    with archive.open(entry, "w", force_zip64=True) as file:
+        np.lib.format.write_array(file, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)

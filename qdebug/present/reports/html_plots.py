@@ -1,0 +1,355 @@
+"""Plots as inline SVG: the error along the net, its parts, histograms, heat maps. Colours come from classes alone."""
+
+from __future__ import annotations
+
+import math
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Sequence
+
+from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
+from qdebug.compare.result.result import NodeResult, Status
+from qdebug.numerics.channels import ChannelErrors
+from qdebug.present import numbers
+from qdebug.present.profile import Bar
+from qdebug.present.text import safe_text, shorten
+
+__all__ = [
+    "Element",
+    "channel_map",
+    "element",
+    "error_profile",
+    "facts",
+    "histogram",
+    "parts_plot",
+    "rendered",
+    "sample_map",
+    "table",
+]
+
+Element = ET.Element
+"""An element of a page."""
+
+_TEXT_LIMIT = 4000
+_ATTRIBUTE_LIMIT = 1000
+_DRAWING_LIMIT = 1 << 24
+"""Characters of the line of a plot, which must not lose its middle."""
+
+
+def element(tag: str, /, *children: Element | str | None, **attributes: object) -> Element:
+    """Make an element.
+
+    Args:
+        tag: Its name.
+        *children: Elements and texts in their order; None is left out.
+        **attributes: By name, with "_" for "-" and one at the end taken off (`class_`); None is left out.
+    """
+    named = {
+        name.rstrip("_").replace("_", "-"): safe_text(value, limit=_DRAWING_LIMIT if name == "d" else _ATTRIBUTE_LIMIT)
+        for name, value in attributes.items()
+        if value is not None
+    }
+    made = ET.Element(tag, named)
+    for child in children:
+        if isinstance(child, str):
+            _add_text(made, safe_text(child, limit=_TEXT_LIMIT))
+        elif child is not None:
+            made.append(child)
+    return made
+
+
+def _add_text(made: Element, text: str) -> None:
+    if len(made):
+        made[-1].tail = (made[-1].tail or "") + text
+    else:
+        made.text = (made.text or "") + text
+
+
+def table(titles: Iterable[str], rows: Iterable[Iterable[Element | str]], **attributes: object) -> Element:
+    """Make a table that scrolls sideways where it is too wide.
+
+    Args:
+        titles: Headings.
+        rows: Cells of each row: texts, or elements that are cells already.
+        **attributes: Of the table.
+    """
+    head = element("thead", element("tr", *(element("th", title, scope="col") for title in titles)))
+    body = element("tbody")
+    for row in rows:
+        body.append(element("tr", *(cell if isinstance(cell, Element) else element("td", cell) for cell in row)))
+    return element("div", element("table", head, body, **attributes), class_="scroll")
+
+
+def facts(known: Iterable[tuple[str, str | Element]]) -> Element:
+    """Make a list of labelled facts."""
+    made = element("dl")
+    for label, value in known:
+        made.append(element("dt", label))
+        made.append(element("dd", value))
+    return made
+
+
+def rendered(root: Element) -> str:
+    """Return an element as HTML text."""
+    return ET.tostring(root, encoding="unicode", method="html")
+
+
+_WIDTH, _HEIGHT = 720, 270
+_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 36, 62
+_EVERY_DOT = 400
+"""Nodes up to which each one is a dot to click on; of more, those beyond a limit are."""
+_LARGE_DOTS = 60
+"""Nodes up to which there is room for dots that are easy to hit."""
+_SHADES = 9
+_MOST_CHANNELS = 256
+
+
+class _Frame:
+    """The area of a plot: places for positions along the net and for values, and bands for what has no value."""
+
+    def __init__(self, count: int, low: float, high: float) -> None:
+        self._count, self._low = count, low
+        self._span = (high - low) or 1.0
+        self.root = element("svg", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img")
+        self.bottom = _HEIGHT - _BOTTOM
+
+    def x(self, position: float) -> float:
+        """Return the place of a position along the net."""
+        return _LEFT + (position + 0.5) / max(self._count, 1) * (_WIDTH - _LEFT - _RIGHT)
+
+    def y(self, value: float) -> float:
+        """Return the place of a value."""
+        share = (value - self._low) / self._span
+        return self.bottom - min(1.0, max(0.0, share)) * (self.bottom - _TOP)
+
+    def axis(self, ticks: Iterable[tuple[float, str]]) -> None:
+        """Draw lines across at some values."""
+        for value, label in ticks:
+            at = f"{self.y(value):.1f}"
+            self.root.append(element("path", class_="axis", d=f"M{_LEFT} {at}H{_WIDTH - _RIGHT}"))
+            self.root.append(element("text", label, x=_LEFT - 6, y=f"{self.y(value) + 4:.1f}", text_anchor="end"))
+
+    def numbers(self, nodes: Sequence[NodeResult]) -> None:
+        """Write below the plot where along the net one is: numbers of the first node, of the last, of some between."""
+        last = len(nodes) - 1
+        for position in sorted({round(share * last) for share in (0, 0.25, 0.5, 0.75, 1)}):
+            anchor = "end" if position == last > 0 else "middle"
+            at = {"x": f"{self.x(position):.1f}", "y": self.bottom + 40, "text_anchor": anchor}
+            self.root.append(element("text", f"#{nodes[position].index}", **at))
+
+    def line(self, values: Sequence[float | None], class_: str) -> None:
+        """Draw values along the net as one line, with gaps where there is none."""
+        steps, drawing = [], False
+        for position, value in enumerate(values):
+            if value is None:
+                drawing = False
+                continue
+            # A value between two gaps is a dot: a round cap needs a line to sit on, if one of no length.
+            steps.append(
+                f"{'L' if drawing else 'M'}{self.x(position):.1f} {self.y(value):.1f}{'' if drawing else 'h0'}"
+            )
+            drawing = True
+        if steps:
+            self.root.append(element("path", class_=class_, d="".join(steps)))
+
+
+def error_profile(nodes: Sequence[NodeResult], *, prefix: str, floor: float | None = None) -> Element:
+    """Draw the SQNR of every node along the net.
+
+    Args:
+        nodes: All nodes, in topological order.
+        prefix: Of the ids of their rows, to link to.
+        floor: A limit on the SQNR to draw; None for none.
+    """
+    known = [None if node.metrics is None else node.metrics.sqnr_db for node in nodes]
+    finite = [value for value in known if value is not None and math.isfinite(value)]
+    low = min([0.0, *(math.floor(value / 10) * 10 for value in finite)])
+    high = max([20.0, *(math.ceil(value / 10) * 10 for value in finite)])
+    low = max(low, -60.0)
+    frame = _Frame(len(nodes), low, high)
+    step = 10 * max(1, math.ceil((high - low) / 60))
+    frame.axis((value, f"{value:g}") for value in range(int(low), int(high) + 1, step))
+    frame.root.insert(0, element("title", "SQNR in dB along the net, higher is better"))
+    if floor is not None:
+        frame.root.append(element("path", class_="limit", d=f"M{_LEFT} {frame.y(floor):.1f}H{_WIDTH - _RIGHT}"))
+    frame.line([value if value is not None and math.isfinite(value) else None for value in known], "trace")
+    if math.inf in known:
+        frame.root.append(element("text", "identical", x=_LEFT, y=14))
+    if any(value is None or math.isnan(value) for value in known):
+        frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
+    frame.numbers(nodes)
+    for position, (node, value) in enumerate(zip(nodes, known, strict=True)):
+        if len(nodes) > _EVERY_DOT and not (breaks_limit(node) or node.status is Status.INCOMPARABLE):
+            continue
+        if value == math.inf:
+            at = 22.0
+        else:
+            at = frame.bottom + 20.0 if value is None or math.isnan(value) else frame.y(max(value, low))
+        size = 1.6 if len(nodes) <= _LARGE_DOTS else 1.0
+        frame.root.append(_dot(node, frame.x(position), at, prefix, size=size))
+    first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
+    if first is not None:
+        frame.root.append(_flag(nodes[first], frame.x(first)))
+    return frame.root
+
+
+def _flag(node: NodeResult, x: float) -> Element:
+    """Name the first divergence above its place."""
+    name = f"first: #{node.index} {shorten(safe_text(node.node), 34)}"
+    end = x > _WIDTH / 2
+    at = {"x": f"{x - 6 if end else x + 6:.1f}", "y": 28, "text_anchor": "end" if end else "start"}
+    line = element("path", class_="flag", d=f"M{x:.1f} {_TOP - 18}V{_HEIGHT - _BOTTOM}")
+    return element("g", line, element("text", name, class_="diverged", **at))
+
+
+def _dot(node: NodeResult, x: float, y: float, prefix: str, *, size: float) -> Element:
+    excused = is_excused(node) and breaks_limit(node)
+    classes = f"dot {node.status}{' acknowledged' if excused else ''}"
+    sqnr = None if node.metrics is None else node.metrics.sqnr_db
+    said = (
+        f"#{node.index} {node.node}: {node.status}{', acknowledged' if excused else ''}, SQNR {numbers.number(sqnr)} dB"
+    )
+    large = breaks_limit(node) or node.status is Status.INCOMPARABLE
+    radius = f"{(3.5 if large else 2.2) * size:.1f}"
+    circle = element("circle", element("title", said), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
+    return element("a", circle, href=f"#{prefix}{node.index}")
+
+
+def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
+    """Draw what each node introduces against what reaches it, relative to the signal; None if nothing is known.
+
+    Args:
+        nodes: All nodes, in topological order.
+    """
+    own = [None if node.introduced is None else _log(node.introduced.rel_l2) for node in nodes]
+    passed = [None if node.propagated is None else _log(node.propagated.rel_l2) for node in nodes]
+    finite = [value for value in (*own, *passed) if value is not None]
+    if not finite:
+        return None
+    low, high = math.floor(min(finite)), math.ceil(max(finite))
+    frame = _Frame(len(nodes), low, max(high, low + 1))
+    step = max(1, math.ceil((high - low) / 6))
+    frame.axis((power, f"1e{power}") for power in range(low, high + 1, step))
+    frame.root.insert(0, element("title", "relative error, introduced and propagated, along the net; lower is better"))
+    frame.line(passed, "passed")
+    frame.line(own, "own")
+    for at, (label, class_) in enumerate((("introduced", "ownfill"), ("propagated", "passedfill"))):
+        x = _LEFT + at * 130
+        frame.root.append(element("rect", class_=class_, x=x, y=6, width=10, height=10))
+        frame.root.append(element("text", label, x=x + 16, y=16))
+    frame.numbers(nodes)
+    frame.root.append(element("text", "a gap: no error, or not known", x=_LEFT, y=_HEIGHT - 4))
+    return frame.root
+
+
+def _log(value: float | None) -> float | None:
+    return math.log10(value) if value is not None and math.isfinite(value) and value > 0 else None
+
+
+def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
+    """Draw the SQNR of some nodes for some samples: a row a node, a column a sample, stronger is worse.
+
+    Args:
+        nodes: Rows.
+        samples: Columns, by their numbers.
+    """
+    label, side = 240, 17
+    wide = max(4.0, min(28.0, (_WIDTH - label) / max(1, len(samples))))
+    root = element("svg", viewBox=f"0 0 {_WIDTH} {side * len(nodes) + 26}", role="img")
+    root.append(element("title", "SQNR by node and sample, stronger is worse"))
+    for row, node in enumerate(nodes):
+        y = row * side
+        root.append(element("text", shorten(safe_text(node.node), 30), x=label - 6, y=y + 13, text_anchor="end"))
+        by_sample = {entry.sample: entry for entry in node.samples}
+        for column, sample in enumerate(samples):
+            entry = by_sample.get(sample)
+            value = None if entry is None else entry.sqnr_db
+            cell = element(
+                "rect",
+                element("title", f"{node.node}, sample {sample}: SQNR {numbers.number(value)} dB"),
+                class_=_shade(value),
+                x=f"{label + column * wide:.1f}",
+                y=y,
+                width=f"{wide - 1:.1f}",
+                height=side - 1,
+            )
+            root.append(cell)
+    ends = f"sample {samples[0]}" if len(samples) == 1 else f"samples {samples[0]} to {samples[-1]}"
+    root.append(element("text", ends, x=label, y=side * len(nodes) + 18))
+    return root
+
+
+def _shade(sqnr: float | None) -> str:
+    """Return the class of a cell: 60 dB and more is the faintest, 0 dB and less the strongest."""
+    if sqnr is None:
+        return "hnone"
+    if math.isnan(sqnr):
+        return "hbad"
+    return f"h{round((1 - min(1.0, max(0.0, sqnr / 60))) * (_SHADES - 1))}"
+
+
+def channel_map(channels: ChannelErrors) -> Element:
+    """Draw the SQNR of each channel as a strip, stronger is worse; of many channels, the worst of each few.
+
+    Args:
+        channels: The error of each channel.
+    """
+    values = channels.sqnr_db.tolist()
+    wrong = channels.nonfinite.tolist()
+    together = -(-len(values) // _MOST_CHANNELS) or 1
+    groups = [range(first, min(first + together, len(values))) for first in range(0, len(values), together)]
+    across = 64 if len(groups) > 32 else max(1, len(groups))
+    side = 15
+    rows = -(-len(groups) // across)
+    root = element("svg", viewBox=f"0 0 {_WIDTH} {rows * side + 4}", role="img")
+    root.append(element("title", f"SQNR by channel along axis {channels.axis}, stronger is worse"))
+    for place, group in enumerate(groups):
+        bad = any(wrong[channel] or math.isnan(values[channel]) for channel in group)
+        value = math.nan if bad else min(values[channel] for channel in group)
+        name = f"channel {group[0]}" if len(group) == 1 else f"the worst of channels {group[0]} to {group[-1]}"
+        root.append(
+            element(
+                "rect",
+                element("title", f"{name}: SQNR {numbers.number(value)} dB"),
+                class_=_shade(value),
+                x=place % across * side,
+                y=place // across * side,
+                width=side - 1,
+                height=side - 1,
+            )
+        )
+    return root
+
+
+def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> Element:
+    """Draw bars beside each other, and a second histogram over the same bins as an outline.
+
+    Args:
+        bars: The bars.
+        over: The second histogram; none if empty.
+        title: What is counted.
+    """
+    width, height, foot = 640, 200, 26
+    root = element("svg", viewBox=f"0 0 {width} {height}", role="img")
+    root.append(element("title", title))
+    wide = width / max(1, len(bars))
+    room = height - foot - 4
+    for place, bar in enumerate(bars):
+        # A count that is not zero is seen, however small it is beside the others.
+        tall = max(bar.length * room, 1.0) if bar.count else 0.0
+        said = f"{bar.label}: {numbers.grouped(bar.count)}"
+        if over:
+            said += f" and {numbers.grouped(over[place].count)}"
+        shape = element("rect", class_="bar", x=f"{place * wide:.1f}", y=f"{4 + room - tall:.1f}", height=f"{tall:.1f}")
+        shape.set("width", f"{max(1.0, wide - 1):.1f}")
+        shape.append(element("title", said))
+        root.append(shape)
+    if over:
+        steps = [f"M0 {4 + room}"]
+        for place, bar in enumerate(over):
+            tall = max(bar.length * room, 1.0) if bar.count else 0.0
+            steps.append(f"V{4 + room - tall:.1f}H{(place + 1) * wide:.1f}")
+        root.append(element("path", class_="over", d="".join([*steps, f"V{4 + room}"])))
+    if bars:
+        root.append(element("text", bars[0].label, x=0, y=height - 6))
+        root.append(element("text", bars[-1].label, x=width, y=height - 6, text_anchor="end"))
+    return root

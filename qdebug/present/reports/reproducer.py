@@ -1,0 +1,506 @@
+"""A reproducer as a pytest file of its own: it needs numpy alone, and uses the real backend where there is one."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from textwrap import fill, indent, wrap
+
+import numpy as np
+
+from qdebug.model import AttrValue, Node, RunInfo, operators
+from qdebug.present.text import safe_text
+from qdebug.replay.columns import Columns
+from qdebug.replay.precision import plain_dtype
+from qdebug.replay.program import compile_variant
+from qdebug.replay.registry import Call
+from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Variant
+from qdebug.replay.windows import window_of
+from qdebug.replay.words import ROUNDINGS
+from qdebug.workflow.repro import FloatReproducer, Reproducer
+
+__all__ = [
+    "HELPERS",
+    "RECORDED",
+    "RUNS",
+    "ArrayPool",
+    "float_reproducer_text",
+    "head",
+    "plain",
+    "put_together",
+    "quoted",
+    "reference_code",
+    "reproducer_text",
+    "running",
+    "where_run",
+]
+
+_LITERAL = 80
+"""Most characters of the elements of an array that is written as a literal."""
+_WIDTH = 110
+
+
+class ArrayPool:
+    """The arrays of one program. Equal arrays are kept once."""
+
+    def __init__(self) -> None:
+        self._names: dict[tuple[str, tuple[int, ...], bytes], str] = {}
+        self._arrays: dict[str, np.ndarray] = {}
+
+    def text(self, array: np.ndarray | None) -> str:
+        """Return an expression that makes an array; None stands for itself."""
+        if array is None:
+            return "None"
+        array = np.ascontiguousarray(array.astype(plain_dtype(array.dtype), copy=False)).reshape(array.shape)
+        if array.size <= _LITERAL // 3 and array.dtype.kind in "iuf" and np.isfinite(array).all():
+            # The repr of a float64 holds every float32 exactly.
+            values = repr(array.tolist())
+            if len(values) <= _LITERAL:
+                return f"np.array({values}, np.{array.dtype.name})"
+        key = (array.dtype.str, array.shape, array.tobytes())
+        if key not in self._names:
+            self._names[key] = f"a{len(self._names)}"
+            self._arrays[self._names[key]] = array
+        return f'ARRAYS["{self._names[key]}"]'
+
+    def block(self) -> str:
+        """Return the statement that defines the arrays that are no literals; "" if there are none."""
+        if not self._arrays:
+            return ""
+        file = io.BytesIO()
+        np.savez_compressed(file, **self._arrays)  # type: ignore[arg-type]  # a mapping of arrays, whatever their names
+        lines = wrap(base64.b64encode(file.getvalue()).decode("ascii"), _WIDTH)
+        shapes = [f"# {name}: {array.dtype.name}{list(array.shape)}" for name, array in self._arrays.items()]
+        text, known = "\n".join(lines), "\n".join(shapes)
+        return f'{known}\n_PACKED = """\n{text}\n"""\nARRAYS = np.load(io.BytesIO(base64.b64decode(_PACKED)))\n'
+
+
+_ONNX_DOMAINS = ("", "ai.onnx", "com.microsoft")
+
+_IMPORTS = """\
+from __future__ import annotations
+
+import base64
+import importlib.util
+import io
+
+import numpy as np
+"""
+
+
+_RUN = '''
+def model():
+    """Make a model of this node alone."""
+    import onnx
+    from onnx import helper, numpy_helper
+
+    names = ["" if array is None else f"i{at}" for at, array in enumerate(INPUTS)]
+    node = helper.make_node(OP, names, OUTPUTS, domain=DOMAIN, **ATTRIBUTES)
+    fed, stored = [], []
+    for name, array, constant in zip(names, INPUTS, CONSTANT):
+        if array is not None and constant:
+            stored.append(numpy_helper.from_array(array, name))
+        elif array is not None:
+            kind = helper.np_dtype_to_tensor_dtype(array.dtype)
+            fed.append(helper.make_tensor_value_info(name, kind, array.shape))
+    kind = helper.np_dtype_to_tensor_dtype(RECORDED.dtype)
+    graph = helper.make_graph([node], "node", fed, [helper.make_tensor_value_info(TENSOR, kind, None)], stored)
+    domains = {"": 13, DOMAIN: OPSET}
+    return helper.make_model(
+        graph, opset_imports=[helper.make_opsetid(*pair) for pair in domains.items()], ir_version=8
+    )
+
+
+def backend_output():
+    """Run the node on ONNX Runtime; where it is not installed, give what was recorded."""
+    if not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))):
+        return RECORDED, "the recording"
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(model().SerializeToString(), options, providers=["CPUExecutionProvider"])
+    feed = {entry.name: INPUTS[int(entry.name[1:])] for entry in session.get_inputs()}
+    return session.run(None, feed)[0], f"onnxruntime {onnxruntime.__version__}"
+'''
+
+RECORDED = '''
+def backend_output():
+    """Give what was recorded: the backend cannot be run from here."""
+    return RECORDED, "the recording"
+'''
+"""Statements of a node whose backend cannot be run."""
+
+RUNS = "With onnx and onnxruntime installed the node runs there as a model of its own; else the recording is checked."
+"""What the head says of a file that can run its node."""
+
+
+def running(
+    node: Node,
+    *,
+    op: str,
+    domain: str,
+    opset: int,
+    attrs: Mapping[str, AttrValue],
+    inputs: Sequence[np.ndarray | None],
+    constant: Sequence[bool],
+    tensor: str,
+    pool: ArrayPool,
+) -> str | None:
+    """Return the statements that run a node alone on ONNX Runtime; None if it cannot be written as a model.
+
+    Args:
+        node: The node, whose outputs are asked for.
+        op: The operator to run.
+        domain: Its operator set.
+        opset: Version of that.
+        attrs: Its attributes.
+        inputs: What it reads; None where an optional input is left out.
+        constant: Which of them are constants.
+        tensor: The output that is looked at.
+        pool: Where the arrays go.
+    """
+    shown = _attributes(attrs)
+    if node.domain not in _ONNX_DOMAINS or shown is None:
+        return None
+    outputs = [f"y{at}" if name else "" for at, name in enumerate(node.outputs)]
+    lines = [
+        f"OP, DOMAIN, OPSET = {op!r}, {domain.replace('ai.onnx', '')!r}, {opset}",
+        f"ATTRIBUTES = {shown}",
+        "INPUTS = (",
+        *(f"    {pool.text(array)}," for array in inputs),
+        ")",
+        f"CONSTANT = {tuple(constant)}",
+        f"OUTPUTS, TENSOR = {outputs}, {outputs[node.outputs.index(tensor)]!r}",
+        "",
+    ]
+    return "\n".join(lines) + _RUN
+
+
+def where_run(run: RunInfo) -> str:
+    """Name the backend and its version, and the model, for a docstring."""
+    versions = ", ".join(
+        f"{name} {version}" for name, version in run.versions.items() if name in (run.backend, "qdebug")
+    )
+    model = f" of {quoted(run.model)}" if run.model else ""
+    return f"{model}, on {plain(run.backend)} ({plain(versions) or 'version unknown'})"
+
+
+def head(sentences: Sequence[str], run: RunInfo, path: Path) -> str:
+    """Return the docstring. Everything in it that was recorded is escaped, and cannot end it.
+
+    Args:
+        sentences: What it says; empty ones are left out.
+        run: Facts of the run.
+        path: What the file is called.
+    """
+    flags = ", ".join(flag for flag in run.cpu_flags if flag.startswith(("avx512_vnni", "avx_vnni", "amx", "asimd")))
+    said = [*sentences, f"Processor: {plain(flags)}." if flags else ""]
+    text = "\n".join(fill(sentence, 110, break_long_words=False) for sentence in said if sentence)
+    return f'"""{text}\n\nRun it: pytest {plain(path.name)}\n"""\n'
+
+
+def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
+    """Return the text of a file: its head, what it imports, its arrays, then the rest.
+
+    Args:
+        parts: The docstring, then everything below the arrays.
+        pool: The arrays.
+    """
+    first, *others = parts
+    text = "\n".join([first, _IMPORTS, "@", *others]).replace("\n@\n", f"\n{pool.block()}\n", 1)
+    used = [line for line in text.split("\n") if not _unused(line, text)]
+    return "\n".join(used).rstrip("\n") + "\n"
+
+
+def _unused(line: str, text: str) -> bool:
+    """Tell whether a line imports something that the rest does not use."""
+    words = line.split()
+    return line.startswith("import ") and len(words) == 2 and f"{words[1]}." not in text.replace(line, "", 1)
+
+
+def plain(value: object) -> str:
+    """Return recorded text for a docstring: nothing in it can end the docstring or start an escape."""
+    return safe_text(value, limit=200).replace("\\", "/").replace('"', "'")
+
+
+def quoted(value: str) -> str:
+    """Return recorded text between quotes."""
+    return f"'{plain(value)}'"
+
+
+def _attributes(attrs: Mapping[str, AttrValue]) -> str | None:
+    """Write attributes as a dict; None if one of them is no plain value."""
+    shown = []
+    for name, value in attrs.items():
+        plain = list(value) if isinstance(value, tuple) else value
+        if isinstance(value, np.ndarray) or (isinstance(value, float) and not np.isfinite(value)):
+            return None
+        shown.append(f"{name!r}: {plain!r}")
+    return "{" + ", ".join(shown) + "}"
+
+
+_SHIFTS = "\n".join(f'        "{name}": lambda: {row.shift},' for name, row in ROUNDINGS.items() if row.shift)
+
+HELPERS = f'''
+def shifted(v, bits, rounding):
+    """Divide integers by 2**bits and round to the nearest; of two, as the rounding says."""
+    half = (np.int64(1) << bits) >> 1
+    return {{
+{_SHIFTS}
+    }}[rounding]()
+
+'''
+"""Functions that statements of integer programs call."""
+
+_REFERENCE = '''
+def reference():
+    """Give the codes that the node should give."""
+'''
+
+_CONV = '''
+def sums():
+    """Give the exact sums of products, per output channel and position, in int64."""
+    x = np.pad(X.astype(np.float64) - X_ZERO, ((0, 0), (0, 0), *PADS))
+    w = W.astype(np.float64) - W_ZERO
+    axes = tuple(range(2, x.ndim))
+    reach = tuple((k - 1) * d + 1 for k, d in zip(w.shape[2:], DILATIONS))
+    windows = np.lib.stride_tricks.sliding_window_view(x, reach, axis=axes)
+    windows = windows[(slice(None), slice(None), *(slice(None, None, s) for s in STRIDES))]
+    windows = windows[(..., *(slice(None, None, d) for d in DILATIONS))]
+    taps = (1, *range(x.ndim, 2 * x.ndim - 2))
+    parts = []
+    for g in range(GROUPS):
+        own = windows[:, g * w.shape[1] : (g + 1) * w.shape[1]]
+        filters = w[g * w.shape[0] // GROUPS : (g + 1) * w.shape[0] // GROUPS]
+        parts.append(np.moveaxis(np.tensordot(own, filters, (taps, tuple(range(1, w.ndim)))), -1, 1))
+    return np.concatenate(parts, axis=1).astype(np.int64) + BIAS
+'''
+
+_LINEAR = '''
+def sums():
+    """Give the exact sums of products in int64."""
+    return np.matmul(X.astype(np.float64) - X_ZERO, W.astype(np.float64) - W_ZERO).astype(np.int64) + BIAS
+'''
+
+_PRODUCT = '''
+def sums():
+    """Give the products of the codes without their zero points."""
+    return (X.astype(np.int64) - X_ZERO) * (W.astype(np.int64) - W_ZERO)
+'''
+
+
+def reference_code(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
+    """Return statements that define `reference()`, which gives the unit's output in its node's own layout.
+
+    Args:
+        unit: The unit.
+        variant: How it is computed.
+        pool: Where the arrays go.
+
+    Returns:
+        The text; None if no plain form is known of this unit and variant.
+    """
+    sums = _sums(unit, variant, pool)
+    columns = Columns(sums=variant.sums, values=(), shape=())
+    operations = compile_variant(unit, columns, variant) if sums is not None else ()
+    if sums is None or any(operation.text is None for operation in operations):
+        return None
+    texts = [(operation.text or "").format(*map(pool.text, operation.parameters)) for operation in operations]
+    lines = ["v = sums()" + ("" if variant.accumulate == "exact" else ".astype(np.int32)  # as 32 bits")]
+    lines += [f"v = {text}" for text in texts if text != "v"]
+    turned = "np.moveaxis(v, 1, -1)" if unit.channels_last else "v"
+    body = "\n".join([*lines, f"return {turned}"])
+    helpers = HELPERS if any("shifted(" in line for line in lines) else ""
+    return f"{sums}\n{helpers}\n{_REFERENCE}{indent(body, '    ')}\n"
+
+
+def _sums(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
+    if variant.form != "sum" or variant.accumulate not in ("wrap32", "exact") or len(unit.operands) != 2:
+        return None
+    if unit.kind not in ("conv", "linear", "mul") or unit.transposed or unit.condition is not None:
+        return None
+    if unit.bias is not None and (
+        unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None or variant.bias != "int32"
+    ):
+        return None
+    x, w = unit.operands
+    lines = [f"X = {pool.text(x.codes)}", f"X_ZERO = {pool.text(x.zero_point)}"]
+    lines += [f"W = {pool.text(w.codes)}", f"W_ZERO = {pool.text(w.zero_point)}"]
+    lines = [line if "_ZERO" not in line else f"{line}.astype(np.int64)" for line in lines]
+    if unit.kind == "mul":
+        return "\n".join(lines) + "\n\n" + _PRODUCT
+    bias = unit.bias
+    if bias is not None and unit.kind == "conv":
+        bias = bias.reshape(-1, *(1,) * (x.codes.ndim - 2))
+    lines.append("BIAS = 0" if bias is None else f"BIAS = {pool.text(bias)}.astype(np.int64)")
+    if unit.kind == "linear":
+        return "\n".join(lines) + "\n\n" + _LINEAR
+    call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
+    window = window_of(call, x.codes.shape[2:], w.codes.shape[2:])
+    lines += [
+        f"PADS = {tuple(zip(window.begin, window.end, strict=True))}",
+        f"STRIDES, DILATIONS, GROUPS = {window.strides}, {window.dilations}, {unit.groups}",
+    ]
+    return "\n".join(lines) + "\n\n" + _CONV
+
+
+_TESTS = """
+def test_the_backend_gives_the_codes_of_the_reference():
+    output, source = backend_output()
+    expected = reference()
+    assert output.shape == expected.shape
+    wrong = np.argwhere(output != expected)
+    gap = np.abs(output.astype(np.int64) - expected.astype(np.int64))
+    assert not len(wrong), (
+        f"{source}: {len(wrong)} of {output.size} codes are wrong, by up to {gap.max()}; "
+        f"the first at {[tuple(map(int, place)) for place in wrong[:8]]}"
+    )
+
+
+def test_the_reference_gives_what_it_gave_when_this_file_was_made():
+    np.testing.assert_array_equal(reference(), EXPECTED)
+"""
+
+
+def reproducer_text(found: Reproducer, path: Path) -> str:
+    """Return the text of a test file for one node.
+
+    Args:
+        found: The node.
+        path: What the file is called.
+    """
+    pool = ArrayPool()
+    code = reference_code(found.unit, found.variant, pool)
+    if code is None:
+        code = _STORED
+    backend = _backend(found, pool)
+    values = [f"RECORDED = {pool.text(found.recorded)}", f"EXPECTED = {pool.text(found.expected)}"]
+    start = head(_sentences(found, runs=backend is not None), found.run, path)
+    return put_together([start, *values, code.strip("\n"), "", (backend or RECORDED).strip("\n"), _TESTS], pool)
+
+
+_STORED = '''
+def reference():
+    """Give the codes that the node should give; they were computed when this file was made."""
+    return EXPECTED
+'''
+
+
+def _sentences(found: Reproducer, *, runs: bool) -> list[str]:
+    """Say what the file is about."""
+    held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
+    wrong = f"{found.wrong} of {found.elements} codes are not what the arithmetic {plain(found.variant)} gives"
+    return [
+        f"Node {quoted(found.node.name)} ({plain(found.node.op)}){where_run(found.run)}.",
+        f"Sample {found.place[0]}: {wrong}{', ' + held if held else ''}.",
+        f"Of the whole node, this file holds {plain(found.kept)}." if found.kept else "",
+        f"{plain(found.reference)}." if found.reference else "",
+        RUNS if runs else "The recorded output is checked.",
+    ]
+
+
+def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
+    """Return the statements that run the backend; None if they cannot be given."""
+    node = found.node
+    if found.run.backend != "onnxruntime" or not _all_plain(found):
+        return None
+    op, domain, attrs, opset = node.op, node.domain, dict(node.attrs), found.opset
+    inputs, constant = found.inputs, found.constant
+    if not found.whole or operators.of(op).real is None:
+        if found.unit.kind != "conv" or found.unit.bias_scale is not None:
+            return None
+        op, domain, opset, attrs = "QLinearConv", "", 13, dict(found.unit.attrs)
+        inputs, constant = _conv_inputs(found), (False, *(True,) * 8)
+    return running(
+        node, op=op, domain=domain, opset=opset, attrs=attrs, inputs=inputs, constant=constant,
+        tensor=node.outputs[0], pool=pool,
+    )  # fmt: skip
+
+
+def _all_plain(found: Reproducer) -> bool:
+    """Tell whether the file can hold all operands in their own dtypes."""
+    arrays = (*found.inputs, found.recorded, *(operand.codes for operand in found.unit.operands))
+    return all(array is None or plain_dtype(array.dtype) == array.dtype for array in arrays)
+
+
+def _conv_inputs(found: Reproducer) -> tuple[np.ndarray | None, ...]:
+    """Return the operands of a convolution that was cut, in QLinearConv's order."""
+    x, w = found.unit.operands
+    out, flat = found.unit.out, (-1,) if w.scale.size > 1 else ()
+    zero = np.broadcast_to(w.zero_point, w.scale.shape) if w.scale.size > 1 else w.zero_point
+    inputs: list[np.ndarray | None] = [x.codes, x.scale.reshape(()), x.zero_point.reshape(()), w.codes]
+    inputs += [w.scale.reshape(flat), zero.astype(w.codes.dtype).reshape(flat)]
+    inputs += [out.scale.reshape(()), out.zero_point.reshape(())]
+    return (*inputs, found.unit.bias) if found.unit.bias is not None else tuple(inputs)
+
+
+_TEST = """
+def test_the_backend_is_as_near_the_replay_as_rounding_allows():
+    output, source = backend_output()
+    assert output.shape == EXPECTED.shape
+    ours, right = (np.asarray(values).astype(np.float64) for values in (output, EXPECTED))
+    finite = np.isfinite(right)
+    same = (ours == right) | (np.isnan(ours) & np.isnan(right))
+    odd = np.where(finite, ~np.isfinite(ours), ~same)
+    assert not odd.any(), f"{source}: {odd.sum()} of {odd.size} elements are NaN or infinite on one side alone"
+    gap = np.where(finite, ours, 0) - np.where(finite, right, 0)
+    error = float(np.sqrt(np.sum(gap**2)))
+    worst = tuple(map(int, np.unravel_index(np.abs(gap).argmax(), gap.shape))) if gap.size else ()
+    assert error <= ALLOWED, (
+        f"{source}: the norm of the error is {error:.4g}, {error / ALLOWED if ALLOWED else np.inf:.3g} times what is "
+        f"allowed; the largest is {np.abs(gap).max():.4g}, at {worst}"
+    )
+"""
+
+
+def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
+    """Return the text of a test file for one float node.
+
+    Args:
+        found: The node.
+        path: What the file is called.
+    """
+    pool = ArrayPool()
+    backend = _float_backend(found, pool)
+    values = [
+        f"RECORDED = {pool.text(found.recorded)}",
+        f"EXPECTED = {pool.text(found.expected)}",
+        f"ALLOWED = {found.allowed!r}  # norm of the difference from EXPECTED, all elements together",
+    ]
+    start = head(_float_sentences(found, runs=backend is not None), found.run, path)
+    return put_together([start, *values, "", (backend or RECORDED).strip("\n"), _TEST], pool)
+
+
+def _float_sentences(found: FloatReproducer, *, runs: bool) -> list[str]:
+    """Say what the file is about, and where its tolerance comes from."""
+    if found.allowed:
+        held = f"; {found.siblings} other {plain(found.node.op)} nodes of the run have that" if found.siblings else ""
+        source = f"what rounding its sums in {plain(found.precision)} accounts for{held}"
+    else:
+        source = f"none, since {plain(found.node.op)} rounds nothing"
+    times = f", {found.error / found.allowed:.3g} times that" if found.allowed else ""
+    return [
+        f"Node {quoted(found.node.name)} ({plain(found.node.op)}){where_run(found.run)}.",
+        "EXPECTED is a replay of the node in numpy on the recorded inputs, computed when this file was made.",
+        f"The tolerance is a norm of {found.allowed:.4g}: {source}.",
+        f"Sample {found.place[0]}: the recorded output is off by {found.error:.4g}{times}.",
+        f"{plain(found.reference)}." if found.reference else "",
+        RUNS if runs else "The recorded output is checked.",
+    ]
+
+
+def _float_backend(found: FloatReproducer, pool: ArrayPool) -> str | None:
+    """Return the statements that run the backend; None if they cannot be given."""
+    node = found.node
+    held = all(array is None or plain_dtype(array.dtype) == array.dtype for array in (*found.inputs, found.recorded))
+    if found.run.backend != "onnxruntime" or not found.real or not held:
+        return None
+    return running(
+        node, op=node.op, domain=node.domain, opset=found.opset, attrs=dict(node.attrs), inputs=found.inputs,
+        constant=found.constant, tensor=found.tensor, pool=pool,
+    )  # fmt: skip

@@ -1,0 +1,34 @@
+"""The JSON Schemas of what qdebug prints, as they ship with the package."""
+
+from __future__ import annotations
+
+import json
+from importlib import resources
+from typing import Any
+
+from qdebug.errors import UsageError
+
+__all__ = ["SCHEMAS", "load_schema"]
+
+SCHEMAS = ("diff", "diffs", "explain", "info", "probe", "pytest")
+"""Names of the schemas: the part of a document's "format" after "qdebug."."""
+
+
+def load_schema(name: str) -> dict[str, Any]:
+    """Return a JSON Schema (draft 2020-12) as plain values.
+
+    Args:
+        name: One of `SCHEMAS`.
+
+    Raises:
+        UsageError: There is no schema of this name.
+    """
+    if name not in SCHEMAS:
+        raise UsageError(
+            f"There is no JSON schema {name!r}; known are: {', '.join(SCHEMAS)}.", hint="Give one of these names."
+        )
+    text = (
+        resources.files("qdebug.present.reports").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")
+    )
+    schema: dict[str, Any] = json.loads(text)
+    return schema

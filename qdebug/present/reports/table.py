@@ -1,0 +1,346 @@
+"""The comparison as a terminal shows it: verdict first, then what ran, then the nodes, then what was left out."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from qdebug.compare.align.pairs import Match, UnmatchedKind
+from qdebug.compare.result.node_result import is_beyond
+from qdebug.compare.result.result import NodeResult, RunComparison, Status
+from qdebug.model import Fidelity, RunInfo
+from qdebug.present import numbers, sentences
+from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, columns, node_row, select
+from qdebug.present.text import safe_text, shorten, styled
+
+__all__ = [
+    "GAP",
+    "ORDER",
+    "PlacedColumn",
+    "diff_report",
+    "fact_table",
+    "figure_lines",
+    "fitting_width",
+    "indented",
+    "natural_width",
+    "place",
+    "plain_grid",
+]
+
+GAP = 2
+"""Blank cells between two columns."""
+
+ORDER = (
+    "index",
+    "status",
+    "node",
+    "op",
+    "sqnr_db",
+    "introduced",
+    "gain",
+    "max_lsb",
+    "rel_l2",
+    "max_abs",
+    "mismatches",
+    "cosine",
+    "saturated",
+    "quant",
+    "match",
+)
+"""Keys of the columns of a table of nodes, in order."""
+_ALWAYS = ("index", "status", "node", "op", "sqnr_db")
+_SOON = ("introduced", "max_lsb", "rel_l2")
+_LATER = ("saturated", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
+_CAPS = {"op": 24, "quant": 30}
+_TIGHT_OP = 14
+_FIRST_TO_GO = ("op", "status", "index")
+_NODE_LEAST = 8
+_NODE_MIN = 18
+_NODE_COMFORT = 32
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedColumn:
+    """A column of the table and its width in characters."""
+
+    column: Column
+    width: int
+
+
+def place(rows: Sequence[NodeRow], width: int) -> list[PlacedColumn]:
+    """Choose columns for the width at hand.
+
+    Number, status, node, operator and SQNR are there unless it is very narrow; the rest join in order of their
+    use while node names keep room. A column in which no row has a value, or only exact matches, is left out. What
+    remains goes to the names.
+
+    Args:
+        rows: The rows that will be shown.
+        width: Characters a line may take.
+    """
+    widths = {key: _width(key, rows) for key in ORDER}
+    natural = widths["node"]
+    if width < 110:
+        widths["op"] = min(widths["op"], _TIGHT_OP)
+    chosen = list(_ALWAYS)
+    for key in _FIRST_TO_GO:
+        if _taken(chosen, widths) + min(natural, _NODE_LEAST) > width:
+            chosen.remove(key)
+    for keys, room in ((_SOON, _NODE_MIN), (_LATER, _NODE_COMFORT)):
+        for key in keys:
+            if widths[key] and _taken([*chosen, key], widths) + min(natural, room) <= width:
+                chosen.append(key)
+    widths["node"] = max(min(natural, _NODE_LEAST), min(natural, width - _taken(chosen, widths)))
+    known = columns()
+    return [PlacedColumn(known[key], widths[key]) for key in ORDER if key in chosen]
+
+
+def natural_width(rows: Sequence[NodeRow]) -> int:
+    """Return the width at which every column fits and no name is shortened."""
+    widths = [_width(key, rows) for key in ORDER]
+    return sum(widths) + GAP * (sum(1 for width in widths if width) - 1)
+
+
+def _taken(chosen: Sequence[str], widths: dict[str, int]) -> int:
+    return sum(widths[key] for key in chosen if key != "node") + GAP * (len(chosen) - 1)
+
+
+def _width(key: str, rows: Sequence[NodeRow]) -> int:
+    texts = [row.cells[key].text for row in rows]
+    if key not in _ALWAYS and set(texts) <= {numbers.MISSING, str(Match.EXACT)}:
+        return 0
+    widest = max(map(len, [columns()[key].title, *texts]))
+    if key == "index":
+        widest += 1  # room for the mark of the first divergence
+    return min(widest, _CAPS.get(key, widest))
+
+
+_REASONS_SHOWN = 20
+_MOST_WIDTH = 400
+
+
+def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
+    """Return the width at which no name of the node table is shortened, within reason."""
+    rows = list(_rows(result, select(result.nodes, everything=everything)).values())
+    return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
+
+
+def diff_report(result: RunComparison, *, width: int, everything: bool = False) -> RenderableType:
+    """Make the whole report of a comparison.
+
+    Args:
+        result: What to show.
+        width: Characters a line may take.
+        everything: Show every node and every tensor left out, however many.
+    """
+    blank = Text("")
+    return Group(
+        _verdict(result),
+        blank,
+        fact_table(_run_facts(result)),
+        blank,
+        *_node_section(result, width=width, everything=everything),
+        blank,
+        *_coverage_section(result, everything=everything),
+    )
+
+
+def fact_table(facts: Iterable[tuple[str, Text]]) -> Table:
+    """Lay out labelled facts, one a line, long ones wrapped under themselves."""
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for label, text in facts:
+        table.add_row(Text(label), text)
+    return table
+
+
+def plain_grid(
+    titles: Sequence[str],
+    rows: Iterable[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    dim: Collection[int] = (),
+) -> Table:
+    """Lay out rows of safe text under headings, without lines.
+
+    Args:
+        titles: Headings.
+        rows: One text a column.
+        right: Columns aligned to the right.
+        dim: Columns shown faintly.
+    """
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for position, title in enumerate(titles):
+        table.add_column(
+            Text(title),
+            justify="right" if position in right else "left",
+            style="dim" if position in dim else "",
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(*(Text(text) for text in row))
+    return table
+
+
+def figure_lines(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Lay out rows of safe text as lines, each under the heading that is the first row; the last column is not padded.
+
+    Args:
+        rows: Headings, then one text a column.
+        right: Columns aligned to the right.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
+
+
+def indented(text: str, style: str = "") -> RenderableType:
+    """Indent a paragraph below such a line, however often it is wrapped."""
+    return Padding(Text(text, style=style), (0, 0, 0, 4))
+
+
+def _verdict(result: RunComparison) -> Text:
+    word = str(result.status).upper()
+    return Text.assemble((word, STYLES[result.status]), "  ", sentences.verdict_sentence(result))
+
+
+def _run_facts(result: RunComparison) -> list[tuple[str, Text]]:
+    facts: list[tuple[str, Text]] = []
+    for label, info in (("reference", result.reference), ("backend", result.backend)):
+        facts.append((label, Text(sentences.run_facts(info), style="" if info.complete else "yellow")))
+        facts.append(("", Text("fidelity " + sentences.fidelity_sentence(info), style=_fidelity_style(info))))
+    facts.append(("limits", Text(sentences.limits_sentence(result.limits))))
+    samples = sentences.samples_sentence(result.nodes)
+    if samples:
+        facts.append(("samples", Text(samples)))
+    counts = sentences.status_counts([node.status for node in result.nodes])
+    facts.append(("nodes", Text(counts or "none")))
+    arithmetic = sentences.arithmetic_sentence(result.nodes)
+    if arithmetic is not None:
+        style = "yellow" if any(node.reproduced is False for node in result.nodes) else ""
+        facts.append(("arithmetic", Text(arithmetic, style=style)))
+    for position, said in enumerate(sentences.compounding_sentences(result.verdict.compounding)):
+        facts.append(("" if position else "compounding", Text(said)))
+    same = all(output.top1_agreement == 1.0 for output in result.outputs)
+    for position, said in enumerate(sentences.ranking_sentences(result.outputs)):
+        facts.append(("" if position else "outputs", Text(said, style="" if same else "yellow")))
+    return facts
+
+
+def _fidelity_style(info: RunInfo) -> str:
+    return {Fidelity.DIFFERS: "bold red", Fidelity.BIT_EQUAL: "green"}.get(info.fidelity, "")
+
+
+def _rows(result: RunComparison, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
+    """Make the rows that are shown, by position; a node with several outputs is told apart by its tensors."""
+    several = {name for name, many in Counter(node.node for node in result.nodes).items() if many > 1}
+    rows: dict[int, NodeRow] = {}
+    for position in shown:
+        if isinstance(position, Gap):
+            continue
+        row = node_row(result.nodes[position])
+        if row.node in several:
+            cell = replace(row.cells["node"], text=f"{row.cells['node'].text} > {row.cells['tensor'].text}")
+            row = replace(row, cells={**row.cells, "node": cell})
+        rows[position] = row
+    return rows
+
+
+def _node_section(result: RunComparison, *, width: int, everything: bool) -> list[RenderableType]:
+    shown = select(result.nodes, everything=everything)
+    rows = _rows(result, shown)
+    if not rows:
+        return [Text("No node was compared.", style="yellow")]
+    placed = place(list(rows.values()), width)
+    first = next((node.index for node in result.nodes if is_beyond(node)), None)
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for entry in placed:
+        table.add_column(
+            Text(entry.column.title),
+            justify="right" if entry.column.numeric else "left",
+            width=entry.width,
+            no_wrap=True,
+        )
+    for position in shown:
+        if isinstance(position, Gap):
+            table.add_row(*_gap_cells(position, placed))
+        else:
+            marked = rows[position].index == first
+            table.add_row(*_cells(rows[position], placed, marked=marked), style="bold" if marked else "")
+    section: list[RenderableType] = [table]
+    hidden = len(result.nodes) - len(rows)
+    if hidden:
+        note = f"{numbers.grouped(hidden)} of {numbers.grouped(len(result.nodes))} nodes hidden; --all shows every one"
+        section.append(Text(note, style="dim"))
+    return [*section, *_reasons(result.nodes)]
+
+
+def _cells(row: NodeRow, placed: Sequence[PlacedColumn], *, marked: bool) -> list[Text]:
+    cells = []
+    for entry in placed:
+        cell = row.cells[entry.column.key]
+        if entry.column.key == "index" and marked:
+            cell = Cell(text=f">{cell.text}")
+        cells.append(Text(shorten(cell.text, entry.width), style=STYLES[cell.state]))
+    return cells
+
+
+def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
+    room = next(entry.width for entry in placed if entry.column.key == "node")
+    words = shorten(f"{numbers.grouped(gap.hidden)} hidden", room)
+    return [Text(words if entry.column.key == "node" else "", style="dim italic") for entry in placed]
+
+
+def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
+    """Say why nodes were not compared, are not finite, or do not count: numbers cannot."""
+    unusual = [node for node in nodes if node.reason and node.status in {Status.INCOMPARABLE, Status.NONFINITE}]
+    lines = [
+        Text.assemble(
+            (f"{node.status} ", STYLES[node.status]),
+            f"#{node.index} {safe_text(node.node, limit=120)}: ",
+            safe_text(node.reason, limit=400),
+        )
+        for node in unusual[:_REASONS_SHOWN]
+    ]
+    if len(unusual) > _REASONS_SHOWN:
+        lines.append(
+            Text(f"{len(unusual) - _REASONS_SHOWN} more with a reason; --node NAME or -f json says it", style="dim")
+        )
+    said = sentences.acknowledged_sentences(nodes)
+    lines += [Text(text, style="yellow") for text in said[:_REASONS_SHOWN]]
+    if len(said) > _REASONS_SHOWN:
+        lines.append(Text(f"{len(said) - _REASONS_SHOWN} more are acknowledged; -f json says why", style="dim"))
+    lines += [Text(text, style="yellow") for text in sentences.found_sentences(nodes)]
+    return [Text(""), *lines] if lines else []
+
+
+def _coverage_section(result: RunComparison, *, everything: bool) -> list[RenderableType]:
+    unmatched = result.coverage.unmatched
+    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
+    lines: list[RenderableType] = [fact_table([("coverage", Text(sentences.coverage_sentence(result)))])]
+    for many, side, reason in sentences.benign_reasons(unmatched):
+        lines.append(Text(f"  {numbers.grouped(many)} {side}: {reason}", style="dim"))
+    lines.extend(_lost_line(entry.side, entry.tensor, entry.reason) for entry in lost)
+    if everything:
+        lines.extend(
+            Text.assemble("  benign ", f"{entry.side} ", styled(entry.tensor, limit=200), ": ", safe_text(entry.reason))
+            for entry in unmatched
+            if entry.kind is UnmatchedKind.BENIGN
+        )
+    return lines
+
+
+def _lost_line(side: str, tensor: str, reason: str) -> Text:
+    return Text.assemble(("  LOST ", "bold yellow"), f"{side} ", safe_text(tensor, limit=200), ": ", safe_text(reason))

@@ -1,0 +1,331 @@
+"""Rows of the node table: each cell carries its text, the value it sorts by, and a state that picks its colour."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
+from qdebug.compare.result.result import NodeResult, Status
+from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
+from qdebug.present import numbers
+from qdebug.present.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.compare.result.result import NodeResult
+    from qdebug.model import QuantParams
+    from qdebug.numerics.stats import ErrorStats, Rails
+
+__all__ = [
+    "ERROR_METRICS",
+    "SCALE_TITLE",
+    "STYLES",
+    "Cell",
+    "Column",
+    "Gap",
+    "NodeRow",
+    "badness",
+    "columns",
+    "introduced_cell",
+    "metric_title",
+    "node_row",
+    "on_rails",
+    "position",
+    "quant_text",
+    "select",
+]
+
+SCALE_TITLE = "scale / zero point"
+"""How the interface names affine quantization parameters, everywhere."""
+
+STYLES: Mapping[str, str] = MappingProxyType(
+    {
+        Status.IDENTICAL: "green",
+        Status.WITHIN: "green",
+        Status.DIVERGED: "bold red",
+        Status.NONFINITE: "bold magenta",
+        Status.INCOMPARABLE: "yellow",
+        Status.INCOMPLETE: "yellow",
+        "warn": "yellow",
+        "muted": "dim",
+        "": "",
+    }
+)
+"""The rich style of each state; the state's word is always shown too, so colour is never needed."""
+
+ERROR_METRICS = tuple(spec for spec in METRICS if spec.group is MetricGroup.ERROR)
+"""The metrics that are properties of an `ErrorStats`."""
+
+_TITLES = {
+    "sqnr_db": "SQNR dB",
+    "rel_l2": "rel L2",
+    "max_lsb": "max LSB",
+    "lsb_bias": "LSB bias",
+    "nonfinite": "non-finite",
+    "worst_index": "worst at",
+    "rmse": "RMSE",
+}
+
+_SATURATION_WARNS = 0.01
+"""Share of codes on the rails from which a cell is coloured; a hint for the eye, no verdict."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of the node table.
+
+    Args:
+        key: Under which a row keeps the cell.
+        title: Its heading.
+        numeric: Whether it is aligned to the right.
+        definition: One line on what it shows; "" where the title says all.
+    """
+
+    key: str
+    title: str
+    numeric: bool = False
+    definition: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """One cell: what is shown, and what it is sorted by.
+
+    Args:
+        text: Safe to print; rounded.
+        value: Unrounded, to sort by; NaN and None sort last.
+        state: A key of `STYLES`.
+    """
+
+    text: str
+    value: float | str | None = None
+    state: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One compared tensor as a row; the names are exact, the cells' texts are safe and rounded."""
+
+    index: int
+    node: str
+    tensor: str
+    status: Status
+    cells: Mapping[str, Cell]
+
+
+def metric_title(name: str) -> str:
+    """Return the heading of a metric."""
+    return _TITLES.get(name, name.replace("_", " "))
+
+
+@cache
+def columns() -> Mapping[str, Column]:
+    """Return all columns a node table can have, by key, in their usual order."""
+    fixed = (
+        Column(key="index", title="#", numeric=True),
+        Column(key="status", title="status"),
+        Column(key="node", title="node"),
+        Column(key="op", title="op"),
+    )
+    metrics = tuple(
+        Column(key=spec.name, title=metric_title(spec.name), numeric=True, definition=spec.definition)
+        for spec in ERROR_METRICS
+    )
+    rest = (
+        Column(
+            key="introduced",
+            title="introduced",
+            numeric=True,
+            definition="error that the node adds itself: its output against a replay of it on its own recorded inputs; "
+            "the largest in LSB if the output is quantized (saturation included), else relative (rel L2)",
+        ),
+        Column(key="gain", title="gain", numeric=True, definition=metric("gain").definition),
+        Column(
+            key="saturated",
+            title="saturated",
+            numeric=True,
+            definition="codes at qmin or qmax, without those that are a Relu's zero",
+        ),
+        Column(key="quant", title=SCALE_TITLE, definition="of the backend tensor; real = scale * (code - zero point)"),
+        Column(key="dtype", title="dtype"),
+        Column(key="tensor", title="tensor"),
+        Column(key="reference_tensor", title="reference tensor"),
+        Column(key="match", title="match"),
+    )
+    return MappingProxyType({column.key: column for column in (*fixed, *metrics, *rest)})
+
+
+def on_rails(rails: Rails) -> int:
+    """Count the codes at either end of their range, without those that are a Relu's zero."""
+    return rails.at_qmin - rails.floor + rails.at_qmax
+
+
+def quant_text(quant: QuantParams | None) -> str:
+    """Return scale / zero point in a few words, for one value or for many channels."""
+    if quant is None:
+        return numbers.MISSING
+    scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1)
+    zeros = numbers.values([int(value) for value in quant.zero_point.ravel()], most=1)
+    return f"{scales} / {zeros}"
+
+
+def node_row(result: NodeResult) -> NodeRow:
+    """Make the row of one compared tensor.
+
+    Args:
+        result: The comparison.
+    """
+    cells = {
+        "index": Cell(text=str(result.index), value=result.index, state="muted"),
+        "status": _status(result),
+        "node": _name(result.node),
+        "op": _name(result.op),
+        "tensor": _name(result.tensor),
+        "reference_tensor": _name(result.reference_tensor),
+        "match": Cell(text=str(result.match), value=str(result.match)),
+        "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
+        "dtype": _name("" if result.quant is None else result.quant.dtype),
+        "saturated": _saturation(result.saturation),
+        "introduced": introduced_cell(result),
+        "gain": Cell(text=numbers.number(result.gain), value=result.gain),
+    }
+    cells.update(_metric_cells(result))
+    return NodeRow(
+        index=result.index,
+        node=result.node,
+        tensor=result.tensor,
+        status=result.status,
+        cells=MappingProxyType(cells),
+    )
+
+
+def badness(result: NodeResult) -> tuple[int, float, float]:
+    """Return a key that sorts the worst results first.
+
+    Non-finite ones come first, then diverged ones, then the others, incomparable ones last; within each, the
+    lowest SQNR of what the node introduces comes first, or of its whole error where that is not known.
+    """
+    stats = result.introduced or result.metrics
+    if stats is None:
+        return (3, math.inf, 0.0)
+    rank = {Status.NONFINITE: 0, Status.DIVERGED: 1}.get(result.status, 2)
+    sqnr = math.inf if stats.sqnr_db is None or math.isnan(stats.sqnr_db) else stats.sqnr_db
+    largest = 0.0 if stats.max_abs is None or math.isnan(stats.max_abs) else stats.max_abs
+    return (rank, sqnr, -largest)
+
+
+def _status(result: NodeResult) -> Cell:
+    excused = breaks_limit(result) and is_excused(result)
+    text = f"{result.status} (ack)" if excused else str(result.status)
+    return Cell(text=text, value=str(result.status), state="warn" if excused else result.status)
+
+
+def _name(text: str) -> Cell:
+    return Cell(text=safe_text(text, limit=200), value=text)
+
+
+def _first_scale(quant: QuantParams | None) -> float | None:
+    return None if quant is None else float(quant.scale.ravel()[0]) if quant.scale.size else None
+
+
+def introduced_cell(result: NodeResult) -> Cell:
+    """Return the error that a node adds itself: in LSB if its output is quantized, else relative."""
+    stats = result.introduced
+    if stats is None:
+        return Cell(text=numbers.MISSING, state="muted")
+    relative = 0.0 if stats.rel_l2 is None else stats.rel_l2
+    text = f"{numbers.number(relative)} rel" if stats.max_lsb is None else f"{numbers.number(stats.max_lsb)} LSB"
+    return Cell(text="0" if relative == 0 else text, value=relative, state=_alarm(result))
+
+
+def _alarm(result: NodeResult) -> str:
+    return result.status if result.status in {Status.DIVERGED, Status.NONFINITE} else ""
+
+
+def _saturation(rails: Rails | None) -> Cell:
+    if rails is None or rails.total == 0:
+        return Cell(text=numbers.MISSING, state="muted")
+    share = on_rails(rails) / rails.total
+    text = "0" if share == 0 else numbers.percent(on_rails(rails), rails.total)
+    return Cell(text=text, value=share, state="warn" if share >= _SATURATION_WARNS else "")
+
+
+def _metric_cells(result: NodeResult) -> dict[str, Cell]:
+    return {spec.name: _metric_cell(spec.name, result.metrics, _alarm(result)) for spec in ERROR_METRICS}
+
+
+def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
+    value = None if stats is None else getattr(stats, name, None)
+    if value is None:
+        return Cell(text=numbers.MISSING, state="muted")
+    if isinstance(value, tuple):
+        return Cell(text=position(value), value=str(value))
+    return Cell(text=numbers.metric(name, value), value=value, state=state if name == "sqnr_db" else "")
+
+
+def position(index: Sequence[int] | None) -> str:
+    """Return an element's index as "0,17,3,27"."""
+    return numbers.MISSING if index is None else ",".join(map(str, index)) or "()"
+
+
+_ALWAYS_SHOWN = 48
+_NEIGHBOURS = 4
+_ENDS = 2
+_WORST = 15
+_SMALLEST_GAP = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Gap:
+    """Rows left out at one place.
+
+    Args:
+        hidden: How many.
+    """
+
+    hidden: int
+
+
+def select(nodes: Sequence[NodeResult], *, everything: bool = False, worst: int = _WORST) -> list[int | Gap]:
+    """Choose the rows to show, in topological order.
+
+    A net of up to 48 rows is shown whole. Of a longer one: its first and last two rows, the
+    first divergence with four rows on either side, and the worst rows.
+
+    Args:
+        nodes: All results, in topological order.
+        everything: Show every row, however many.
+        worst: How many of the worst rows to show.
+
+    Returns:
+        Positions in `nodes`, with a `Gap` wherever rows are left out.
+    """
+    if everything or len(nodes) <= _ALWAYS_SHOWN:
+        return list(range(len(nodes)))
+    chosen = {*range(_ENDS), *range(len(nodes) - _ENDS, len(nodes))}
+    first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
+    if first is not None:
+        chosen.update(range(max(0, first - _NEIGHBOURS), min(len(nodes), first + _NEIGHBOURS + 1)))
+    wrong = [position for position, node in enumerate(nodes) if node.status is not Status.IDENTICAL]
+    chosen.update(sorted(wrong, key=lambda position: badness(nodes[position]))[:worst])
+    return _with_gaps(sorted(chosen), len(nodes))
+
+
+def _with_gaps(chosen: Sequence[int], total: int) -> list[int | Gap]:
+    shown: list[int | Gap] = []
+    expected = 0
+    for position in chosen:
+        shown.extend(_between(expected, position))
+        shown.append(position)
+        expected = position + 1
+    shown.extend(_between(expected, total))
+    return shown
+
+
+def _between(start: int, stop: int) -> list[int | Gap]:
+    """Fill the room between two rows: a gap that hides next to nothing would only take their place."""
+    return [Gap(stop - start)] if stop - start >= _SMALLEST_GAP else list(range(start, stop))

@@ -1,0 +1,308 @@
+"""What a comparison and its runs say in words: limits, fidelity, coverage, run facts."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from qdebug.compare.align.pairs import Unmatched, UnmatchedKind
+from qdebug.compare.result.finding import FindingKind, FindingRole
+from qdebug.compare.result.node_result import breaks_limit
+from qdebug.compare.result.result import Compounding, NodeResult, OutputRanking, RunComparison, Status
+from qdebug.compare.timing import Timing
+from qdebug.model import Fidelity, RunInfo
+from qdebug.present import numbers
+from qdebug.present.text import safe_text
+
+__all__ = [
+    "acknowledged_sentences",
+    "arithmetic_sentence",
+    "benign_reasons",
+    "compounding_sentences",
+    "coverage_sentence",
+    "fidelity_sentence",
+    "found_sentences",
+    "limits_sentence",
+    "ranking_sentence",
+    "ranking_sentences",
+    "run_facts",
+    "samples_sentence",
+    "status_counts",
+    "timing_sentence",
+    "verdict_sentence",
+]
+
+_LIMITS = {
+    "min_sqnr": "SQNR at least {} dB",
+    "max_lsb": "at most {} LSB",
+}
+
+_OPTIONS_SHOWN = 3
+"""Options of a run that a comparison repeats; `qdebug info` shows them all."""
+
+_RANKINGS_SHOWN = 10
+_COMPOUNDING_SHOWN = 5
+
+_ARITHMETICS_SHOWN = 3
+
+_CONSTANT = "constant"
+"""Why what is no result of a node has no partner."""
+
+_REPRODUCED = " (any number if a known arithmetic reproduces it)"
+
+_INTEGERS = "; integers that are no codes, and booleans, must be what the node's inputs give"
+
+_QUOTED = re.compile("'[^']*'")
+
+_FIDELITY = {
+    Fidelity.BIT_EQUAL: "bit_equal: recording did not change the result",
+    Fidelity.DIFFERS: "DIFFERS: recording changed the result",
+    Fidelity.UNKNOWN: "unknown: nobody checked whether recording changed the result",
+}
+
+
+def verdict_sentence(result: RunComparison) -> str:
+    """Return the verdict's own sentence, safe to print."""
+    return safe_text(result.verdict.sentence)
+
+
+def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max-lsb, --atol or --rtol") -> str:
+    """Say which limits decided the verdict and where they came from.
+
+    Args:
+        limits: As in the diff JSON: a "source" and the limits by name.
+        ways: How the reader could give others.
+    """
+    parts = [text.format(f"{limits[name]:g}") for name, text in _LIMITS.items() if limits.get(name) is not None]
+    atol, rtol = limits.get("atol"), limits.get("rtol")
+    if atol is not None or rtol is not None:
+        relative = "" if rtol is None else f" + {rtol:g} * abs(reference)"
+        parts.append(f"absolute difference at most {atol or 0:g}{relative}")
+    if limits.get("max_saturation") is not None:
+        parts.append(f"at most {numbers.percent(limits['max_saturation'], 1)} of codes saturated")
+    said = " and ".join(parts) or "none"
+    source = safe_text(limits.get("source", "default"), limit=40)
+    if source == "derived" and "file" in limits:
+        return f"derived from each node's own arithmetic{', and ' + said if parts else ''}{_from_file(limits)}"
+    if source == "derived":
+        steps, floor = limits.get("introduced_lsb", 1), limits.get("min_sqnr_without_replay", 0)
+        return (
+            f"derived: a quantized node may introduce {steps:g} LSB beside saturation"
+            f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, and its codes must hold the "
+            f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
+            f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce what rounding its "
+            f"sums accounts for{_INTEGERS if 'introduced_of_integers' in limits else ''}; "
+            f"a node that cannot be replayed needs an SQNR of {floor:g} dB, or of "
+            f"{limits.get('min_sqnr_of_scale', 0):g} where no code is off by more than {steps:g}; "
+            f"{ways} set your own"
+        )
+    if source == "default":
+        return f"default: {said}; give {ways} for your own"
+    return f"{source}: {said}{_from_file(limits)}"
+
+
+def _from_file(limits: Mapping[str, Any]) -> str:
+    """Say what a limits file adds; "" if there is none."""
+    if "file" not in limits:
+        return ""
+    rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
+    expired = sum(bool(entry.get("expired")) for entry in acknowledged)
+    said = [f"{rules} rule{'' if rules == 1 else 's'} for single tensors"] if rules else []
+    if acknowledged:
+        nodes = f"{len(acknowledged)} node{'' if len(acknowledged) == 1 else 's'}"
+        said.append(f"{nodes} acknowledged" + (f" ({expired} expired)" if expired else ""))
+    return f"; {' and '.join(said) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
+
+
+def fidelity_sentence(info: RunInfo) -> str:
+    """Say whether recording this run changed its result."""
+    text = _FIDELITY[info.fidelity]
+    if not info.fidelity_detail:
+        return text
+    detail = safe_text(info.fidelity_detail, limit=300)
+    return f"bit_equal: {detail}" if info.fidelity is Fidelity.BIT_EQUAL else f"{text} ({detail})"
+
+
+def run_facts(info: RunInfo) -> str:
+    """Say in one line what ran: model, backend, options, taps, and whether it finished."""
+    said = [f"{key}={value}" for key, value in info.options.items()]
+    options = ", ".join([*said[:_OPTIONS_SHOWN], *(["..."] if len(said) > _OPTIONS_SHOWN else [])])
+    parts = [
+        safe_text(info.model, limit=120),
+        "on " + safe_text(info.backend, limit=60) + (f" ({safe_text(options, limit=120)})" if options else ""),
+        f"taps {safe_text(info.taps, limit=40)}",
+    ]
+    if not info.complete:
+        parts.append("INCOMPLETE")
+    return ", ".join(part for part in parts if part)
+
+
+def samples_sentence(nodes: Sequence[NodeResult]) -> str:
+    """Say over which samples the comparison goes; "" if that is not known."""
+    seen = sorted({sample.sample for node in nodes for sample in node.samples})
+    if len(seen) > 1:
+        return f"{numbers.grouped(len(seen))}, judged together"
+    return f"sample {seen[0]} alone" if seen else ""
+
+
+def ranking_sentences(outputs: Sequence[OutputRanking]) -> list[str]:
+    """Say of each output that may hold scores whether its winner is the same, at most so many."""
+    said = [ranking_sentence(output) for output in outputs[:_RANKINGS_SHOWN]]
+    more = len(outputs) - len(said)
+    return [*said, f"{numbers.grouped(more)} more outputs; the JSON has them all"] if more else said
+
+
+def ranking_sentence(output: OutputRanking) -> str:
+    """Say of one output whether the reference's winner is the backend's, if it holds scores."""
+    name = f"{safe_text(output.tensor, limit=120)}, if these are scores"
+    if output.top1_agreement is None or output.worst_rank is None:
+        return f"{name}: not ranked, the reference has no winner (a NaN, or all entries equal)"
+    parts = [f"top-1 agreement {_of(output.top1_agreement, output.samples)}"]
+    if output.top5_agreement is not None:
+        parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
+    if output.worst_rank:
+        ahead = "1 entry is" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} entries are"
+        parts.append(f"at worst {ahead} not behind the reference's winner (sample {output.worst_sample})")
+    if output.tied:
+        parts.append(f"{numbers.grouped(output.tied)} tied")
+    if output.unranked:
+        parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
+    return f"{name}: {'; '.join(parts)}"
+
+
+def _of(share: float, samples: int) -> str:
+    return f"{numbers.grouped(round(share * samples))} of {numbers.grouped(samples)}"
+
+
+def acknowledged_sentences(nodes: Sequence[NodeResult]) -> list[str]:
+    """Say of each node that is beyond its limit and acknowledged why, and until when."""
+    said = []
+    for node in nodes:
+        entry = node.acknowledged
+        if entry is None or not (breaks_limit(node) or node.status is Status.INCOMPARABLE):
+            continue
+        until = "" if entry.expires is None else f" ({'expired on' if entry.expired else 'until'} {entry.expires})"
+        reason = safe_text(entry.reason, limit=300)
+        said.append(f"acknowledged{until} #{node.index} {safe_text(node.node, limit=120)}: {reason}")
+    return said
+
+
+def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
+    """Say what was found of nodes that are within their limits: what the user's limits overrule, and notes.
+
+    Short formats are left out, since the verdict names them.
+
+    Args:
+        nodes: The results.
+        most: Sentences at most, beside one that counts the others.
+    """
+    said: list[str] = []
+    more = 0
+    for node in nodes:
+        if node.status not in (Status.WITHIN, Status.IDENTICAL):
+            continue
+        for found in node.findings:
+            note = found.role in (FindingRole.NOTE, FindingRole.CAUSE, FindingRole.EXCUSE)
+            if note and found.kind is FindingKind.PRECISION:
+                continue
+            if len(said) == most:
+                more += 1
+                continue
+            about = "worth saying" if note else "is within the given limits; found all the same"
+            name = f"#{node.index} {safe_text(node.node, limit=120)}"
+            text = safe_text(found.sentence, limit=300)
+            said.append(f"{about}: {name}: {text}" if note else f"{name} {about}: {text}")
+    return [*said, f"{numbers.grouped(more)} more findings; -f json has them all"] if more else said
+
+
+def status_counts(statuses: Sequence[Status]) -> str:
+    """Count results by status, in words: "40 within, 3 diverged"."""
+    counts = Counter(statuses)
+    order = (
+        Status.IDENTICAL,
+        Status.WITHIN,
+        Status.DIVERGED,
+        Status.NONFINITE,
+        Status.INCOMPARABLE,
+        Status.INCOMPLETE,
+    )
+    return ", ".join(f"{numbers.grouped(counts[status])} {status}" for status in order if counts[status])
+
+
+def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
+    """Say which arithmetic reproduces the quantized nodes that differ; None if nobody looked for one.
+
+    The arithmetics of most nodes come first, then how many nodes none of the known ones reproduces.
+    """
+    looked = [node for node in nodes if node.reproduced is not None]
+    if not looked:
+        return None
+    by = Counter(node.explained for node in looked if node.explained is not None)
+    left = sum(not node.reproduced for node in looked)
+    total = numbers.grouped(len(looked))
+    parts = [f"{numbers.grouped(many)}: {safe_text(said)}" for said, many in by.most_common(_ARITHMETICS_SHOWN)]
+    others = sum(by.values()) - sum(many for _, many in by.most_common(_ARITHMETICS_SHOWN))
+    if others:
+        ways = len(by) - _ARITHMETICS_SHOWN
+        parts.append(f"{numbers.grouped(others)} in {ways} other {'way' if ways == 1 else 'ways'}")
+    if left:
+        parts.append(f"{numbers.grouped(left)} unexplained")
+    done = f"{numbers.grouped(len(looked) - left)} of {total} differing quantized nodes reproduced bit for bit"
+    return f"{done}: {'; '.join(parts)}"
+
+
+def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
+    """Say of each node where error compounds by how much, at most so many."""
+    said = [
+        f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} hands on {numbers.number(entry.gain)} "
+        f"times the error it gets; {numbers.number(entry.usual)} times is usual for {numbers.grouped(entry.nodes)} of "
+        "its kind"
+        for entry in compounding[:_COMPOUNDING_SHOWN]
+    ]
+    more = len(compounding) - len(said)
+    return [*said, f"{numbers.grouped(more)} more nodes; the JSON has them all"] if more else said
+
+
+def timing_sentence(timing: Timing) -> str:
+    """Say where the time of a comparison went."""
+    plural = "tensor" if timing.tensors == 1 else "tensors"
+    return (
+        f"{numbers.number(timing.comparing)} s to read and compare {numbers.grouped(timing.tensors)} {plural}, "
+        f"{numbers.number(timing.replaying)} s to replay nodes"
+    )
+
+
+def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]:
+    """Group what was left out on purpose: (how many, side, reason), the largest group first.
+
+    Reasons that differ only in the names they quote are one group; it shows the first name.
+    """
+    groups: dict[tuple[str, str], list[str]] = {}
+    for entry in unmatched:
+        if entry.kind is UnmatchedKind.BENIGN:
+            groups.setdefault((str(entry.side), _QUOTED.sub("''", entry.reason)), []).append(entry.reason)
+    found = []
+    for (side, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
+        others = len(set(reasons)) - 1
+        also = f" and {numbers.grouped(others)} like it" if others else ""
+        found.append((len(reasons), side, safe_text(reasons[0], limit=300) + also))
+    return found
+
+
+def coverage_sentence(result: RunComparison) -> str:
+    """Say how many tensors were compared and how many were not."""
+    unmatched = result.coverage.unmatched
+    lost = sum(1 for u in unmatched if u.kind is UnmatchedKind.LOST)
+    compared = numbers.grouped(result.coverage.compared)
+    plural = "tensor" if result.coverage.compared == 1 else "tensors"
+    if not unmatched:
+        return f"{compared} {plural} compared, none left out"
+    constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
+    benign = len(unmatched) - lost - constants
+    parts = [f"{numbers.grouped(benign)} without partner for a benign reason"] if benign else []
+    if constants:
+        parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} beside them")
+    parts.append(f"{numbers.grouped(lost)} LOST" if lost else "none lost")
+    return f"{compared} {plural} compared, " + ", ".join(parts)

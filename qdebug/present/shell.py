@@ -1,0 +1,60 @@
+"""Command lines to type: quoted so that a POSIX shell, bash or zsh reads back the very words, and safe to print."""
+
+from __future__ import annotations
+
+import os
+import shlex
+
+from qdebug.present.text import safe_text
+
+__all__ = ["command", "shell_word"]
+
+_VALUED = frozenset({"--node", "--filter"})
+"""Options whose value is a name from a recording, which may begin with a dash."""
+
+
+def shell_word(word: object) -> str:
+    r"""Quote a word for the shell, all of it, however long it is.
+
+    Characters that steer a terminal or hide text (a newline, an escape) become escapes of the form `$'a\x0ab'`, which
+    bash, zsh and ksh read back as the characters they stand for; the result itself is one line without any of them.
+
+    Args:
+        word: A path or a text.
+    """
+    text = str(word)
+    if _shown_as_it_is(text):
+        return shlex.quote(text)
+    return f"$'{''.join(map(_escaped, text))}'"
+
+
+def command(*words: object) -> str:
+    """Return a command line to type, quoted for the shell and safe to print.
+
+    Args:
+        words: The words; the value of `--node` and `--filter` is tied to them where it begins with a dash.
+    """
+    given = [str(word) for word in words]
+    shown: list[str] = []
+    for position, word in enumerate(given):
+        if position and given[position - 1] in _VALUED and word.startswith("-"):
+            shown[-1] += f"={shell_word(word)}"
+        else:
+            shown.append(shell_word(word))
+    return " ".join(shown)
+
+
+def _shown_as_it_is(text: str) -> bool:
+    return safe_text(text, limit=max(len(text), 1)) == text
+
+
+def _escaped(character: str) -> str:
+    if character in "'\\":
+        return f"\\{character}"
+    if _shown_as_it_is(character):
+        return character
+    try:
+        held = os.fsencode(character)  # what a name on disk that is no text was read from
+    except UnicodeEncodeError:
+        held = character.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in held)

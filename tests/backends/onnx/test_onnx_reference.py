@@ -1,0 +1,89 @@
+"""Operators without a kernel of their own are replayed by ONNX's reference implementation."""
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.backends import replay_kernel
+from qdebug.backends.onnx_reference import kernel_of
+from qdebug.errors import KernelError
+from qdebug.model import Node
+from qdebug.replay.registry import has_kernel, known_kernels, run_node
+from qdebug.workflow.record import record_run
+
+onnx = pytest.importorskip("onnx")
+
+
+def test_a_rare_operator_has_a_kernel_though_none_is_written_here():
+    assert ("", "GridSample") not in known_kernels()
+    assert has_kernel("GridSample")
+    assert has_kernel("GridSample", "ai.onnx")
+
+
+@pytest.mark.parametrize("op", ["RandomNormal", "Bernoulli", "If", "Loop", "SequenceAt", "MaxRoiPool", "NoSuchOp"])
+def test_what_is_random_holds_graphs_or_is_not_implemented_has_none(op):
+    assert kernel_of(op, "") is None
+
+
+def test_an_operator_of_another_domain_has_none():
+    assert replay_kernel("GridSample", "com.example") is None
+
+
+def test_it_computes_what_the_operator_says():
+    node = Node(
+        name="turn", op="ReverseSequence", inputs=("x", "n"), outputs=("y",), attrs={"time_axis": 1, "batch_axis": 0}
+    )
+    x = np.arange(8, dtype=np.float32).reshape(2, 4)
+    found = run_node(node, {"x": x, "n": np.array([4, 2])}, {"": 13})["y"]
+    np.testing.assert_array_equal(found, [[3, 2, 1, 0], [5, 4, 6, 7]])
+
+
+def test_an_input_left_out_is_left_out():
+    node = Node(name="u", op="Unique", inputs=("x",), outputs=("y", "", "inverse"), attrs={"sorted": 1})
+    found = run_node(node, {"x": np.float32([3, 1, 3])}, {"": 13})
+    np.testing.assert_array_equal(found["y"], [1, 3])
+    np.testing.assert_array_equal(found["inverse"], [1, 0, 1])
+
+
+def test_what_it_cannot_compute_is_an_error_that_names_the_node():
+    node = Node(name="sample", op="GridSample", inputs=("x", "grid"), outputs=("y",))
+    with pytest.raises(KernelError, match=r"'sample' \(GridSample\).*reference implementation"):
+        run_node(node, {"x": np.zeros(3, np.float32), "grid": np.zeros(3, np.float32)}, {"": 16})
+
+
+@pytest.fixture
+def sampler(tmp_path):
+    """Return a net with a grid sampler, and a feed for it."""
+    from onnx import TensorProto, helper
+
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"], name="relu"),
+        helper.make_node("GridSample", ["r", "grid"], ["y"], name="sample", align_corners=1),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "sampler",
+        [
+            helper.make_tensor_value_info("x", TensorProto.FLOAT, [1, 2, 6, 6]),
+            helper.make_tensor_value_info("grid", TensorProto.FLOAT, [1, 4, 4, 2]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, [1, 2, 4, 4])],
+    )
+    path = tmp_path / "sampler.onnx"
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=9), path)
+    rng = np.random.default_rng(0)
+    feed = {"x": rng.normal(size=(1, 2, 6, 6)), "grid": rng.uniform(-1, 1, (1, 4, 4, 2))}
+    return path, {name: array.astype(np.float32) for name, array in feed.items()}
+
+
+def test_its_node_is_judged_by_what_it_introduces_itself(tmp_path, sampler):
+    pytest.importorskip("onnxruntime")
+    path, feed = sampler
+    off = feed | {"x": feed["x"] + np.float32(0.01)}
+    record_run(path, backend="interpreter", inputs=feed, out=tmp_path / "ref.h5")
+    record_run(path, backend="onnxruntime", inputs=off, out=tmp_path / "ort.h5")
+    result = qdebug.diff(tmp_path / "ref.h5", tmp_path / "ort.h5")
+    node = next(node for node in result.nodes if node.node == "sample")
+    assert result.status in ("identical", "within")
+    assert node.introduced is not None
+    assert node.introduced.rel_l2 < 1e-6 < node.propagated.rel_l2

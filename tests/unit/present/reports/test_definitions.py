@@ -1,0 +1,22 @@
+"""Definitions of metrics are printed from the table that defines them."""
+
+import io
+
+from rich.console import Console
+
+from qdebug.numerics.metric_table import METRICS
+from qdebug.present.reports.definitions import definitions_json, definitions_markdown, definitions_report
+
+
+def test_every_metric_is_defined_in_every_form():
+    console = Console(file=io.StringIO(), width=300)
+    console.print(definitions_report())
+    table = console.file.getvalue()
+    markdown = definitions_markdown()
+    named = {entry["name"]: entry for entry in definitions_json()["metrics"]}
+    for spec in METRICS:
+        assert spec.name in table
+        assert spec.definition in table
+        assert f"| {spec.name} |" in markdown
+        assert named[spec.name]["definition"] == spec.definition
+    assert "codes at qmin or qmax, without those that are a Relu's zero" in table

@@ -1,0 +1,96 @@
+"""What a recording holds, told without reading a value."""
+
+import numpy as np
+import pytest
+
+from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.present.contents import Contents, contents_dict, contents_facts, tensor_rows
+
+
+@pytest.fixture
+def contents():
+    graph = Graph(
+        [
+            Node(name="fc", op="Gemm", inputs=("x", "w"), outputs=("h",)),
+            Node(name="act\x1b[2J", op="Relu", inputs=("h",), outputs=("y",)),
+        ],
+        tensors=[
+            TensorInfo(name="x", shape=(None, 4), dtype="float32", role=Role.INPUT),
+            TensorInfo(
+                name="w", shape=(4, 2), dtype="int8", role=Role.CONSTANT, quant=QuantParams(dtype="int8", scale=0.1)
+            ),
+        ],
+        inputs=["x"],
+        outputs=["y"],
+    )
+    arrays = {
+        ("x", 0, 0): np.zeros((1, 4), np.float32),
+        ("x", 1, 0): np.zeros((1, 4), np.float32),
+        ("w", 0, 0): np.zeros((4, 2), np.int8),
+        ("y", 0, 0): np.zeros((1, 2), np.float32),
+    }
+    info = RunInfo(
+        backend="npu",
+        model="net",
+        model_sha256="ab" * 32,
+        fidelity=Fidelity.DIFFERS,
+        fidelity_detail="1 of 2 outputs moved",
+        complete=False,
+        versions={"npu-sdk": "1.2"},
+        cpu_flags=("avx2",),
+        options={"threads": 4, "eps": float("inf")},
+        skipped={"h": "not supported"},
+    )
+    return Contents(recording=MemoryRecording(graph, arrays, info), path="a b.h5", size=12_345)
+
+
+def test_the_json_has_the_keys_of_the_contract(contents):
+    plain = contents_dict(contents)
+    assert plain["format"] == "qdebug.info"
+    assert plain["version"] == 1
+    assert (plain["backend"], plain["complete"], plain["fidelity"]) == ("npu", False, "differs")
+    assert (plain["samples"], plain["steps"]) == (2, 1)
+    assert (plain["tensors"], plain["constants"], plain["nodes"], plain["bytes"]) == (3, 1, 2, 12_345)
+    assert plain["environment"] == {
+        "versions": {"npu-sdk": "1.2"},
+        "cpu_flags": ["avx2"],
+        "options": {"threads": 4, "eps": "Infinity"},
+    }
+    assert plain["skipped"] == {"h": "not supported"}
+    assert "tensor_list" not in plain
+
+
+def test_every_tensor_is_listed_on_request(contents):
+    listed = {entry["name"]: entry for entry in contents_dict(contents, tensors=True)["tensor_list"]}
+    assert list(listed) == ["x", "h", "y", "w"]
+    assert listed["w"]["quant"]["scale"] == [0.1]
+    assert (listed["h"]["stored"], listed["y"]["stored"]) == (False, True)
+    assert (listed["y"]["node"], listed["y"]["op"]) == ("act\x1b[2J", "Relu")
+    assert listed["x"]["shape"] == [1, 4]
+    assert listed["h"]["shape"] is None
+
+
+def test_facts_say_what_is_wrong_with_a_recording(contents):
+    facts = dict(contents_facts(contents))
+    assert facts["file"] == "a b.h5, 12.3 kB"
+    assert facts["complete"].startswith("NO")
+    assert facts["fidelity"] == "differs (1 of 2 outputs moved)"
+    assert facts["tensors"] == "3 with values, 1 of them constants"
+    assert facts["nodes"] == "2: 1 Gemm, 1 Relu"
+    assert facts["inputs"] == "x float32 ?x4"
+    assert facts["not recorded"] == "h: not supported"
+    assert facts["options"] == "threads=4, eps=inf"
+
+
+def test_a_recording_without_graph_says_so():
+    recording = MemoryRecording.single(Graph(), {"y": np.zeros(3)})
+    facts = dict(contents_facts(Contents(recording=recording)))
+    assert facts["nodes"] == "none: no graph was recorded"
+    assert "file" not in facts
+
+
+def test_rows_of_tensors_are_safe_to_print(contents):
+    rows = tensor_rows(contents.recording)
+    assert rows[0] == ("x", "input", "float32", "1x4", "-", "yes", "-")
+    assert rows[2][-1] == r"Relu act\x1b[2J"
+    assert rows[3] == ("w", "constant", "int8", "4x2", "0.1 / 0", "yes", "-")

@@ -1,0 +1,159 @@
+"""An explanation in words and cells."""
+
+import pytest
+
+from qdebug.arithmetic.patterns.residual import Residual
+from qdebug.compare.explaining.explanation import (
+    Band,
+    ExplainedRun,
+    ExplainStatus,
+    NodeExplanation,
+    PresetMatch,
+    RunnerUp,
+)
+from qdebug.model import RunInfo
+from qdebug.present.explained import (
+    group_rows,
+    headline,
+    known_as,
+    left_lines,
+    node_facts,
+    node_row,
+    rest_sentences,
+    share,
+    verdict_word,
+)
+from qdebug.present.reports.explain import explain_markdown
+
+
+def node(name="conv1", status=ExplainStatus.EXPLAINED, **changed):
+    known = {
+        "op": "QLinearConv",
+        "tensor": f"{name}_q",
+        "kind": "conv",
+        "dtypes": "uint8 x int8 -> uint8",
+        "elements": 1000,
+        "variants": ("m=f32:xw/y", "steps=mul,zp,even,sat"),
+        "words": "float32 multiplier, ties to even",
+        "alone": 5,
+        "siblings": 3,
+        "presets": (PresetMatch(name="ort-mlas", provenance="measured", detail="1.31"),),
+        "match": 1.0,
+        "witnesses": 7,
+        "witness_elements": 1200,
+        "runner_up": RunnerUp(variant="m=q31", match=0.993),
+        "tried": 113,
+    }
+    return NodeExplanation(node=name, status=status, **{**known, **changed})
+
+
+def left(**changed):
+    residual = Residual(
+        wrong=12,
+        total=1000,
+        max_lsb=3,
+        pattern="tail",
+        detail="only in the last row",
+        likely="a tail",
+        elements=((0, 1),),
+    )
+    known = {"match": 0.988, "residual": residual, "presets": (), "variants": ("m=f32:xw/y",)}
+    return node("conv9", ExplainStatus.UNEXPLAINED, **{**known, **changed})
+
+
+def explanation(*nodes):
+    return ExplainedRun(run=RunInfo(backend="npu"), nodes=nodes)
+
+
+@pytest.mark.parametrize(
+    ("match", "text"),
+    [(1.0, "100 %"), (0.0, "0 %"), (0.5, "50 %"), (0.99988, "99.988 %"), (0.9999, "99.990 %")],
+)
+def test_a_share_is_never_rounded_to_all(match, text):
+    assert share(match) == text
+
+
+def test_the_headline_counts_every_status():
+    shape = node("shape", ExplainStatus.NO_KERNEL, kind=None, reason="no kernel is known for NonZero")
+    band = node("relu", ExplainStatus.IN_BAND, kind=None)
+    said = headline(explanation(node(), node("b"), left(), band, shape))
+    assert said.startswith("2 of 3 nodes reproduced bit for bit; 1 unexplained; 1 float node within")
+    assert said.endswith("1 not looked at")
+
+
+def test_the_headline_of_a_float_net_speaks_of_no_codes():
+    band = node("relu", ExplainStatus.IN_BAND, kind=None)
+    assert headline(explanation(band, band)) == "2 float nodes within what rounding sums accounts for"
+    assert headline(explanation()) == "there is no node that computes anything"
+
+
+def test_groups_join_nodes_of_one_class():
+    rows = group_rows(explanation(node(), node("b"), left(), node("c", variants=("m=q31",), words="q31")))
+    assert [row[0] for row in rows] == ["2 of 4", "1 of 4"]
+    assert rows[0][3:] == ("2", "14", "99.30 %", "float32 multiplier, ties to even", "ort-mlas (measured)")
+
+
+def test_measured_backends_are_named_first():
+    known = [
+        PresetMatch(name=name, provenance=how)
+        for name, how in zip("abcde", ("memory", "source", "measured", "source", "memory"), strict=True)
+    ]
+    assert known_as(known) == "c (measured), b (source), d (source) and 2 more"
+    assert known_as([]) == ""
+
+
+def test_what_is_left_is_said_in_lines():
+    name, wrong, likely, best = left_lines(left())
+    assert name == "conv9 (QLinearConv)"
+    assert wrong == "12 of 1\u202f000 codes wrong, by at most 3 LSB; tail: only in the last row"
+    assert likely == "likely: a tail"
+    assert best == "held against, 98.8 % right: float32 multiplier, ties to even"
+    assert left_lines(left(accepted="ticket"))[1] == "accepted: ticket"
+
+
+def test_a_row_of_what_is_left():
+    assert node_row(left())[-1] == "12 of 1\u202f000 wrong, at most 3 LSB, tail: only in the last row"
+
+
+def test_the_facts_of_a_node():
+    facts = dict(node_facts(node()))
+    assert facts["known as"] == "ort-mlas (measured: 1.31)"
+    both = "5 variants reproduce this node, 2 different functions its siblings too"
+    assert facts["pooled"] == f"{both} (3 nodes of one kind and types)"
+    assert facts["witnesses"] == "7 different sums or codes, in 1\u202f200 elements"
+    wrong = dict(node_facts(left()))
+    assert wrong["likely"] == "a tail"
+    assert "pooled" not in wrong
+    band = dict(node_facts(node(status=ExplainStatus.IN_BAND, kind=None, band=Band(precision="fp32", ratio=0.25))))
+    assert band["float"] == "0.250 of the error that fp32 accounts for"
+
+
+def test_equal_reasons_are_said_once():
+    lost = [node(name, ExplainStatus.NO_INPUT, reason=f"its input {name!r} was not recorded") for name in "abb"]
+    assert rest_sentences(explanation(*lost)) == [
+        "3 no_input (such as a): its input 'a' was not recorded and 1 like it"
+    ]
+    assert rest_sentences(explanation(lost[1])) == ["1 no_input (b): its input 'b' was not recorded"]
+
+
+def test_nothing_looked_at_is_no_answer():
+    lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded")
+    assert verdict_word(explanation(lost)) == "NO ANSWER"
+    assert explanation(lost).exit_code == 3
+    assert explanation(lost, node()).exit_code == 0
+    assert verdict_word(explanation(lost, node())) == "EXPLAINED"
+    moved = node("flat", kind="moved", variants=())
+    assert verdict_word(explanation(lost, moved)) == "NO ANSWER"
+    assert verdict_word(explanation(moved)) == "EXPLAINED"
+    assert verdict_word(explanation(lost, node(), left())) == "UNEXPLAINED"
+
+
+def test_names_from_a_recording_do_nothing():
+    evil = left(op="Conv\x1b[31m")
+    assert "\x1b" not in "".join(node_row(evil))
+    assert "<script>" not in explain_markdown(explanation(node("<script>"), left(reason="<script>"))).replace("\\<", "")
+
+
+def test_a_class_of_its_own_is_said_to_be():
+    (row,) = group_rows(explanation(node(reason="its siblings are computed in another way")))
+    assert row[6] == "float32 multiplier, ties to even; its siblings are computed in another way"

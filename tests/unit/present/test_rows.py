@@ -1,0 +1,113 @@
+"""Rows of the node table: safe texts, unrounded values beside them, one row per compared tensor."""
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from qdebug.compare.result.limits import Acknowledgement
+from qdebug.compare.result.result import Status
+from qdebug.model import QuantParams
+from qdebug.numerics.stats import Rails
+from qdebug.present.rows import STYLES, badness, columns, metric_title, node_row, on_rails, position, quant_text
+
+
+def test_a_row_carries_exact_names_and_unrounded_values(made):
+    row = node_row(made.node(7, Status.DIVERGED, metrics=made.stats(sqnr_db=12.3456)))
+    assert (row.index, row.node, row.tensor, row.status) == (7, "conv7", "conv7_q", Status.DIVERGED)
+    assert row.cells["sqnr_db"].text == "12.3"
+    assert row.cells["sqnr_db"].value == 12.3456
+    assert row.cells["sqnr_db"].state == Status.DIVERGED
+    assert row.cells["status"].text == "diverged"
+    assert row.cells["worst_index"].text == "0,3,1"
+
+
+def test_every_column_has_a_cell_and_every_state_a_style(made):
+    for status in (Status.IDENTICAL, Status.WITHIN, Status.DIVERGED, Status.NONFINITE, Status.INCOMPARABLE):
+        row = node_row(made.node(status=status))
+        assert set(row.cells) == set(columns())
+        assert all(cell.state in STYLES for cell in row.cells.values())
+
+
+def test_an_incomparable_pair_shows_no_number(made):
+    row = node_row(made.node(status=Status.INCOMPARABLE, saturation=None, quant=None))
+    for key in ("sqnr_db", "max_abs", "mismatches", "saturated", "quant"):
+        assert row.cells[key].text == "-"
+        assert row.cells[key].value is None
+
+
+def test_a_name_that_would_steer_the_terminal_is_escaped_in_the_cell_alone(made):
+    row = node_row(made.node(node="conv\x1b[2J\nx"))
+    assert row.cells["node"].text == r"conv\x1b[2J\nx"
+    assert row.node == "conv\x1b[2J\nx"
+
+
+def test_a_relus_zeros_are_no_saturation(made):
+    rails = Rails(at_qmin=30, at_qmax=2, clipped_low=0, clipped_high=0, floor=28, total=100)
+    assert on_rails(rails) == 4
+    cell = node_row(made.node(saturation=rails)).cells["saturated"]
+    assert (cell.text, cell.value, cell.state) == ("4.0 %", 0.04, "warn")
+
+
+@pytest.mark.parametrize(("rails", "shown"), [((0, 0, 0, 5), "0"), ((0, 0, 0, 0), "-"), ((1, 0, 0, 10**6), "<0.01 %")])
+def test_saturation_of_little_and_of_nothing(made, rails, shown):
+    low, high, floor, total = rails
+    counted = Rails(at_qmin=low, at_qmax=high, clipped_low=0, clipped_high=0, floor=floor, total=total)
+    assert node_row(made.node(saturation=counted)).cells["saturated"].text == shown
+
+
+def test_scale_and_zero_point_read_as_one(made):
+    assert quant_text(None) == "-"
+    assert quant_text(QuantParams(dtype="int8", scale=0.05, zero_point=-3)) == "0.05 / -3"
+    per_channel = QuantParams(dtype="int8", scale=[0.1, 0.2, 0.4], zero_point=0, axis=0)
+    assert quant_text(per_channel) == "3 values, 0.1 to 0.4 / 0"
+    assert columns()["quant"].title == "scale / zero point"
+
+
+def test_nonfinite_is_worst_and_incomparable_is_last(made):
+    results = [
+        made.node(0, Status.INCOMPARABLE),
+        made.node(1, Status.IDENTICAL, metrics=made.stats(sqnr_db=math.inf, max_abs=0.0)),
+        made.node(2, Status.WITHIN, metrics=made.stats(sqnr_db=30.0)),
+        made.node(3, Status.DIVERGED, metrics=made.stats(sqnr_db=-math.inf)),
+        made.node(4, Status.NONFINITE, metrics=made.stats(sqnr_db=None, max_abs=None)),
+        made.node(5, Status.DIVERGED, metrics=made.stats(sqnr_db=10.0, max_abs=1.0)),
+        made.node(6, Status.DIVERGED, metrics=made.stats(sqnr_db=10.0, max_abs=2.0)),
+        made.node(7, Status.WITHIN, metrics=made.stats(sqnr_db=math.nan, max_abs=math.nan)),
+    ]
+    ordered = [result.index for result in sorted(results, key=badness)]
+    assert ordered[:4] == [4, 3, 6, 5]
+    assert ordered[-1] == 0
+
+
+def test_what_a_node_introduces_is_in_steps_or_relative(made):
+    stepped = node_row(made.node(introduced=made.stats(max_lsb=0.5, rel_l2=0.01))).cells["introduced"]
+    assert (stepped.text, stepped.value) == ("0.500 LSB", 0.01)
+    relative = node_row(made.node(introduced=made.stats(max_lsb=None, rel_l2=2.5e-7))).cells["introduced"]
+    assert relative.text == "2.50e-7 rel"
+    assert node_row(made.node(introduced=made.stats(max_lsb=0.0, rel_l2=0.0))).cells["introduced"].text == "0"
+    assert node_row(made.node()).cells["introduced"].text == "-"
+    assert node_row(made.node(gain=1.25)).cells["gain"].text == "1.25"
+
+
+def test_the_node_that_introduces_most_is_worse_than_one_that_passes_on_more(made):
+    passes_on = made.node(0, metrics=made.stats(sqnr_db=5.0), introduced=made.stats(sqnr_db=60.0))
+    introduces = made.node(1, metrics=made.stats(sqnr_db=15.0), introduced=made.stats(sqnr_db=16.0))
+    assert min([passes_on, introduces], key=badness) is introduces
+
+
+def test_titles_and_positions():
+    assert metric_title("sqnr_db") == "SQNR dB"
+    assert metric_title("at_qmin") == "at qmin"
+    assert position(()) == "()"
+    assert position(None) == "-"
+    assert position((1, 2)) == "1,2"
+
+
+def test_an_acknowledged_node_keeps_its_status_and_says_that_it_does_not_count(made):
+    said = Acknowledgement(node="conv0", reason="known")
+    excused = node_row(made.node(0, Status.DIVERGED, acknowledged=said)).cells["status"]
+    assert (excused.text, excused.value, excused.state) == ("diverged (ack)", "diverged", "warn")
+    assert node_row(made.node(0, Status.WITHIN, acknowledged=said)).cells["status"].text == "within"
+    expired = replace(said, expires="2020-01-01", expired=True)
+    assert node_row(made.node(0, Status.DIVERGED, acknowledged=expired)).cells["status"].text == "diverged"
