@@ -7,7 +7,7 @@ import pytest
 
 FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "openvino", "ai_edge_litert", "dask"}
 TERMINAL = {"rich", "textual"}
-TERMINAL_HOMES = ("qdebug.api", "qdebug.present", "qdebug.present.reports", "qdebug.tui", "qdebug.cli")
+TERMINAL_HOMES = ("qdebug.api", "qdebug.present", "qdebug.tui", "qdebug.cli")
 ACCEPTED_PRIVATE = {
     "argparse._SubParsersAction",  # the type that add_subparsers returns; it has no public name
     "os._exit",  # documented, and not private
