@@ -32,6 +32,12 @@ from fcntl import ioctl
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from termios import TIOCSWINSZ
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:  # what is measured loads them itself, at its time
+    from qdebug.compare.align.pairs import Match
+    from qdebug.model import QuantParams
+    from qdebug.numerics.accumulate import ErrorStats
 
 NODES = (1_000, 100_000)
 OPS = ("QLinearConv", "QLinearAdd", "Relu", "MaxPool")
@@ -51,35 +57,45 @@ def synthetic(nodes: int):
     return Opening(compare=lambda: made_up(names), names=lambda: names)
 
 
-def made_up(names: list[str]):
-    """Make the comparison, as a session would: on the reader thread, after the names are on the screen."""
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A row that is to be compared."""
+
+    index: int
+    node: str
+    op: str
+    tensor: str
+    reference_tensor: str
+    match: Match
+    match_reason: str
+    shape: tuple[int, ...]
+    quant: QuantParams
+
+
+def made_up_metrics(quant: QuantParams) -> list[ErrorStats]:
+    """Measure int8 codes against values that are from 1e-4 to 1 away."""
     import numpy as np
 
-    from qdebug.compare.align.pairs import Alignment, Match
-    from qdebug.compare.result.limits import Limits
-    from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
-    from qdebug.model import Graph, MemoryRecording, Node, QuantParams
     from qdebug.numerics.accumulate import ErrorAccumulator
 
-    @dataclass(frozen=True, slots=True)
-    class Entry:
-        index: int
-        node: str
-        op: str
-        tensor: str
-        reference_tensor: str
-        match: Match
-        match_reason: str
-        shape: tuple[int, ...]
-        quant: QuantParams
-
-    quant = QuantParams(dtype="int8", scale=0.05, zero_point=-3)
     kinds = []
     for error in np.geomspace(1e-4, 1, 50):
         accumulator = ErrorAccumulator(backend_quant=quant)
         codes = np.arange(-60, 60, dtype=np.int8)
         accumulator.update((codes + 3) * np.float32(0.05) + np.float32(error), codes, sample=0)
         kinds.append(accumulator.stats())
+    return kinds
+
+
+def made_up(names: list[str]):
+    """Make the comparison, as a session would: on the reader thread, after the names are on the screen."""
+    from qdebug.compare.align.pairs import Alignment, Match
+    from qdebug.compare.result.limits import Limits
+    from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
+    from qdebug.model import Graph, MemoryRecording, Node, QuantParams
+
+    quant = QuantParams(dtype="int8", scale=0.05, zero_point=-3)
+    kinds = made_up_metrics(quant)
     samples = (SampleResult(sample=0, max_abs=0.5, sqnr_db=30.0, status=Status.WITHIN),)
 
     class Source:
@@ -149,6 +165,7 @@ def program(nodes: int, report: Path) -> int:
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
     from qdebug.tui.panels.desk import StartPlace
+    from qdebug.tui.reading.messages import NamesLoaded
 
     gc.freeze()
     gc.enable()
@@ -170,7 +187,7 @@ def program(nodes: int, report: Path) -> int:
             report.write_text(f"{self.late} {self.waited} {self.own} {self.busy}\n")
 
         def on_news(self, news) -> None:
-            if type(news.event).__name__ == "Named":
+            if isinstance(news.event, NamesLoaded):
                 self.call_after_refresh(lambda: self.run_worker(self._beat(), exclusive=False))
 
     app = Measured([synthetic(nodes)], begin=StartPlace(screen="nodes"))

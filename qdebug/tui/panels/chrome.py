@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Protocol
+from time import monotonic
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import RunInfo
 
-__all__ = ["NOTHING", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]
+__all__ = ["NOTHING", "Compared", "banner", "footer", "status", "tabs", "too_small", "verdict_lines"]
 
 NOTHING = "nothing to show: the recordings share no tensor"
 """Said where there is no row."""
@@ -39,32 +40,26 @@ _SHORTER = {
 }  # fmt: skip
 
 
-class Verdictable(Protocol):
-    """A comparison on its way to a verdict."""
+class Compared:
+    """What the screen knows of one backend.
 
-    @property
-    def stage(self) -> str:
-        """What is being done while the recordings are opened."""
+    Args:
+        titles: What its two recordings are called.
+    """
 
-    @property
-    def navigator(self) -> Navigator | None:
-        """The table; None while names are being read."""
-
-    @property
-    def opened(self) -> Opened | None:
-        """Graphs and facts of both runs; None while they are being read."""
-
-    @property
-    def result(self) -> RunComparison | None:
-        """The whole comparison; None until it is finished."""
-
-    @property
-    def failure(self) -> BaseException | None:
-        """Why there will be none."""
+    def __init__(self, titles: tuple[str, str]) -> None:
+        self.titles = titles
+        self.opened: Opened | None = None
+        self.navigator: Navigator | None = None
+        self.result: RunComparison | None = None
+        self.failure: BaseException | None = None
+        self.named_at = 0.0
+        self.stage = "reading both graphs"
 
     @property
     def waited(self) -> int:
         """Whole seconds since the names are on the screen."""
+        return int(monotonic() - self.named_at)
 
 
 def banner(
@@ -133,7 +128,7 @@ def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     return [line]
 
 
-def verdict_lines(now: Verdictable, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
+def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
     """Return the verdict; "so far" until every pair is compared.
 
     Args:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from time import monotonic
-from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -24,6 +23,7 @@ from qdebug.tui.pages.overview_page import strip_lines
 from qdebug.tui.pages.page import BackendColumn, Page, Scene
 from qdebug.tui.pages.table import make_pages
 from qdebug.tui.panels import chrome
+from qdebug.tui.panels.chrome import Compared
 from qdebug.tui.panels.desk import DetailDesk, StartPlace, start
 from qdebug.tui.panels.widgets import FixedLines, Line, NodeList, TextScroll
 from qdebug.tui.reading.messages import (
@@ -42,10 +42,7 @@ from qdebug.tui.reading.messages import (
     StatusMessage,
 )
 
-if TYPE_CHECKING:  # there are results long after the first frame
-    from qdebug.compare.result.result import RunComparison
-
-__all__ = ["NOT_OPEN", "Compared", "Panels"]
+__all__ = ["NOT_OPEN", "Panels"]
 
 _LEAST_DETAIL = 36
 NOT_OPEN = "the recordings are still being opened"
@@ -55,28 +52,6 @@ _REDRAW_SECONDS = 0.05
 """While results come in, the screen is drawn at most this often."""
 
 Lines = Sequence[Sequence[Piece]]
-
-
-class Compared:
-    """What the screen knows of one backend.
-
-    Args:
-        titles: What its two recordings are called.
-    """
-
-    def __init__(self, titles: tuple[str, str]) -> None:
-        self.titles = titles
-        self.opened: Opened | None = None
-        self.navigator: Navigator | None = None
-        self.result: RunComparison | None = None
-        self.failure: BaseException | None = None
-        self.named_at = 0.0
-        self.stage = "reading both graphs"
-
-    @property
-    def waited(self) -> int:
-        """Whole seconds since the names are on the screen."""
-        return int(monotonic() - self.named_at)
 
 
 class Panels(Screen[None]):

@@ -9,7 +9,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet
-from qdebug.tui.panels.chrome import Verdictable, verdict_lines
+from qdebug.tui.panels.chrome import Compared, verdict_lines
 
 __all__ = ["verdict_text"]
 
@@ -17,7 +17,7 @@ _LABEL = 12
 _MOST = 1000
 
 
-def verdict_text(now: Verdictable, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
+def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
     """Return all that is said of a comparison as a whole, no word left out.
 
     Args:
@@ -34,7 +34,7 @@ def verdict_text(now: Verdictable, width: int, glyphs: GlyphSet) -> Sequence[Seq
     return lines
 
 
-def _facts(now: Verdictable) -> list[tuple[str, str]]:
+def _facts(now: Compared) -> list[tuple[str, str]]:
     if isinstance(now.failure, QdebugError) and now.failure.hint:
         return [("hint", safe_text(now.failure.hint, limit=_MOST))]
     result = now.result
