@@ -70,6 +70,16 @@ def test_steps_of_values_beside_the_lattice_are_told_apart(seed):
     assert tally.max_lsb == np.abs(difference_in_steps(a.astype(np.float64), b.astype(np.float64), float(scale))).max()
 
 
+def test_codes_too_wide_for_float32_are_still_whole_steps_apart():
+    """Real values of codes this large, and their difference, are off by more than half a step in float32."""
+    scale, codes = F32(2.5766313527242346e-08), (2878, -5134264)
+    a, b = (F32(code) * scale for code in codes)
+    assert np.rint(float(a - b) / float(scale)) == codes[0] - codes[1] - 1
+    done, tally = added([a], [b], steps=Steps(None, (1,), float(scale), whole=True))
+    assert done
+    assert tally.max_lsb == codes[0] - codes[1]
+
+
 def test_extremes_of_later_blocks_are_found_on_either_side_and_sign():
     blocks = [
         ([1.0, 2.0], [1.0, 2.5]),

@@ -492,3 +492,22 @@ def test_what_normalizes_behind_a_transpose_is_found_where_the_backend_moved_tha
     turned = {name for name, pair in pairs.items() if pair.backend_view is not None}
     assert turned == {"d1", "m1", "y1"} | ({"h1"} if bias else set())
     assert not [entry for entry in align(ref, be).unmatched if entry.kind is UnmatchedKind.LOST]
+
+
+@pytest.mark.parametrize("extents", [[(3, 6)], [(18,), (3, 6)], [(18,), (2, 9), (3, 6)]], ids=["one", "two", "three"])
+def test_one_reshape_answers_to_the_last_of_several_in_a_row(extents):
+    """What lies between has other extents; the sigmoid that follows has a partner only if the reshape has."""
+    made = {f"r{at}": shape for at, shape in enumerate(extents, 1)}
+    steps = [node("Reshape", f"r{at - 1} s{at}", f"r{at}") for at in range(1, len(extents) + 1)]
+    ref = record(
+        [node("Relu", "x", "r0"), *steps, node("Sigmoid", f"r{len(extents)}", "y")],
+        constants={f"s{at}": np.int64(shape) for at, shape in enumerate(extents, 1)},
+        shapes={**made, "y": (3, 6)},
+    )
+    be = record(
+        [node("Relu", "x", "relu"), node("Reshape", "relu s", "flat"), node("Sigmoid", "flat", "out")],
+        constants={"s": np.int64([3, 6])},
+        shapes={"flat": (3, 6), "out": (3, 6)},
+    )
+    found = {backend: reference for backend, (reference, _) in partners(align(ref, be)).items()}
+    assert found == {"x": "x", "relu": "r0", "flat": f"r{len(extents)}", "out": "y"}

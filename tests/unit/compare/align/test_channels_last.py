@@ -34,13 +34,21 @@ def net(size, weights=WEIGHTS):
     return MemoryRecording.single(Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 18}), values)
 
 
-def channels_last(full, *, fused=True, weights=True, wrong=None):
-    """Hand over a run with channels last, in words of TensorFlow Lite; Relus inside the convolutions, unsaid."""
+def channels_last(full, *, fused=True, weights=True, wrong=None, second=None):
+    """Hand over a run with channels last, in words of TensorFlow Lite; Relus inside the convolutions, unsaid.
+
+    Args:
+        full: The run with channels second.
+        fused: Whether Relus are inside the convolutions.
+        weights: Whether it tells the convolutions' weights.
+        wrong: A tensor of which two channels are exchanged.
+        second: A tensor that is handed over with channels second all the same.
+    """
     with qdebug.Recorder(None, backend="harness") as rec:
         renamed = {}
         for name in ("x", *(node.outputs[0] for node in full.graph.nodes)):
             node = full.graph.producer(name)
-            values = np.ascontiguousarray(np.moveaxis(full.load(name), 1, -1))
+            values = full.load(name) if name == second else np.ascontiguousarray(np.moveaxis(full.load(name), 1, -1))
             if name == wrong:
                 values[..., 1:3] = values[..., 2:0:-1].copy()
             if node is None:
@@ -112,3 +120,37 @@ def test_a_transpose_that_is_missing_is_no_layout():
     result = qdebug.diff(good, MemoryRecording.single(graph, turned))
     assert result.exit_code != 0
     assert any(node.status == "incomparable" for node in result.nodes)
+
+
+@pytest.mark.parametrize("second", ["a", "b", "c", "d"])
+def test_a_tensor_with_channels_second_among_others_is_told_by_its_values(second):
+    """Its extents are equal, so that both orders fit; a harness may turn some tensors and hand over others."""
+    full = net((6, 6))
+    other = channels_last(full, fused=False, second=second)
+    for pair in ((full, other), (other, full)):
+        result = qdebug.diff(*pair)
+        assert result.exit_code == 0
+        assert {node.metrics.mismatches for node in result.nodes} == {0}
+
+
+@pytest.mark.parametrize("perm", [(0, 1, 3, 2), (0, 2, 1, 3), (0, 3, 1, 2), (3, 2, 1, 0)])
+def test_a_turn_whose_order_nobody_says_is_told_by_the_extents(perm):
+    """It may be any order, not that of channels last alone; a second turn, unsaid as well, undoes it."""
+    x = RNG.normal(size=(2, 3, 4, 5)).astype(np.float32)
+    positive = np.maximum(x, 0)
+    runs = []
+    for turns in (False, True):
+        with qdebug.Recorder(None, backend="harness") as rec:
+            rec.put("x", x)
+            rec.put("a", positive, node="relu", op="Relu", inputs=["x"])
+            if turns:
+                rec.put("turned", positive.transpose(perm), node="there", op="Transpose", inputs=["a"])
+                rec.put("back", positive, node="back", op="Transpose", inputs=["turned"])
+            rec.put("y", np.tanh(positive), node="tanh", op="Tanh", inputs=["back" if turns else "a"])
+            rec.outputs("y")
+        runs.append(rec.recording)
+    result = qdebug.diff(*runs)
+    assert result.exit_code == 0
+    assert {node.tensor: node.metrics.mismatches for node in result.nodes} == dict.fromkeys(
+        ("x", "a", "turned", "back", "y"), 0
+    )

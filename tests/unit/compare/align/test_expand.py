@@ -2,7 +2,7 @@
 
 import pytest
 
-from qdebug.compare.align.expand import expanded, parts_of
+from qdebug.compare.align.expand import alike, expanded, parts_of
 from qdebug.model import Graph, Node, Role
 
 
@@ -55,3 +55,18 @@ def test_a_quick_gelu_is_a_product_of_its_input_and_a_gate(attrs, ops):
     assert (graph.nodes[-1].inputs, graph.outputs) == (("x", graph.nodes[-2].outputs[0]), ("y",))
     given = [name for name in graph.nodes[0].inputs if name != "x"]
     assert [graph.tensors[name].role for name in given] == [Role.CONSTANT] * (len(ops) - 2)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "expected"),
+    [
+        ("Conv", "QLinearConv", True),
+        ("ConvInteger", "ConvInteger", True),
+        ("Conv", "ConvInteger", False),
+        ("MatMulInteger", "MatMul", False),
+        ("Conv", "MatMul", False),
+    ],
+)
+def test_what_gives_sums_of_codes_is_like_nothing_that_gives_real_numbers(one, other, expected):
+    nodes = [Node(name="n", op=op, inputs=("x", "w"), outputs=("y",)) for op in (one, other)]
+    assert alike(*nodes) is alike(*reversed(nodes)) is expected

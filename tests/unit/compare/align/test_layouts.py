@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.layouts import in_reference_order, layouts_of
 from qdebug.compare.align.pairs import Transform
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.model.forwarding import ForwardingRecording
@@ -187,3 +188,18 @@ def test_files_are_aligned_without_reading_values_that_their_index_answers_for(t
     watched = [Watched(sides[1]), Watched(sides[1])]
     align(*watched)
     assert [set(each.read) for each in watched] == [{"small"}, {"small"}]
+
+
+def test_a_transpose_hands_on_no_order_where_its_own_or_that_of_what_it_reads_is_unknown():
+    """A turn that its recording does not say, and a tensor that lies in blocks, whose channels are in two places."""
+    nodes = [
+        node("QLinearConv", "x w", "last", channels_last=1),
+        node("Transpose", "last", "turned", perm=(0, 3, 1, 2)),
+        node("Transpose", "last", "unsaid"),
+        node("ReorderInput", "x", "blocked", domain="com.microsoft.nchwc"),
+        node("Transpose", "blocked", "split", perm=(0, 2, 3, 1)),
+    ]
+    layouts = {"blocked": "NCHW8c"}
+    arrays = dict.fromkeys(("x", "last", "turned", "unsaid", "blocked", "split"), SQUARE) | {"w": W}
+    run = IndexedRecording.of(recording(nodes, arrays, constants=("w",), layouts=layouts))
+    assert layouts_of(run) == {"last": Transform(transpose=(0, 3, 1, 2)), "blocked": Transform(channel_block=8)}

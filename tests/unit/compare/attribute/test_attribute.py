@@ -119,3 +119,55 @@ def test_an_unknown_operator_is_said():
         {"x": X, "y": conv(X, W), "z": conv(X, W)},
     )
     assert attributed(be, "y").reason == "no kernel is known for Mystery"
+
+
+def in_samples(*runs):
+    """Make samples of one run of several."""
+    return MemoryRecording(
+        runs[0].graph, {(name, at, 0): run.load(name) for at, run in enumerate(runs) for name in run.names}
+    )
+
+
+def split(ref, be, tensor):
+    return attribute(ref, be, next(entry for entry in plan(ref, be, align(ref, be)) if entry.tensor == tensor))
+
+
+def test_a_wrong_element_is_introduced_in_the_sample_that_has_it():
+    found = split(in_samples(reference(), reference()), in_samples(backend(), backend(spoil=9)), "z_q")
+    assert list(found.samples) == [0, 1]
+    assert found.samples[0].introduced == attributed(backend(), "z_q").introduced
+    assert found.samples[1].introduced.max_lsb == found.introduced.max_lsb >= 8.5
+    assert (found.introduced.worst_sample, found.samples[1].introduced.worst_sample) == (1, 1)
+
+
+def test_what_rounding_accounts_for_and_what_it_does_not_is_summed_over_samples():
+    """One element of the convolution is off in the first sample, and three in the second."""
+
+    def spoiled(count):
+        full = reference()
+        y = full.load("y").copy()
+        y.reshape(-1)[:count] += 1
+        return MemoryRecording.single(full.graph, {name: full.load(name) for name in full.names} | {"y": y})
+
+    found = split(in_samples(reference(), reference()), in_samples(spoiled(1), spoiled(3)), "y")
+    parts = found.samples.values()
+    assert [part.unexplained_elements for part in parts] == [1, 3]
+    assert found.unexplained_elements == 4
+    assert all(part.allowed > 0 for part in parts)
+    assert found.allowed == pytest.approx(np.linalg.norm([part.allowed for part in parts]))
+
+
+def test_ties_are_counted_over_all_samples():
+    x = np.zeros((4, 9), np.float32)
+    x[:, [2, 5]] = 1
+
+    def picked(*indices):
+        node = Node(name="a", op="ArgMax", inputs=("x",), outputs=("y",), attrs={"axis": 1, "keepdims": 0})
+        tensors = [TensorInfo(name="x", role=Role.INPUT), TensorInfo(name="y", dtype="int64")]
+        graph = Graph([node], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 13})
+        return MemoryRecording.single(graph, {"x": x, "y": np.int64(indices)})
+
+    first = picked(2, 2, 2, 2)
+    found = split(in_samples(first, first), in_samples(picked(2, 5, 2, 2), picked(5, 2, 5, 5)), "y")
+    assert [part.tied for part in found.samples.values()] == [1, 3]
+    assert found.tied == 4

@@ -47,3 +47,20 @@ def test_an_activation_that_the_backend_folds_in_clamps(op, bounds):
     be = MemoryRecording.single(fused, {"x": X, "y": values})
     (entry,) = [entry for entry in plan(ref, be, align(ref, be)) if entry.tensor == "y"]
     assert folded_clamp(ref, be, entry) == bounds
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("inputs", [("n", "low", "high"), ("n", "", "high")])
+def test_a_clip_whose_bounds_were_not_recorded_clamps_to_nothing_known(known, inputs):
+    chain = [
+        Node(name="n", op="Neg", inputs=("x",), outputs=("n",)),
+        Node(name="a", op="Clip", inputs=inputs, outputs=("y",)),
+    ]
+    low = -1 if "low" in inputs else -np.inf
+    bounds = {"low": np.float32(-1), "high": np.float32(0.5)} if known else {}
+    values = np.clip(-X, low, 0.5)
+    ref = MemoryRecording.single(Graph(chain, inputs=("x",), outputs=("y",)), {"x": X, "n": -X, "y": values, **bounds})
+    fused = Graph([Node(name="n", op="Neg", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))
+    be = MemoryRecording.single(fused, {"x": X, "y": values})
+    (entry,) = [entry for entry in plan(ref, be, align(ref, be)) if entry.tensor == "y"]
+    assert folded_clamp(ref, be, entry) == ((low, 0.5) if known else None)

@@ -189,6 +189,18 @@ def test_another_one_of_equal_scores_is_told_as_a_tie():
     assert entry.reason.endswith("a tie: all of these are the index of an equal value")
 
 
+def test_indices_kept_in_another_number_of_dimensions_are_no_tie_and_no_crash():
+    """A runtime keeps the dimension that its ArgMax drops: equal elements, and one index of an equal value."""
+    scores = np.zeros((8, 30), np.float32)
+    scores[:, [3, 11]] = 1
+    other = scores.argmax(1)
+    other[2] = 11
+    entry = compared(ARGMAX, {"x": scores, "y": scores.argmax(1)}, {"x": scores, "y": other[:, None]})
+    assert entry.status is Status.DIVERGED
+    assert entry.reason.startswith("1 of 8 elements is not what its inputs give")
+    assert "tie" not in entry.reason
+
+
 def test_index_arithmetic_beyond_float32_is_held_to_the_last_digit():
     big = np.arange(MANY, dtype=np.int64) + (1 << 40)
     graph = graph_of([node("Add", "x", "c")], {"x": "int64", "c": "int64", "y": "int64"})

@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.compare.attribute.attribute import softmax_axes, which_count
+from qdebug.compare.align.align import align
+from qdebug.compare.attribute.attribute import attribute, softmax_axes, which_count
+from qdebug.compare.attribute.plan import plan
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
@@ -63,6 +65,23 @@ def test_a_mask_that_hides_no_more_in_codes_is_told():
 def test_where_something_else_reads_the_sum_all_of_it_counts():
     span = (-1e4, float(X.max()))
     assert diff(scores(-1e4, last="Tanh"), scores(-1e4, span=span, last="Tanh")).nodes[2].status is Status.WITHIN
+
+
+def test_what_a_mask_hides_is_counted_over_all_samples():
+    """A mask that hides something else in each sample, as that of words of another length."""
+    span = (float(X.min()) - 20, float(X.max()))
+    masks = (LATER, np.triu(np.ones((6, 6), dtype=bool), 4))
+    ref, be = (
+        MemoryRecording(
+            samples[0].graph, {(name, at, 0): run.load(name) for at, run in enumerate(samples) for name in run.names}
+        )
+        for samples in ([scores(-1e4, mask=m) for m in masks], [scores(-1e4, span=span, mask=m) for m in masks])
+    )
+    entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "q")
+    found = attribute(ref, be, entry)
+    assert [part.hidden for part in found.samples.values()] == [2 * int(mask.sum()) for mask in masks]
+    assert found.hidden == 2 * sum(int(mask.sum()) for mask in masks)
+    assert found.arriving.count == 2 * X.size - found.hidden
 
 
 def test_which_elements_count():
