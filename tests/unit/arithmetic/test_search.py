@@ -204,3 +204,26 @@ def test_short_multipliers_are_found_though_nobody_is_known_to_use_them(quantize
     finding = found(quantized.conv(text, scales=(0.0312, 0.0257, 0.121), samples=4))
     assert parse_variant(text) in finding.matching
     assert Variant() not in finding.matching
+
+
+@pytest.mark.parametrize(("more", "nearest"), [(-1, True), (0, False), (1, False)])
+def test_the_simplest_variant_stands_for_a_node_unless_another_is_wrong_less_than_half_as_often(
+    quantized, more, nearest
+):
+    """Where another variant is wrong at some elements, the simplest is at these and where the two differ."""
+    shape = {"filters": 4, "size": 16, "samples": 1, "seed": 1}  # 1024 elements, so that shares are exact
+    texts = ("", "steps=mul,zp,away,sat")
+    simplest, other = (quantized.conv(text, **shape).load("y") for text in texts)
+    apart = int(np.count_nonzero(simplest != other))
+    assert apart > 2
+
+    def fault(_, codes):
+        spoiled = np.flatnonzero((simplest == other) & (np.abs(codes.astype(int)) < 100))[: apart + more]
+        codes.reshape(-1)[spoiled] += 9
+        return codes
+
+    finding = found(quantized.conv(texts[1], fault=fault, **shape))
+    assert finding.matching == ()
+    assert finding.match == 1 - (apart + more) / finding.elements
+    assert finding.best != Variant()
+    assert finding.plain == (finding.best if nearest else Variant())

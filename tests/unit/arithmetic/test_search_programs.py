@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.search import endings, programs
 from qdebug.arithmetic.units import Units
+from qdebug.replay.scaling import GIVEN
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
@@ -30,6 +33,16 @@ def test_equal_multipliers_are_tried_once(quantized):
         for scales in (quantized.dyadic, quantized.generic)
     )
     assert dyadic < generic
+
+
+def test_a_recorded_multiplier_or_shift_alone_brings_programs_that_take_the_recorded_one(quantized):
+    unit = unit_of(quantized.conv(""))
+    number = np.asarray(3, np.int32)
+    taken = {}
+    for recorded in ({}, {"multiplier": number}, {"shift": number}, {"multiplier": number, "shift": number}):
+        made = programs(replace(unit, out=replace(unit.out, **recorded)), Variant().sums)
+        taken[tuple(recorded)] = any(variant.multiplier.number == GIVEN for variant in made)
+    assert taken == {(): False, ("multiplier",): True, ("shift",): True, ("multiplier", "shift"): True}
 
 
 def test_a_bias_that_is_added_later_is_never_left_out(quantized):

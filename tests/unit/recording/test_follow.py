@@ -109,6 +109,18 @@ def test_a_discarded_recording_has_stopped(recorder, followed):
     assert followed.load("x").tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("taken_in", [False, True])
+@pytest.mark.parametrize(("end", "state"), [("close", FollowState.FINISHED), ("discard", FollowState.STOPPED)])
+def test_how_it_ended_is_known_whatever_was_taken_in_before(recorder, followed, taken_in, end, state):
+    recorder.put("x", np.arange(3))
+    if taken_in:
+        followed.refresh()
+    getattr(recorder, end)()
+    assert followed.state is state
+    assert followed.refresh() == (() if taken_in else ("x",))
+    assert followed.load("x").tolist() == [0, 1, 2]
+
+
 def test_a_recording_that_another_replaces_has_stopped(recorder, followed, path):
     recorder.put("x", np.arange(3))
     followed.refresh()

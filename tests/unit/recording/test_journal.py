@@ -10,7 +10,9 @@ import pytest
 
 from qdebug.errors import NotARecordingError, RecordingError
 from qdebug.model import Graph, Node, RunInfo
+from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording import journal as journal_module
+from qdebug.recording.format import MAX_NDIM, TABLES
 from qdebug.recording.journal import (
     FrameKind,
     Journal,
@@ -79,6 +81,20 @@ def test_any_byte_that_rots_ends_it_or_is_noticed(left):
         assert list(read_frames(fd)) == [frame for frame in frames if frame.end <= at]
         os.pwrite(fd, content[at : at + 1], at)
     os.close(fd)
+
+
+@pytest.mark.parametrize(
+    ("field", "least"), [("dtype", len(LOGICAL_DTYPES)), ("ndim", MAX_NDIM + 1)], ids=["dtype", "ndim"]
+)
+def test_an_event_of_a_dtype_or_rank_that_there_is_not_is_refused(left, field, least):
+    """The first number past the last one is refused as all beyond it are."""
+    body = next(frame.body for frame in frames_of(journal_of(left)) if frame.kind == FrameKind.EVENT)
+    row = np.frombuffer(body, TABLES["index"], count=1).copy()
+    rest = body[row.nbytes :]
+    for number in (least, np.iinfo(row.dtype[field]).max):
+        row[field] = number
+        with pytest.raises(ValueError, match="impossible dtype or shape"):
+            decode_event(row.tobytes() + rest)
 
 
 @pytest.mark.parametrize("content", [b"", b"QDJ", b"QDJ1\r\n\x1a\n"])

@@ -1,5 +1,6 @@
 """Tables of a recording as objects."""
 
+import json
 from itertools import pairwise
 
 import numpy as np
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 from qdebug.errors import GraphError
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.recording import table_reading as decode
-from qdebug.recording.table_reading import decode_graph, decode_run
+from qdebug.recording.table_reading import decode_graph, decode_quants, decode_run
 from qdebug.recording.table_writing import encode_tables
 
 HOSTILE = ["", "x", "größe", "名前", "\ud800", "a\0b", "/t/../x", "\x1b[31m", "x" * 300]
@@ -120,6 +121,32 @@ def test_an_attribute_that_is_none_is_refused():
     tables["attributes"][:] = ord("[")
     with pytest.raises(ValueError, match="Expecting"):
         decoded(tables)
+
+
+@pytest.mark.parametrize("field", ["scale_off", "zero_point_off"])
+@pytest.mark.parametrize("beyond", [1, 2, 1000])
+def test_a_quantization_that_points_outside_its_pool_is_refused(field, beyond):
+    """It has two scales and zero points, the last of their pools: the offset is too large from the first one on."""
+    quant = QuantParams(dtype="uint8", scale=[1.0, 2.0], zero_point=[3, 4], axis=0)
+    tables = tables_of(Graph(chain(), tensors=[TensorInfo(name="b", shape=(2,), quant=quant)]))
+    assert decode_quants(tables) == [quant]
+    tables["quants"] = tables["quants"].copy()
+    tables["quants"][field] += beyond
+    with pytest.raises(ValueError, match="points outside its pool"):
+        decode_quants(tables)
+
+
+@pytest.mark.parametrize("fact", ["samples", "steps"])
+@pytest.mark.parametrize(("number", "taken"), [(0, False), (1, True), (2**32, True), (2**32 + 1, False)])
+def test_samples_and_steps_are_from_one_to_what_32_bits_can_number(fact, number, taken):
+    tables = tables_of(Graph(chain()))
+    run = decode_run(tables) | {fact: number}
+    tables["run"] = np.frombuffer(json.dumps(run).encode(), np.uint8)
+    if taken:
+        assert decode_run(tables) == run
+    else:
+        with pytest.raises(ValueError, match="impossible values"):
+            decode_run(tables)
 
 
 @pytest.mark.parametrize("at_once", [1, 3, 7, 100])
