@@ -402,10 +402,7 @@ def read_frames(fd: int, offset: int = 0) -> Iterator[Frame]:
             raise ValueError("it is no journal of a recording")
         offset = len(MAGIC)
     size = os.fstat(fd).st_size
-    while offset + _HEAD <= size:
-        head = os.pread(fd, _HEAD, offset)
-        if len(head) < _HEAD:
-            return
+    while len(head := os.pread(fd, _HEAD, offset)) == _HEAD:
         magic, kind, _, _, length, inline = _FRAME.unpack_from(head)
         end = offset + _HEAD + length + inline
         if magic != _MAGIC_NUMBER or length > MAX_BODY or end > size:
