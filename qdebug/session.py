@@ -25,7 +25,8 @@ from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
 from qdebug.compare.result.origin import gain_of
-from qdebug.compare.result.result import NUMERICS_VERSION, NodeResult, OutputRanking, RunComparison
+from qdebug.compare.result.result import NUMERICS_VERSION, Contributions, NodeResult, OutputRanking, RunComparison
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
@@ -40,6 +41,10 @@ from qdebug.replay.registry import provide_kernels
 __all__ = ["DiffSession", "PairedValues", "open_recording"]
 
 provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
+
+
+_CONTRIBUTORS_SECONDS = 10.0
+"""How long it may take at least to find what contributes to an output."""
 
 
 def _nobody(stage: str) -> None:
@@ -97,6 +102,7 @@ class DiffSession:
         self.timing = self._examiner.timing
         self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
+        self._contributing: tuple[str, Contributions] | None = None
         self.outdated = False
 
     @property
@@ -194,8 +200,13 @@ class DiffSession:
         self.limits = replace(self.limits, acknowledged=entries)
         self._results = self._acknowledged(self._results)
 
-    def result(self, *, progress: Callable[[int, int], None] | None = None) -> RunComparison:
+    def result(self, *, progress: Callable[[int, int], None] | None = None, contributors: bool = True) -> RunComparison:
         """Compare everything that is left and sum up.
+
+        Args:
+            progress: Called with the number of tensors compared and their total.
+            contributors: Whether to look for the nodes that contribute most to an output that alone is beyond its
+                limit, for as long as the comparison took, or 10 s if that is more.
 
         Raises:
             AlignmentError: No pair has comparable values.
@@ -210,7 +221,15 @@ class DiffSession:
             unmatched=self.alignment.unmatched,
             limits=self.limits,
             outputs=self.outputs(),
+            contributing=self._contributions if contributors else None,
         )
+
+    def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
+        if self._contributing is None or self._contributing[0] != output.tensor:
+            seconds = max(_CONTRIBUTORS_SECONDS, self.timing.comparing + self.timing.replaying)
+            found = self._examiner.contributions(self._plan, of, output, seconds=seconds)
+            self._contributing = output.tensor, found
+        return self._contributing[1]
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
         """Compare everything in the workers of an executor, each of which opens the files itself."""

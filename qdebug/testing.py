@@ -27,7 +27,7 @@ from qdebug.api import DiffResult
 from qdebug.compare.checks.codes import saturation
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.policy import judge_error
-from qdebug.compare.result.limits import Limits, checked_limits
+from qdebug.compare.result.limits import ALL_BOUNDS, Limits, checked_limits
 from qdebug.compare.result.result import Status
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
@@ -89,7 +89,8 @@ def assert_close(
         zero_point: Its code of real 0.
         axis: Its channel axis.
         name: What the arrays are, for the message.
-        **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation.
+        **bounds: Limits by name, in place of those in `limits`: min_sqnr, max_lsb, atol, rtol, max_saturation;
+            of recordings min_output_sqnr.
 
     Raises:
         AssertionError: They are further apart; for recordings a `ComparisonError`, which carries the whole result.
@@ -185,10 +186,10 @@ def _explained_line(node: NodeExplanation) -> str:
 
 
 def _limits(limits: Limits | None, bounds: dict[str, Any]) -> Limits:
-    known = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
     for name in bounds:
-        if name not in known:
-            raise UsageError(f"There is no limit {name!r}; there are {', '.join(known)}.", hint="Give one of these.")
+        if name not in ALL_BOUNDS:
+            known = ", ".join(ALL_BOUNDS)
+            raise UsageError(f"There is no limit {name!r}; there are {known}.", hint="Give one of these.")
     return replace(checked_limits(limits), **bounds)
 
 

@@ -75,6 +75,7 @@ class DiffOptions:
     limits: Path | None
     suggest_limits: Path | None
     min_sqnr: float | None
+    min_output_sqnr: float | None
     max_lsb: float | None
     atol: float | None
     rtol: float | None

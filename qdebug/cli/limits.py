@@ -44,6 +44,10 @@ class LimitOptions(Protocol):
         """Relative part of that."""
 
     @property
+    def min_output_sqnr(self) -> float | None:
+        """Least SQNR of an output of the network in dB."""
+
+    @property
     def allow_partial(self) -> bool:
         """Accept a recording that did not finish."""
 
@@ -74,6 +78,12 @@ def add_limits(parser: TakesArguments) -> None:
     parser.add_argument("--max-lsb", type=limit, metavar="N", help="largest difference in steps of the backend's scale")
     parser.add_argument("--atol", type=limit, metavar="X", help="largest difference: atol + rtol * abs(reference)")
     parser.add_argument("--rtol", type=limit, metavar="X", help="the relative part of it")
+    parser.add_argument(
+        "--min-output-sqnr",
+        type=decibels,
+        metavar="DB",
+        help="least SQNR of each network output where no node is beyond its limit (20 without limits of your own)",
+    )
 
 
 def add_allowances(parser: TakesArguments) -> None:
@@ -99,7 +109,7 @@ def given_limits(options: LimitOptions) -> Limits:
     from dataclasses import replace
 
     named = limits_of(options.limits)
-    error = {name: getattr(options, name) for name in ("min_sqnr", "max_lsb", "atol", "rtol")}
+    error = {name: getattr(options, name) for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr")}
     allowed = _allowed(options.allow_uncompared)
     return replace(
         named,

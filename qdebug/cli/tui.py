@@ -65,6 +65,7 @@ class TuiOptions:
     follow: bool
     limits: Path | None
     min_sqnr: float | None
+    min_output_sqnr: float | None
     max_lsb: float | None
     atol: float | None
     rtol: float | None
@@ -135,7 +136,7 @@ def _limits_file(given: Path | None) -> Path | None:
 def _limit_words(options: TuiOptions) -> list[str]:
     """Return the limits as they were typed."""
     words = [] if options.limits is None else ["--limits", str(options.limits)]
-    for name in ("min_sqnr", "max_lsb", "atol", "rtol"):
+    for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr"):
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}"]

@@ -13,12 +13,14 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
+from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.recordings import RecentTensors
 from qdebug.compare.policy import judge, judge_sample
 from qdebug.compare.result.limits import Limits, RuleFinder
-from qdebug.compare.result.result import NodeResult, SampleError, SampleResult
+from qdebug.compare.result.result import Contributions, NodeResult, SampleError, SampleResult
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording
 
@@ -95,6 +97,21 @@ class NodeComparer:
                 spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
                 self.timing.add(spent)
                 yield result
+
+    def contributions(
+        self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult, *, seconds: float
+    ) -> Contributions:
+        """Find what each node's own error contributes to an output, see `qdebug.compare.contributions`.
+
+        Args:
+            plan: What was compared.
+            of: How it came out.
+            output: The output.
+            seconds: When to stop replaying.
+        """
+        entry = next(each for each in plan if each.tensor == output.tensor)
+        with _quiet():
+            return contributions(self._runs.graphs, plan, of, entry, seconds=seconds)
 
 
 def _quiet() -> np.errstate:

@@ -12,15 +12,25 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
-from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import is_excused
-from qdebug.compare.result.result import Compounding, Coverage, NodeResult, SampleResult, Status, Verdict
+from qdebug.compare.result.origin import largest_fall
+from qdebug.compare.result.result import (
+    Compounding,
+    Contributions,
+    Coverage,
+    NodeResult,
+    SampleResult,
+    Status,
+    Verdict,
+)
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo
-from qdebug.model.thresholds.verdict import OUTPUT_MIN_SQNR
+from qdebug.model.dtypes import is_integer
+from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED, OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["judge", "judge_error", "judge_sample", "shortcomings", "verdict"]
+__all__ = ["judge", "judge_error", "judge_sample", "short_outputs", "shortcomings", "verdict"]
 
 
 def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, str | None]:
@@ -174,6 +184,9 @@ def verdict(
     compounding: Sequence[Compounding] = (),
     accepted: Sequence[str] = (),
     graph: Graph | None = None,
+    short: Sequence[NodeResult] = (),
+    floor: float | None = None,
+    contributing: Contributions | None = None,
 ) -> Verdict:
     """Sum up compared tensors.
 
@@ -186,15 +199,20 @@ def verdict(
         compounding: Nodes that enlarge error far more than others of their kind.
         accepted: What is missing too and was accepted by the limits: it is said all the same.
         graph: The backend's graph, which may tell what the model calls a node that goes by another name.
+        short: Outputs of the network that are beyond their limit while no node is beyond its own, the worst first.
+        floor: That limit, in dB.
+        contributing: What nodes contribute to the worst of them; None if nobody looked.
     """
     first = of[of.beyond.argmax()] if of.beyond.any() else None
-    status = _status(of, incomplete=bool(missing))
+    status = _status(of, incomplete=bool(missing), accumulated=bool(short))
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
+    if short and graph is not None:
+        sentence = _accumulated(of, short, floor, graph) + _contributed(contributing) + f" {sentence}"
     if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
-    if first is None and output is not None and output.tensor in outputs:
-        sentence += _left_with(of, output, every=not missing)
+    if first is None and not short and output is not None and output.tensor in outputs:
+        sentence += _left_with(output)
     sentence += _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
@@ -207,23 +225,74 @@ def verdict(
         sentence=sentence,
         worst_sample=sample,
         compounding=tuple(compounding),
+        contributors=() if contributing is None else contributing.nodes,
     )
 
 
-def _left_with(of: ResultTable, output: NodeResult, *, every: bool) -> str:
-    """Say what is left of the worst output where little is, though nothing is beyond its limit.
+def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
+    """Return the network's outputs whose SQNR is below the limit of outputs, the worst first; none if a node is beyond.
+
+    Integers that are no codes have no SQNR to speak of. An output that a rule of the user fits is judged by that alone,
+    unless the limit of outputs is the user's too; one that was accepted counts for nothing.
 
     Args:
         of: How compared tensors stand.
-        output: The worst output.
-        every: Whether nothing is missing, so that what was compared accounts for all of the error.
+        graph: The backend's graph.
+        limits: The limits in force.
     """
+    floor, rules = limits.output_sqnr_in_force, RuleFinder(limits.rules)
+    if floor is None or of.beyond.any():
+        return []
+    found: list[tuple[float, NodeResult]] = []
+    for row in of.rows_of(graph.outputs):
+        node = of[row]
+        info = graph.tensors[node.tensor]
+        whole = node.quant is None and info.dtype is not None and (is_integer(info.dtype) or info.dtype == "bool")
+        ruled = limits.min_output_sqnr is None and rules.find(node) is not None
+        level = None if node.metrics is None else node.metrics.sqnr_db
+        if level is not None and level < floor and not (whole or ruled or is_excused(node)):
+            found.append((level, node))
+    return [node for _, node in sorted(found, key=lambda each: each[0])]
+
+
+def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float | None, graph: Graph) -> str:
+    """Say which output is beyond its limit though no node is, and where along the net its SQNR falls."""
+    level = _level(short[0])
+    text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
+    others = len(short) - 1
+    text += f" (and {others} more {'output' if others == 1 else 'outputs'})" if others else ""
+    text += ", though no node is beyond its limit."
+    fall = largest_fall(of, graph, of.rows[short[0].tensor])
+    if fall is not None and _level(fall[0]) != _level(fall[1]):
+        node = fall[1]
+        text += f" SQNR falls most at {node.op} {node.node!r}, from {_level(fall[0])} to {_level(node)} dB."
+    return text
+
+
+def _contributed(contributing: Contributions | None) -> str:
+    """Name the nodes that contribute most to an output, and say how that is known."""
+    if contributing is None:
+        return ""
+    exact = [each for each in contributing.nodes if each.how == "exact"]
+    left = len(contributing.nodes) - len(exact) + contributing.unknown
+    if not exact:
+        return f" Which nodes contribute most is not known: {contributing.why}." if left else ""
+    named = ", ".join(f"{each.node!r} ({each.sqnr_db:.3g} dB)" for each in exact[:CONTRIBUTORS_NAMED])
+    text = f" By itself, the error of each node would leave of this output: {named}."
+    return text + (f" What {left} more contribute is not known: {contributing.why}." if left else "")
+
+
+def _level(node: NodeResult) -> str:
+    """Write the SQNR of a node's output."""
+    return "?" if node.metrics is None or node.metrics.sqnr_db is None else f"{node.metrics.sqnr_db:.3g}"
+
+
+def _left_with(output: NodeResult) -> str:
+    """Say what is left of the worst output where little is, though no limit that is in force is exceeded."""
     level = None if output.metrics is None else output.metrics.sqnr_db
     if level is None or not level < OUTPUT_MIN_SQNR:
         return ""
-    whole = every and not (of.breaking.any() or of.having(Status.INCOMPARABLE).any())
-    why = ": errors that are each within the limit add up" if whole else ""
-    return f" The output {output.tensor!r} is left with an SQNR of {level:.3g} dB all the same{why}."
+    return f" The output {output.tensor!r} is left with an SQNR of {level:.3g} dB all the same."
 
 
 def _worst_sample(output: NodeResult) -> int | None:
@@ -248,12 +317,14 @@ def _compounded(compounding: Sequence[Compounding]) -> str:
     return f" Error compounds at {first.op} {first.node!r} ({usual}){more}."
 
 
-def _status(of: ResultTable, *, incomplete: bool) -> Status:
+def _status(of: ResultTable, *, incomplete: bool, accumulated: bool) -> Status:
     for status in (Status.NONFINITE, Status.DIVERGED):
         if (of.having(status) & ~of.excused).any():
             return status
     if of.beyond.any():
         return Status.DIVERGED
+    if accumulated:
+        return Status.ACCUMULATED
     if incomplete:
         return Status.INCOMPLETE
     return Status.IDENTICAL if of.having(Status.IDENTICAL).all() else Status.WITHIN

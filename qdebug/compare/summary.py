@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
-from qdebug.compare.policy import shortcomings, verdict
+from qdebug.compare.policy import short_outputs, shortcomings, verdict
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import compounding_nodes, origin_of, worst_output
-from qdebug.compare.result.result import Coverage, NodeResult, OutputRanking, RunComparison, Status
+from qdebug.compare.result.result import Contributions, Coverage, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, RunInfo
@@ -28,6 +28,7 @@ def sum_up(
     unmatched: Sequence[Unmatched],
     limits: Limits,
     outputs: tuple[OutputRanking, ...] = (),
+    contributing: Callable[[ResultTable, NodeResult], Contributions] | None = None,
 ) -> RunComparison:
     """Sum up compared tensors.
 
@@ -38,6 +39,8 @@ def sum_up(
         unmatched: Tensors that have no partner.
         limits: What may be missing from a comparison.
         outputs: For each network output that may hold scores, whether its winner is still the same.
+        contributing: Finds what nodes contribute to an output that is beyond its limit while no node is; None to leave
+            that out.
 
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
@@ -47,6 +50,7 @@ def sum_up(
     compared = len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE)))
     coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of))
     missing = shortcomings(*runs, coverage, of, limits=limits)
+    short = short_outputs(of, graph, limits)
     every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
     return RunComparison(
         reference=runs[0],
@@ -60,6 +64,9 @@ def sum_up(
             compounding=compounding_nodes(of, graph),
             accepted=tuple(clause for clause in every if clause not in missing),
             graph=graph,
+            short=short,
+            floor=limits.output_sqnr_in_force,
+            contributing=contributing(of, short[0]) if short and contributing is not None else None,
         ),
         coverage=coverage,
         nodes=of.nodes,

@@ -46,6 +46,7 @@ STYLES: Mapping[str, str] = MappingProxyType(
     {
         Status.IDENTICAL: "green",
         Status.WITHIN: "green",
+        Status.ACCUMULATED: "bold red",
         Status.DIVERGED: "bold red",
         Status.NONFINITE: "bold magenta",
         Status.INCOMPARABLE: "yellow",

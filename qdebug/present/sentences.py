@@ -82,6 +82,8 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max
         parts.append(f"absolute difference at most {atol or 0:g}{relative}")
     if limits.get("max_saturation") is not None:
         parts.append(f"at most {numbers.percent(limits['max_saturation'], 1)} of codes saturated")
+    if limits.get("source") != "derived" and limits.get("min_output_sqnr") is not None:
+        parts.append(f"SQNR of each output at least {limits['min_output_sqnr']:g} dB")
     said = " and ".join(parts) or "none"
     source = safe_text(limits.get("source", "default"), limit=40)
     if source == "derived" and "file" in limits:
@@ -96,6 +98,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max
             f"sums accounts for{_INTEGERS if 'introduced_of_integers' in limits else ''}; "
             f"a node that cannot be replayed needs an SQNR of {floor:g} dB, or of "
             f"{limits.get('min_sqnr_of_scale', 0):g} where no code is off by more than {steps:g}; "
+            f"each output of the network needs {limits.get('min_output_sqnr', 0):g} dB; "
             f"{ways} set your own"
         )
     if source == "default":
@@ -223,6 +226,7 @@ def status_counts(statuses: Sequence[Status]) -> str:
     order = (
         Status.IDENTICAL,
         Status.WITHIN,
+        Status.ACCUMULATED,
         Status.DIVERGED,
         Status.NONFINITE,
         Status.INCOMPARABLE,

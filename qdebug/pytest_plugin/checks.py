@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from qdebug.compare.result.limits import BOUNDS
+from qdebug.compare.result.limits import ALL_BOUNDS
 from qdebug.errors import QdebugError, UsageError
 from qdebug.present.text import safe_text
 from qdebug.pytest_plugin.comparing import beside, compared, limits_of, noting
@@ -108,7 +108,7 @@ def check_marker(item: pytest.Item, settings: Settings, ledger: ComparisonLedger
 
 def _reference(item: pytest.Item, marker: pytest.Mark, settings: Settings) -> Path | None:
     """Return the reference of a marker; None if it is there for the limits of golden recordings alone."""
-    if marker.args or (unknown := set(marker.kwargs) - {"reference", "limits", *BOUNDS}):
+    if marker.args or (unknown := set(marker.kwargs) - {"reference", "limits", *ALL_BOUNDS}):
         said = f"no argument {min(unknown)!r}" if not marker.args else "no arguments without a name"
         raise UsageError(f"The marker qdebug takes {said}.", hint="See them: pytest --markers.")
     reference = beside(item, marker.kwargs.get("reference"), "reference") or settings.reference

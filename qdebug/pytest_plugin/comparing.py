@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from qdebug.compare.result.limits import BOUNDS, Limits
+from qdebug.compare.result.limits import ALL_BOUNDS, Limits
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import QdebugError, UsageError
 from qdebug.present.text import safe_text
@@ -125,7 +125,7 @@ def limits_of(item: pytest.Item, settings: Settings) -> Limits:
     given = {} if marker is None else marker.kwargs
     path = beside(item, given.get("limits"), "limits") or settings.limits or find_limits(settings.root)
     limits = Limits() if path is None else load_limits(path)
-    return with_bounds(limits, {name: given[name] for name in BOUNDS if name in given})
+    return with_bounds(limits, {name: given[name] for name in ALL_BOUNDS if name in given})
 
 
 def with_bounds(limits: Limits, bounds: dict[str, Any]) -> Limits:
@@ -135,6 +135,8 @@ def with_bounds(limits: Limits, bounds: dict[str, Any]) -> Limits:
         UsageError: There is no limit of that name, or its value means nothing.
     """
     for name in bounds:
-        if name not in BOUNDS:
-            raise UsageError(f"There is no limit {name!r}; there are {', '.join(BOUNDS)}.", hint="Give one of these.")
+        if name not in ALL_BOUNDS:
+            raise UsageError(
+                f"There is no limit {name!r}; there are {', '.join(ALL_BOUNDS)}.", hint="Give one of these."
+            )
     return replace(limits, **bounds)

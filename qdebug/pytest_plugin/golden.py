@@ -54,7 +54,8 @@ class Regression:
         Args:
             recording: A recorder (it is closed), a path, or an open recording.
             name: What tells this check from others in the same test.
-            **bounds: Limits by name, in place of the project's: min_sqnr, max_lsb, atol, rtol, max_saturation.
+            **bounds: Limits by name, in place of the project's: min_sqnr, max_lsb, atol, rtol, max_saturation,
+                min_output_sqnr.
 
         Returns:
             The comparison; None if the golden recording was written.

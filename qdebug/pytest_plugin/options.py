@@ -12,7 +12,8 @@ import pytest
 __all__ = ["MARKER", "Settings", "add_options", "file_name", "settings"]
 
 MARKER = (
-    "qdebug(reference=None, limits=None, min_sqnr=None, max_lsb=None, atol=None, rtol=None, max_saturation=None): "
+    "qdebug(reference=None, limits=None, min_sqnr=None, max_lsb=None, atol=None, rtol=None, max_saturation=None, "
+    "min_output_sqnr=None): "
     "compare what qdebug_recorder has recorded with a reference recording; paths start at the test's folder"
 )
 """How `pytest --markers` explains the marker."""

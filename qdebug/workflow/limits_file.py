@@ -38,7 +38,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any
 
-from qdebug.compare.result.limits import BOUNDS, Acknowledgement, LimitRule, Limits
+from qdebug.compare.result.limits import ALL_BOUNDS, BOUNDS, DECIBELS, Acknowledgement, LimitRule, Limits
 from qdebug.errors import LimitsError
 from qdebug.recording.target import whole_file
 from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of
@@ -88,14 +88,14 @@ class LimitsText:
         """
         self._known(tables, _TABLES, "")
         default = self._table(tables, "default")
-        self._known(default, BOUNDS, "default")
+        self._known(default, ALL_BOUNDS, "default")
         rules = tuple(self._rule(entry, at) for entry, at in self._entries(tables, "limit"))
         acknowledged = [self._acknowledged(entry, at, today) for entry, at in self._entries(tables, "acknowledged")]
         self.notes(tables)
         allow = self._table(tables, "allow")
         self._known(allow, _ALLOW, "allow")
         return Limits(
-            **self._bounds(default, "default"),
+            **self._bounds(default, "default", ALL_BOUNDS),
             rules=rules,
             acknowledged=tuple(acknowledged),
             file=self._file,
@@ -155,15 +155,15 @@ class LimitsText:
             expired=expires is not None and expires < today,
         )
 
-    def _bounds(self, entry: Mapping[str, Any], at: str) -> dict[str, Any]:
+    def _bounds(self, entry: Mapping[str, Any], at: str, names: Sequence[str] = BOUNDS) -> dict[str, Any]:
         bounds: dict[str, Any] = {}
-        for name in BOUNDS:
+        for name in names:
             if name not in entry:
                 continue
             value = entry[name]
             if isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
                 raise self._wrong(at, name, f"is {value!r} and must be a number", f"Write {name} = 1.")
-            if name != "min_sqnr" and value < 0:
+            if name not in DECIBELS and value < 0:
                 raise self._wrong(at, name, f"is {value!r} and must be at least 0", f"Write {name} = 1.")
             if name == "max_saturation" and value > 1:
                 raise self._wrong(at, name, f"is {value!r} and must be a share", "Write 0.01 for one per cent.")

@@ -36,7 +36,7 @@ def test_the_shell_can_read_its_script(shell, tmp_path):
     ("words", "expected"),
     [
         (["di"], {"diff"}),
-        (["diff", "--min"], {"--min-sqnr"}),
+        (["diff", "--min"], {"--min-sqnr", "--min-output-sqnr"}),
         (["diff", "-f", ""], {"table", "json", "markdown", "html", "junit", "csv"}),
         (["info", "--format", "m"], {"markdown"}),
         (["diff", "a.h5", ""], set()),

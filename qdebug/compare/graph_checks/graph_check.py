@@ -442,19 +442,43 @@ class TensorCheck:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
         return in_reference_order(array, self._entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
 
+    def own_error(self, place: tuple[int, int]) -> np.ndarray:
+        """Return what the backend recorded, less a replay of its inputs with the reference's nodes and constants.
+
+        Args:
+            place: Sample and step.
+
+        Returns:
+            float64 in the order of dimensions that the pair is compared in.
+
+        Raises:
+            KernelError: A node cannot be replayed, or gives another shape.
+            RecordingError: A constant or an input was not recorded.
+        """
+        theirs = self._theirs(place)
+        ours = self._recorded(theirs.shape, place)
+        if not _one_shape(ours.shape, theirs.shape):
+            raise KernelError(f"The replay gives shape {theirs.shape} and the recording has {ours.shape}.")
+        span = span_before(self._reference.graph, self._entry.reference_tensor)
+        return minus(ours.reshape(theirs.shape), held(theirs, span))
+
+    def _recorded(self, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray:
+        """Return the backend's values in the order of a reference of some shape, held to what that can represent."""
+        entry = self._entry
+        stored = dequantize(self._backend.load(entry.tensor, *place), entry.quant)
+        ours = in_reference_order(stored, entry.pair.backend_view, shape)
+        return held(ours, clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor))
+
     def _differs_wide(self, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
         entry, theirs = self._entry, self._theirs(place)
-        stored = self._backend.load(entry.tensor, *place)
-        ours = dequantize(stored, entry.quant)
-        ours = in_reference_order(ours, entry.pair.backend_view, theirs.shape)
-        ours = held(ours, clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor))
+        ours = self._recorded(theirs.shape, place)
         if not _one_shape(ours.shape, theirs.shape):
             return self._declared
         difference = minus(theirs, ours.reshape(theirs.shape))
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._differences.coded(self.segment)
         if not coded and not self._graphs.undeclared_codes:
-            share = min(SEGMENT_ROUNDOFFS * unit_roundoff(stored.dtype), share)
+            share = min(SEGMENT_ROUNDOFFS * unit_roundoff(self._backend.load(entry.tensor, *place).dtype), share)
         if not norm(difference) > share * norm(theirs):
             return None
         if not exceeds(difference, self._rounding_noise(place)):

@@ -14,6 +14,8 @@ class Status(StrEnum):
 
     IDENTICAL = "identical"
     WITHIN = "within"
+    ACCUMULATED = "accumulated"
+    """Of a whole comparison: every node is within its limit, and an output of the network is not."""
     DIVERGED = "diverged"
     NONFINITE = "nonfinite"
     INCOMPARABLE = "incomparable"

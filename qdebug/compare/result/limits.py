@@ -12,11 +12,13 @@ from typing import Any, Protocol
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.errors import UsageError
-from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = [
+    "ALL_BOUNDS",
     "BOUNDS",
+    "DECIBELS",
     "Acknowledgement",
     "LimitRule",
     "Limits",
@@ -29,27 +31,33 @@ __all__ = [
 
 BOUNDS = ("min_sqnr", "max_lsb", "atol", "rtol", "max_saturation")
 """Names of the limits that can be set for all tensors or for some."""
+ALL_BOUNDS = (*BOUNDS, "min_output_sqnr")
+"""The same, and the limit of a whole comparison."""
+
+DECIBELS = ("min_sqnr", "min_output_sqnr")
+"""Limits in dB, the only ones that may be below 0."""
 
 _WILD = re.compile(r"[*?\[]")
 
 
-def check_bounds(entry: object) -> None:
+def check_bounds(entry: object, names: Sequence[str] = BOUNDS) -> None:
     """Check that the limits of an entry are limits; what every comparison with them would let pass is none.
 
     Args:
-        entry: Has the attributes `BOUNDS`.
+        entry: What has the limits.
+        names: Its attributes that are limits.
 
     Raises:
         UsageError: One of them is no number, NaN, below 0, or a share above 1.
     """
-    for name in BOUNDS:
+    for name in names:
         value = getattr(entry, name)
         if value is None:
             continue
         number = math.nan if isinstance(value, bool) or not isinstance(value, Real) else float(value)
         if math.isnan(number):
             raise UsageError(f"The limit {name} is {value!r} and must be a number.", hint=f"Give one: {name}=1.")
-        if name != "min_sqnr" and number < 0:
+        if name not in DECIBELS and number < 0:
             raise UsageError(f"The limit {name} is {value!r} and must be at least 0.", hint=f"Give more: {name}=1.")
         if name == "max_saturation" and number > 1:
             raise UsageError(f"The limit {name} is {value!r} and must be a share.", hint="Give 0.01 for one per cent.")
@@ -211,6 +219,8 @@ class Limits:
         rtol: Relative part of that.
         max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; judged beside
             the error, given or derived.
+        min_output_sqnr: Least SQNR in dB of each output of the network that holds real numbers or codes, judged where
+            no node is beyond its limit; `OUTPUT_MIN_SQNR` where no limit is given. Give -inf for none.
         rules: Limits for some tensors; the last rule that fits a tensor holds.
         acknowledged: Nodes that may be beyond their limits; of several for one node the last holds.
         file: Where these limits were read; None if nowhere.
@@ -229,6 +239,7 @@ class Limits:
     atol: float | None = None
     rtol: float | None = None
     max_saturation: float | None = None
+    min_output_sqnr: float | None = None
     rules: tuple[LimitRule, ...] = ()
     acknowledged: tuple[Acknowledgement, ...] = ()
     file: str | None = None
@@ -238,7 +249,7 @@ class Limits:
     allow_uncompared: int | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        check_bounds(self)
+        check_bounds(self, ALL_BOUNDS)
 
     @property
     def given(self) -> bool:
@@ -265,6 +276,13 @@ class Limits:
     def sqnr_in_force(self) -> float | None:
         """The least SQNR that is applied where a replay does not judge; none beside other limits of the user."""
         return self.min_sqnr if self.given else DEFAULT_MIN_SQNR
+
+    @property
+    def output_sqnr_in_force(self) -> float | None:
+        """The least SQNR of an output of the network; None if the user's other limits alone judge."""
+        if self.min_output_sqnr is not None:
+            return self.min_output_sqnr
+        return None if self.given else OUTPUT_MIN_SQNR
 
     @property
     def tolerance(self) -> tuple[float, float] | None:
@@ -299,6 +317,8 @@ class Limits:
                 "introduced_of_integers": 0,
             }
         plain |= {name: getattr(self, name) for name in BOUNDS if getattr(self, name) is not None}
+        if self.output_sqnr_in_force is not None:
+            plain["min_output_sqnr"] = self.output_sqnr_in_force
         if self.file is not None:
             plain["file"] = self.file
         if self.rules:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["compounding_nodes", "gain_of", "origin_of", "original_of", "worst_output"]
+__all__ = ["compounding_nodes", "gain_of", "largest_fall", "origin_of", "original_of", "worst_output"]
 
 
 def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None]) -> float | None:
@@ -131,6 +131,36 @@ def worst_output(of: ResultTable, graph: Graph) -> int:
     """
     outputs = of.rows_of(graph.outputs) or [len(of) - 1]
     return outputs[int(of.carried[outputs].argmax())]
+
+
+def largest_fall(of: ResultTable, graph: Graph, row: int) -> tuple[NodeResult, NodeResult] | None:
+    """Find where the SQNR falls most on the way to a tensor: what a node reads, and what it gives.
+
+    The way goes from each tensor to the input that carries most error.
+
+    Args:
+        of: How compared tensors stand.
+        graph: The backend's graph.
+        row: The tensor.
+
+    Returns:
+        None where no SQNR on the way falls from one number to another.
+    """
+    best: tuple[float, NodeResult, NodeResult] | None = None
+    while True:
+        producer = graph.producer(of[row].tensor)
+        into = of.rows_of(() if producer is None else producer.inputs)
+        if not into:
+            return None if best is None else best[1:]
+        before = max(into, key=of.carried.__getitem__)
+        high, low = (_sqnr(of[at].metrics) for at in (before, row))
+        if math.isfinite(high) and math.isfinite(low) and high - low > (best[0] if best else 0.0):
+            best = high - low, of[before], of[row]
+        row = before
+
+
+def _sqnr(stats: ErrorStats | None) -> float:
+    return math.nan if stats is None or stats.sqnr_db is None else stats.sqnr_db
 
 
 def _rms(stats: ErrorStats | None) -> float | None:

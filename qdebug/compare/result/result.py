@@ -16,6 +16,8 @@ from qdebug.model import Fidelity, RunInfo
 __all__ = [
     "NUMERICS_VERSION",
     "Compounding",
+    "Contributions",
+    "Contributor",
     "Coverage",
     "NodeResult",
     "OutputRanking",
@@ -107,6 +109,45 @@ class Compounding:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Contributor:
+    """A node whose own error alone, brought to an output of the network, is known or bounded.
+
+    Args:
+        node: The backend node.
+        tensor: Its output.
+        output: The network output, a backend tensor.
+        sqnr_db: SQNR in dB of that output if all other nodes were as in the reference.
+        how: "exact" if the reference was replayed with that error from the node to the output, "bounded" if it is the
+            node's own relative error times the growth of the whole relative error from there to the output.
+    """
+
+    node: str
+    tensor: str
+    output: str
+    sqnr_db: float
+    how: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain values, with the keys of the diff JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contributions:
+    """What nodes contribute to the error of an output.
+
+    Args:
+        nodes: The nodes: those that were replayed to the output first, among these those that contribute most.
+        unknown: How many tensors above the output have an error of their own that is not known.
+        why: Why not all were replayed.
+    """
+
+    nodes: tuple[Contributor, ...]
+    unknown: int = 0
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
     """The answer in one word, one place and one sentence.
 
@@ -117,6 +158,7 @@ class Verdict:
         sentence: What a person would say.
         worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
         compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
+        contributors: Where an output alone is beyond its limit, what each node contributes to that, the most first.
     """
 
     status: Status
@@ -125,6 +167,7 @@ class Verdict:
     sentence: str
     worst_sample: int | None = None
     compounding: tuple[Compounding, ...] = ()
+    contributors: tuple[Contributor, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain values, with the keys of the diff JSON."""
@@ -134,6 +177,7 @@ class Verdict:
             "origin": self.origin,
             "worst_sample": self.worst_sample,
             "compounding": [entry.to_dict() for entry in self.compounding],
+            "contributors": [entry.to_dict() for entry in self.contributors],
             "sentence": self.sentence,
         }
 
@@ -167,7 +211,7 @@ class RunComparison:
         """What `qdebug diff` exits with: 3 incomplete beyond what is allowed, 1 beyond a limit, 0 within."""
         if self.shortcomings or self.status is Status.INCOMPLETE:
             return 3
-        return 1 if self.status in (Status.DIVERGED, Status.NONFINITE) else 0
+        return 1 if self.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE) else 0
 
     @property
     def status(self) -> Status:

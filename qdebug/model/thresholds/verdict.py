@@ -37,8 +37,15 @@ OUTPUT_MIN_SQNR = threshold(
     20.0,
     unit="dB",
     decides="status",
-    why="An output with a lower SQNR is named in the verdict, even if no node is beyond its limit.",
+    why="Least SQNR of a network output where no limit is given. Below, the comparison fails even if every node is "
+    "within its limit.",
     source="derived: a tenth of the signal is error",
+)
+CONTRIBUTORS_NAMED = threshold(
+    "CONTRIBUTORS_NAMED",
+    3,
+    unit="nodes",
+    why="The verdict names as many nodes that contribute most to an output. The JSON has all.",
 )
 COMPOUNDING_MIN_NODES = threshold(
     "COMPOUNDING_MIN_NODES",

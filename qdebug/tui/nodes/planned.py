@@ -51,6 +51,7 @@ STATE_OF: Mapping[Status, State] = MappingProxyType(
     {
         Status.IDENTICAL: State.IDENTICAL,
         Status.WITHIN: State.WITHIN,
+        Status.ACCUMULATED: State.WITHIN,
         Status.DIVERGED: State.DIVERGED,
         Status.NONFINITE: State.NONFINITE,
         Status.INCOMPARABLE: State.INCOMPARABLE,

@@ -215,7 +215,12 @@ class Reader(threading.Thread):
         changed = comparison.opening.changed
         if changed is not None and (why := changed()):
             raise RecordingError(f"While they were compared {why}.", hint="Wait until the file is written.")
-        self._post(Finished(backend_at=comparison.at, result=source.result()))
+        from qdebug.numerics.checkpoint import asking  # long loaded
+
+        writing = comparison.opening.writing is not None and comparison.opening.writing()
+        with asking(self._between_blocks):
+            result = source.result(contributors=not writing)  # of a run that goes on, another one would be due at once
+        self._post(Finished(backend_at=comparison.at, result=result))
 
     def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
         """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""

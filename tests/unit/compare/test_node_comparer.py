@@ -57,7 +57,8 @@ def test_a_node_without_kernel_is_not_blamed_for_what_it_reads():
     assert 10 < sqnr(HELD, X) < 20
     assert sqnr(y, of_unknown(X)) < 20
     result = DiffSession(reference(), backend(y)).result()
-    assert result.status is Status.WITHIN, result.verdict.sentence
+    assert result.status is Status.ACCUMULATED, "what it reads keeps less than 20 dB, and so does the output"
+    assert "Which nodes contribute most is not known: no kernel is known for Odd" in result.verdict.sentence
     odd = next(node for node in result.nodes if node.node == "odd")
     assert "no kernel is known" in odd.attribution_note
     assert [sample.status for sample in odd.samples] == [Status.WITHIN]

@@ -9,7 +9,7 @@ from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.limits import LimitRule, Limits, checked_limits
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording
-from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, OUTPUT_MIN_SQNR
 from qdebug.session import DiffSession
 
 
@@ -22,6 +22,7 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
         "min_sqnr_of_scale": CODES_MIN_SQNR,
         "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
         "introduced_of_integers": 0,
+        "min_output_sqnr": OUTPUT_MIN_SQNR,
         "allow": {"partial": False, "unfaithful": False, "uncompared": []},
     }
     assert Limits(max_lsb=1).to_dict() == {

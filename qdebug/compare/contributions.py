@@ -1,0 +1,183 @@
+"""What each node's own error makes of a network's output: how a net goes wrong without a node that is wrong.
+
+The error that a node makes itself is added to what the reference recorded of its tensor, and the reference's nodes
+below are replayed with it: what the output then loses is that node's contribution. Contributions to an output need not
+add up, since errors of one sign do and others do not.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from functools import cached_property
+from time import monotonic
+
+import numpy as np
+
+from qdebug.compare.align.layouts import in_one_order, into_stored_order
+from qdebug.compare.attribute.backend_replay import read, real_values
+from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.result.result import Contributions, Contributor
+from qdebug.compare.result.result_table import ResultTable
+from qdebug.errors import KernelError, QdebugError, RecordingError
+from qdebug.model import Node
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.segment import run_segment
+
+__all__ = ["contributions"]
+
+
+def contributions(
+    graphs: GraphCheck, plan: Sequence[PlannedNode], of: ResultTable, output: PlannedNode, *, seconds: float
+) -> Contributions:
+    """Replay the own error of each node above an output to that output, in the sample that comes out worst there.
+
+    Those with the largest bound come first. Where there is no time left, or no replay, the bound stands: the node's
+    own error relative to its signal, times the growth of the whole relative error from there to the output.
+
+    Args:
+        graphs: Holds the two graphs against each other.
+        plan: What was compared.
+        of: How it came out.
+        output: The output.
+        seconds: When to stop replaying.
+    """
+    end = monotonic() + seconds
+    path = _Path(graphs, output, _worst_place(graphs, of, output))
+    rows = {entry.tensor: entry for entry in plan}
+    at_output = float(of.carried[of.rows[output.tensor]])
+    bounds: list[tuple[float, PlannedNode]] = []
+    unknown = 0
+    for entry in (rows[tensor] for tensor in path.above() if tensor in rows and rows[tensor].op != "Input"):
+        checkpoint()
+        own, carried = path.own_error(entry), float(of.carried[of.rows[entry.tensor]])
+        if own is None or not math.isfinite(carried):
+            unknown += 1
+        elif norm(own) and carried:
+            bounds.append((path.relative(own, entry.reference_tensor) * at_output / carried, entry))
+    found: list[Contributor] = []
+    for bound, entry in sorted(bounds, key=lambda item: -item[0]):
+        checkpoint()
+        exact = path.replayed(entry) if monotonic() < end else None
+        share = bound if exact is None else exact
+        found.append(
+            Contributor(
+                node=entry.node,
+                tensor=entry.tensor,
+                output=output.tensor,
+                sqnr_db=-20 * math.log10(share) if share else math.inf,
+                how="bounded" if exact is None else "exact",
+            )
+        )
+    ordered = tuple(sorted(found, key=lambda each: (each.how != "exact", each.sqnr_db)))
+    return Contributions(nodes=ordered, unknown=unknown, why=path.why or "there was no time left")
+
+
+def _worst_place(graphs: GraphCheck, of: ResultTable, output: PlannedNode) -> tuple[int, int]:
+    """Return the sample and step in which an output is worst, relative to its signal."""
+    reference, backend = graphs.replays.ref.recording, graphs.replays.be.recording
+    samples = of[of.rows[output.tensor]].samples
+    worst = min(samples, key=lambda each: math.inf if each.sqnr_db is None else each.sqnr_db, default=None)
+    places = [each for each in recorded_places(reference, backend, output) if worst is None or each[0] == worst.sample]
+
+    def off(place: tuple[int, int]) -> float:
+        theirs = real_values(reference, output.reference_tensor, place)
+        ours = real_values(backend, output.tensor, place)
+        theirs, ours = in_one_order(theirs, output.pair.reference_view, ours, output.pair.backend_view)
+        return norm(minus(theirs, ours.reshape(theirs.shape))) / (norm(theirs) or 1.0)
+
+    return max(places, key=off) if len(places) > 1 else next(iter(places), (0, 0))
+
+
+class _Path:
+    """What leads to one output, for one sample and step.
+
+    Args:
+        graphs: Holds the two graphs against each other.
+        output: The output.
+        place: Sample and step.
+
+    Attributes:
+        why: Why the first node that could not be replayed could not; "" if all could.
+    """
+
+    def __init__(self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int]) -> None:
+        self._graphs, self._output, self._place = graphs, output, place
+        self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
+        self.why = ""
+
+    def above(self) -> Iterator[str]:
+        """Yield the backend's tensors that lead to the output, that included, the nearest first."""
+        waiting, seen = deque([self._output.tensor]), {self._output.tensor}
+        while waiting:
+            tensor = waiting.popleft()
+            yield tensor
+            node = self._backend.graph.producer(tensor)
+            fresh = {name for name in (node.inputs if node else ()) if name} - seen
+            seen |= fresh
+            waiting += sorted(fresh)
+
+    def own_error(self, entry: PlannedNode) -> np.ndarray | None:
+        """Return the error that a node makes itself, in the order that the pair is compared in; None if not known."""
+        try:
+            known = self._graphs.of(entry)
+            return None if known is None else known.own_error(self._place)
+        except (KernelError, RecordingError) as error:
+            self._note(error)
+            return None
+
+    def relative(self, error: np.ndarray, tensor: str) -> float:
+        """Return the norm of an error over that of a reference tensor; infinite if this has no signal."""
+        signal = norm(real_values(self._reference, tensor, self._place))
+        return norm(error) / signal if signal else math.inf
+
+    def replayed(self, entry: PlannedNode) -> float | None:
+        """Return what a node's own error alone makes of the output, relative to its signal; None if not known."""
+        start, end = entry.reference_tensor, self._output.reference_tensor
+        own = self.own_error(entry)
+        if own is None:
+            return None
+        try:
+            values = real_values(self._reference, start, self._place)
+            moved = (values + into_stored_order(own, entry.pair.reference_view).reshape(values.shape)).astype(
+                values.dtype
+            )
+            made = moved if start == end else self._below(start, moved)
+        except (KernelError, RecordingError) as error:
+            self._note(error)
+            return None
+        theirs = real_values(self._reference, end, self._place)
+        if made is None or made.size != theirs.size:
+            return None
+        found = self.relative(minus(theirs, made.reshape(theirs.shape)), end)
+        return found if math.isfinite(found) else None
+
+    def _note(self, error: QdebugError) -> None:
+        self.why = self.why or error.message[0].lower() + error.message[1:].rstrip(".")
+
+    def _below(self, start: str, moved: np.ndarray) -> np.ndarray | None:
+        """Replay the reference's nodes from a tensor to the output; None if none leads there."""
+        reached, nodes = {start}, []
+        for node in self._reference.graph.nodes:
+            if node.name in self._leading and not reached.isdisjoint(node.inputs):
+                nodes.append(node)
+                reached.update(filter(None, node.outputs))
+
+        def load(form: Node, name: str) -> np.ndarray:
+            return moved if name == start else read(self._reference, self._place, form, name)
+
+        return run_segment(nodes, self._output.reference_tensor, self._reference.graph.opset, load)
+
+    @cached_property
+    def _leading(self) -> frozenset[str]:
+        """Names of the reference's nodes that the output depends on."""
+        waiting, seen = [self._output.reference_tensor], set[str]()
+        while waiting:
+            node = self._reference.graph.producer(waiting.pop())
+            if node is not None and node.name not in seen:
+                seen.add(node.name)
+                waiting += filter(None, node.inputs)
+        return frozenset(seen)

@@ -1,0 +1,146 @@
+"""Errors that accumulate: an output beyond its limit though no node is, and what each node contributes to it."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from qdebug.compare.contributions import contributions
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.result.finding import Status
+from qdebug.compare.result.limits import Acknowledgement, LimitRule, Limits
+from qdebug.compare.result.result_table import ResultTable
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.numerics.affine import quantize
+from qdebug.session import DiffSession
+
+QUANT = QuantParams(dtype="int8", scale=0.25, zero_point=0)
+"""So coarse that values of standard deviation 0.5 keep about 17 dB."""
+
+
+def three(rng, errors=(0.0, 0.0, 0.0), op="Relu"):
+    """Return a net of a product, an activation and a product, run with an error after each; and its weights."""
+    x, first, second = (rng.standard_normal(shape) for shape in ((4, 8), (8, 16), (16, 3)))
+    hidden = x @ first + errors[0]
+    active = np.maximum(hidden, 0) + errors[1]
+    graph = Graph(
+        [
+            Node(name="first", op="MatMul", inputs=("x", "a"), outputs=("h",)),
+            Node(name="active", op=op, inputs=("h",), outputs=("r",)),
+            Node(name="second", op="MatMul", inputs=("r", "b"), outputs=("y",)),
+        ],
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in "ab"],
+        inputs=("x",),
+        outputs=("y",),
+    )
+    values = {"x": x, "a": first, "b": second, "h": hidden, "r": active, "y": active @ second + errors[2]}
+    return MemoryRecording.single(graph, values)
+
+
+def found(reference, backend, seconds=60.0):
+    session = DiffSession(reference, backend)
+    of, plan = ResultTable(tuple(session.results())), session.entries()
+    graphs = GraphCheck(reference, backend, session.alignment.pairs)
+    return contributions(graphs, plan, of, next(each for each in plan if each.tensor == "y"), seconds=seconds)
+
+
+@settings(max_examples=25)
+@given(st.integers(0, 2**32), st.tuples(*[st.floats(1e-3, 1.0)] * 3))
+def test_each_contribution_is_what_the_error_alone_makes_of_the_output(seed, sizes):
+    def drawn():
+        return np.random.default_rng(seed)
+
+    noise = np.random.default_rng(seed + 1)
+    errors = [
+        size * noise.standard_normal(shape) for size, shape in zip(sizes, ((4, 16), (4, 16), (4, 3)), strict=True)
+    ]
+    reference, backend = three(drawn()), three(drawn(), errors)
+    y, b, h = (reference.load(name) for name in "ybh")
+    alone = {
+        "first": np.maximum(h + errors[0], 0) @ b,
+        "active": (np.maximum(h, 0) + errors[1]) @ b,
+        "second": y + errors[2],
+    }
+    known = {name: 10 * math.log10(np.sum(y**2) / np.sum((made - y) ** 2)) for name, made in alone.items()}
+    made = found(reference, backend)
+    assert (made.unknown, {each.how for each in made.nodes}) == (0, {"exact"})
+    assert {each.node: each.sqnr_db for each in made.nodes} == pytest.approx(known, abs=1e-3)
+    assert [each.node for each in made.nodes] == sorted(known, key=known.get)
+
+
+def test_without_time_or_a_kernel_below_the_contribution_is_a_bound_and_it_is_said_why():
+    rng = np.random.default_rng
+    errors = [0.1 * rng(2).standard_normal((4, 16)), 0.0, 0.0]
+    late = found(three(rng(1)), three(rng(1), errors), seconds=-1.0)
+    assert [(each.node, each.how) for each in late.nodes] == [("first", "bounded")]
+    assert late.why == "there was no time left"
+    odd = found(three(rng(1), op="Mystery"), three(rng(1), errors, op="Mystery"))
+    assert [(each.node, each.how) for each in odd.nodes] == [("first", "bounded")]
+    assert "Mystery" in odd.why
+
+
+def coarse(*, dtype="int8"):
+    """Return a sum of two inputs and one that is rounded to few codes, each of which is right."""
+    rng = np.random.default_rng(3)
+    one, other = (rng.normal(0, 0.35, (1, 500)).astype(np.float32) for _ in range(2))
+    node = Node(name="sum", op="Add", inputs=("x", "z"), outputs=("y",))
+
+    def run(values, quant=None):
+        info = [TensorInfo(name="y", quant=quant)]
+        graph = Graph([node], tensors=info, inputs=("x", "z"), outputs=("y",))
+        return MemoryRecording.single(graph, {"x": one, "z": other, "y": values})
+
+    return run(one + other), run(quantize(one + other, QUANT), QUANT)
+
+
+def test_an_output_below_20_db_fails_though_no_node_is_beyond_its_limit():
+    result = DiffSession(*coarse()).result()
+    (made,) = [node for node in result.nodes if node.tensor == "y"]
+    assert (made.status, made.metrics.max_lsb <= 0.5) == (Status.WITHIN, True)
+    assert (result.status, result.exit_code, result.first_divergence) == (Status.ACCUMULATED, 1, None)
+    assert f"'y' has an SQNR of {made.metrics.sqnr_db:.3g} dB, below 20 dB" in result.verdict.sentence
+    (contributor,) = result.verdict.contributors
+    assert (contributor.node, contributor.how) == ("sum", "exact")
+    assert contributor.sqnr_db == pytest.approx(made.metrics.sqnr_db, abs=0.01)
+    assert result.to_dict()["verdict"]["contributors"] == [contributor.to_dict()]
+
+
+@pytest.mark.parametrize(
+    ("limits", "status"),
+    [
+        (Limits(min_output_sqnr=10), Status.WITHIN),
+        (Limits(min_output_sqnr=-math.inf), Status.WITHIN),
+        (Limits(max_lsb=1), Status.WITHIN),  # the user's limits judge alone
+        (Limits(max_lsb=1, min_output_sqnr=20), Status.ACCUMULATED),
+        (Limits(rules=(LimitRule(tensor="y", max_lsb=1),)), Status.WITHIN),
+        (Limits(rules=(LimitRule(tensor="y", max_lsb=1),), min_output_sqnr=20), Status.ACCUMULATED),
+        (Limits(acknowledged=(Acknowledgement(node="sum", reason="8 levels"),)), Status.WITHIN),
+    ],
+)
+def test_the_limit_of_outputs_can_be_set_and_gives_way(limits, status):
+    assert DiffSession(*coarse(), limits=limits).result().status is status
+
+
+def test_a_node_beyond_its_limit_comes_first():
+    reference, backend = coarse()
+    codes = backend.load("y").copy()
+    codes[0, 0] += 9
+    wrong = MemoryRecording.single(backend.graph, {name: backend.load(name) for name in "xz"} | {"y": codes})
+    result = DiffSession(reference, wrong).result()
+    assert (result.status, result.verdict.contributors) == (Status.DIVERGED, ())
+
+
+def test_integers_that_are_no_codes_have_no_sqnr_to_speak_of():
+    rng = np.random.default_rng(5)
+    values = rng.standard_normal((6, 10)).astype(np.float32)
+    node = Node(name="best", op="ArgMax", inputs=("x",), outputs=("y",), attrs={"axis": 1, "keepdims": 0})
+    graph = Graph([node], tensors=[TensorInfo(name="y", dtype="int64")], inputs=("x",), outputs=("y",))
+    sides = [
+        MemoryRecording.single(graph, {"x": each, "y": each.argmax(1)})
+        for each in (values, values + 1.5 * rng.standard_normal((6, 10)).astype(np.float32))
+    ]
+    result = DiffSession(*sides, limits=Limits(rules=(LimitRule(tensor="x", min_sqnr=-100),))).result()
+    assert result.nodes[-1].metrics.sqnr_db < 20
+    assert result.status is Status.WITHIN
