@@ -73,7 +73,7 @@ def judge_sample(
         whole: The status of the tensor.
         findings: What was found of the tensor.
     """
-    known = context.attribution is not None and context.attribution.introduced_unsaturated is not None
+    known = context.attribution is not None and context.attribution.arithmetic_unsaturated is not None
     firm = context.reproduced is not None and context.reproduced.firm
     case: Error = context.sample(sample, stats, excused=whole is Status.WITHIN and (firm or not known))
     status = judge_error(case)[0]

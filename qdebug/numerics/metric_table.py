@@ -281,8 +281,8 @@ METRICS: tuple[MetricSpec, ...] = (
         name="propagated",
         unit="",
         better=_LOWER,
-        definition="error that reaches the node through its inputs: its replay on the backend's inputs against the "
-        "reference's output, by the same metrics; introduced + propagated is the whole error, elementwise",
+        definition="error that came in with the inputs: a replay with the reference's constants against the "
+        "reference's output; propagated + constants + arithmetic is the whole error, elementwise",
         group=MetricGroup.ATTRIBUTION,
     ),
     *DETAILS,

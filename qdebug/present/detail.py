@@ -118,10 +118,14 @@ def metric_facts(stats: ErrorStats | None) -> list[MetricFact]:
     return facts
 
 
+PARTS = ("introduced", "arithmetic", "constants", "propagated")
+"""The parts of an error, by the names of their fields."""
+
+
 def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
     """Return the metrics as a table: its headings and its rows.
 
-    The whole error stands beside what the node introduces and what reaches it, where that is known.
+    The whole error stands beside its parts, where they are known.
 
     Args:
         result: The comparison; without metrics there are no rows.
@@ -129,11 +133,12 @@ def error_rows(result: NodeResult) -> tuple[tuple[str, ...], list[tuple[str, ...
     total = metric_facts(result.metrics)
     if result.introduced is None or result.propagated is None:
         return ("error", "value", "definition"), [(fact.title, fact.value, fact.definition) for fact in total]
-    parts = zip(total, metric_facts(result.introduced), metric_facts(result.propagated), strict=True)
+    known = {name: part for name in PARTS if (part := getattr(result, name)) is not None}
+    parts = zip(total, *(metric_facts(part) for part in known.values()), strict=True)
     rows: list[tuple[str, ...]] = [
-        (whole.title, whole.value, own.value, reaching.value, whole.definition) for whole, own, reaching in parts
+        (whole.title, whole.value, *(each.value for each in rest), whole.definition) for whole, *rest in parts
     ]
-    return ("error", "whole", "introduced", "propagated", "definition"), rows
+    return ("error", "whole", *known, "definition"), rows
 
 
 def finding_facts(result: NodeResult) -> list[tuple[str, str]]:

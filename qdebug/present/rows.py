@@ -30,10 +30,10 @@ __all__ = [
     "NodeRow",
     "badness",
     "columns",
-    "introduced_cell",
     "metric_title",
     "node_row",
     "on_rails",
+    "part_cell",
     "position",
     "quant_text",
     "select",
@@ -138,11 +138,26 @@ def columns() -> Mapping[str, Column]:
     )
     rest = (
         Column(
+            key="arithmetic",
+            title="arithmetic",
+            numeric=True,
+            definition="error that the node's arithmetic makes: its output against a replay of it on its own recorded "
+            "inputs and constants; the largest in LSB if the output is quantized, without what saturation cuts off, "
+            "else relative (rel L2). Derived limits judge this number",
+        ),
+        Column(
+            key="constants",
+            title="constants",
+            numeric=True,
+            definition="error that other weights, biases, attributes or operators than the reference's make, on the "
+            "same inputs; units as for arithmetic",
+        ),
+        Column(
             key="introduced",
             title="introduced",
             numeric=True,
-            definition="error that the node adds itself: its output against a replay of it on its own recorded inputs; "
-            "the largest in LSB if the output is quantized (saturation included), else relative (rel L2)",
+            definition="error that the node adds itself: constants and arithmetic together, what saturation cuts off "
+            "included; units as for arithmetic",
         ),
         Column(key="gain", title="gain", numeric=True, definition=metric("gain").definition),
         Column(
@@ -191,7 +206,9 @@ def node_row(result: NodeResult) -> NodeRow:
         "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
         "dtype": _name("" if result.quant is None else result.quant.dtype),
         "saturated": _saturation(result.saturation),
-        "introduced": introduced_cell(result),
+        "arithmetic": part_cell(result, result.judged),
+        "constants": part_cell(result, result.constants),
+        "introduced": part_cell(result, result.introduced),
         "gain": Cell(text=numbers.number(result.gain), value=result.gain),
     }
     cells.update(_metric_cells(result))
@@ -233,9 +250,13 @@ def _first_scale(quant: QuantParams | None) -> float | None:
     return None if quant is None else float(quant.scale.ravel()[0]) if quant.scale.size else None
 
 
-def introduced_cell(result: NodeResult) -> Cell:
-    """Return the error that a node adds itself: in LSB if its output is quantized, else relative."""
-    stats = result.introduced
+def part_cell(result: NodeResult, stats: ErrorStats | None) -> Cell:
+    """Return a part of a tensor's error: in LSB if the tensor is quantized, else relative.
+
+    Args:
+        result: The comparison.
+        stats: The part; None if it is not known.
+    """
     if stats is None:
         return Cell(text=numbers.MISSING, state="muted")
     relative = 0.0 if stats.rel_l2 is None else stats.rel_l2

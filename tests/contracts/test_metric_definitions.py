@@ -74,7 +74,7 @@ def test_definitions_have_a_unit_and_a_direction():
     for entry in definitions_json()["metrics"]:
         assert entry["better"] in ("lower", "higher", "neither")
         assert entry["definition"]
-    assert len(ROWS) == len(METRICS) + 2
+    assert len(ROWS) == len(METRICS) + 4
 
 
 def test_the_check_can_fail():

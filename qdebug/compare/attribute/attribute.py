@@ -1,7 +1,9 @@
-"""Splits a tensor's error into what its node introduces and what reaches it through its inputs.
+"""Splits a tensor's error into three parts that add up to it, element by element.
 
-The node is replayed on real numbers, in reference arithmetic, on the backend's own recorded inputs and constants:
-introduced = backend output - replay; propagated = replay - reference output. The two add up to the whole error.
+On the backend's own recorded inputs, on real numbers and in reference arithmetic, two things are replayed: what the
+reference's nodes make of them with the reference's constants, and what the backend's node makes with its own. Then
+propagated = first replay - reference output; constants = second replay - first, which is what other weights, biases,
+attributes or operators make; arithmetic = backend output - second replay. introduced = constants + arithmetic.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.compare.align.layouts import in_one_order
+from qdebug.compare.align.layouts import in_one_order, turned_quant
 from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, without_kernel
 from qdebug.compare.attribute.band import (
@@ -49,12 +51,18 @@ class Attribution:
     """Where a tensor's error comes from.
 
     Args:
-        introduced: Error of the backend's output against the replay; None if the node cannot be replayed.
-        propagated: Error of the replay against the reference's output; None likewise.
-        introduced_unsaturated: Introduced error with the replay held to what the codes can represent: what saturation
-            does not account for. The same as `introduced` for a tensor without integer codes.
-        allowed: Norm of the introduced error that rounding alone accounts for; None for a tensor with integer codes.
-        unexplained_elements: Elements of the introduced error that rounding what each is made of does not account for,
+        introduced: Error of the backend's output against the replay with the reference's constants; against that with
+            its own where `constants` is not known. None if the node cannot be replayed.
+        propagated: Error of that replay against the reference's output; None likewise.
+        constants: Error of the replay with the backend's constants against that with the reference's; None if not
+            known.
+        arithmetic: Error of the backend's output against the replay with the backend's constants; None if not known.
+        clipping: The part of `arithmetic` that saturation makes: what the codes of the tensor cut off of the replay.
+            None for a tensor without integer codes.
+        arithmetic_unsaturated: The rest of `arithmetic`, which limits are held against; the same for a tensor without
+            integer codes.
+        allowed: Norm of the arithmetic error that rounding alone accounts for; None for a tensor with integer codes.
+        unexplained_elements: Elements of the arithmetic error that rounding what each is made of does not account for,
             however small they are beside the rest.
         saturation_error: Error of the reference's values when they are held to what the codes can represent: whether
             the range fits. None for a tensor without integer codes.
@@ -74,7 +82,10 @@ class Attribution:
 
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
-    introduced_unsaturated: ErrorStats | None = None
+    constants: ErrorStats | None = None
+    arithmetic: ErrorStats | None = None
+    clipping: ErrorStats | None = None
+    arithmetic_unsaturated: ErrorStats | None = None
     allowed: float | None = None
     unexplained_elements: int = 0
     saturation_error: ErrorStats | None = None
@@ -97,6 +108,8 @@ def attribute(
     rounding_noise: SubstituteReplay | None = None,
     instead: bool = False,
     exact: bool = False,
+    as_reference: SubstituteReplay | None = None,
+    alike: bool = False,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -111,6 +124,9 @@ def attribute(
         rounding_noise: Called likewise, estimates the error that rounding in that replay makes.
         instead: Replay the node in that way whether it has a kernel or not.
         exact: Whether what is replayed in that way rounds nothing.
+        as_reference: Replays what the reference's nodes make, with the reference's constants, likewise; None where
+            that is the same or not known.
+        alike: Whether both graphs say the same of the node, so that its constants make no error.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -121,11 +137,29 @@ def attribute(
         return Attribution(reason=without_kernel(node))
     chosen = None if known and not instead else substitute_replay
     split = _Split(
-        reference, backend, entry, node, substitute_replay=chosen, rounding_noise=rounding_noise, exact=exact
+        reference,
+        backend,
+        entry,
+        node,
+        substitute_replay=chosen,
+        rounding_noise=rounding_noise,
+        exact=exact,
+        as_reference=as_reference,
+        alike=alike,
     )
     try:
         for place in recorded_places(reference, backend, entry):
             split.add(place)
+    except _NoReferenceError:  # then the constants part is not known
+        return attribute(
+            reference,
+            backend,
+            entry,
+            substitute_replay=substitute_replay,
+            rounding_noise=rounding_noise,
+            instead=instead,
+            exact=exact,
+        )
     except (KernelError, RecordingError, UsageError) as error:
         said = error.message[0].lower() + error.message[1:].rstrip(".")
         missing = without_kernel(node)
@@ -133,8 +167,12 @@ def attribute(
     return split.attribution()
 
 
+class _NoReferenceError(Exception):
+    """What the reference's nodes make of the backend's inputs cannot be replayed."""
+
+
 class _Split:
-    """Accumulates the two parts of one tensor's error over samples and steps."""
+    """Accumulates the parts of one tensor's error over samples and steps."""
 
     def __init__(
         self,
@@ -146,8 +184,11 @@ class _Split:
         substitute_replay: SubstituteReplay | None,
         rounding_noise: SubstituteReplay | None,
         exact: bool,
+        as_reference: SubstituteReplay | None,
+        alike: bool,
     ) -> None:
         self._reference, self._backend = reference, backend
+        self._as_reference, self._constants_known = as_reference, alike or as_reference is not None
         self._entry, self._node, self._substitute_replay = entry, node, substitute_replay
         self._form, self._opset = real_form(node, backend.graph.opset)
         pair, quant = entry.pair, entry.quant
@@ -174,9 +215,9 @@ class _Split:
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())
-        part.introduced.update(replayed, ours, sample=sample)
         if self._span != (None, None):
-            part.introduced_unsaturated.update(replayed, ours, sample=sample)
+            part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
+            part.clipping.update(replayed, replayed, sample=sample)
             self._add_fit(part, replayed, place)
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
@@ -198,8 +239,43 @@ class _Split:
                 self._form, values, replayed, shown, opset=self._opset, unit=unit
             )
         theirs = self._reference.load(entry.reference_tensor, *place)
+        _, shown = in_one_order(theirs, entry.pair.reference_view, ours, self._view)
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
-        part.propagated.update(theirs, replayed, sample=sample)
+        self._add_parts(part, (theirs, replayed, shown), place)
+
+    def _add_parts(
+        self, part: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
+    ) -> None:
+        """Add the parts that the whole error is made of.
+
+        Args:
+            part: Where they are added.
+            values: The reference's, the replay with the backend's constants and the backend's, in one order.
+            place: Sample and step.
+        """
+        theirs, replayed, ours = values
+        if self._reference_span != (None, None):  # what its codes cut off is no difference of the constants
+            replayed = np.clip(replayed, *self._reference_span)
+        first = replayed if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
+        part.propagated.update(theirs, first, sample=place[0])
+        if self._constants_known:
+            part.constants.update(first, replayed, sample=place[0])
+        part.arithmetic.update(replayed, ours, sample=place[0])
+        part.introduced.update(first, ours, sample=place[0])
+
+    def _first(self, replay: SubstituteReplay, place: tuple[int, int], shape: tuple[int, ...]) -> np.ndarray:
+        """Replay the reference's nodes.
+
+        Raises:
+            _NoReferenceError: They cannot be replayed, or give another shape.
+        """
+        try:
+            made = replay(place)
+        except (KernelError, RecordingError) as error:
+            raise _NoReferenceError from error
+        if not same_elements(made.shape, shape):
+            raise _NoReferenceError
+        return held(made.reshape(shape), clamp_of(self._view))
 
     def _add_fit(self, part: _Part, replayed: np.ndarray, place: tuple[int, int]) -> None:
         """Add what holding the reference's values to the backend's codes makes of them, whatever was computed.
@@ -236,18 +312,21 @@ class _Split:
             self._reference_span != (None, None) and entry.quant is None
         ):  # where the reference's codes end, it saturates
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
-        part.introduced.update(replayed, ours, sample=sample)
-        part.propagated.update(theirs, replayed, sample=sample)
+        self._add_parts(part, (theirs, replayed, ours), place)
         part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
         if self._rounding_noise is not None and entry.quant is None:
             part.allowed += norm(self._rounding_noise(place)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
-        bounds = clamp_of(self._view)
+        bounds, step = clamp_of(self._view), None if quant is None or quant.per_channel else float(quant.scale[0])
+        turned = turned_quant(quant, self._view)
         return _Part(
-            introduced=ErrorAccumulator(backend_quant=quant, backend_clamp=bounds),
-            introduced_unsaturated=ErrorAccumulator(
+            introduced=ErrorAccumulator(backend_quant=turned, backend_clamp=bounds),
+            arithmetic=ErrorAccumulator(backend_quant=turned, backend_clamp=bounds),
+            constants=ErrorAccumulator(step=step),
+            clipping=ErrorAccumulator(backend_clamp=self._span, step=step),
+            arithmetic_unsaturated=ErrorAccumulator(
                 backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span
             ),
             saturation_error=ErrorAccumulator(backend_clamp=self._span),
@@ -255,7 +334,7 @@ class _Split:
             propagated=ErrorAccumulator(
                 reference_quant=self._reference.graph.tensors[pair.reference].quant,
                 reference_clamp=clamp_of(pair.reference_view),
-                step=None if quant is None or quant.per_channel else float(quant.scale[0]),
+                step=step,
             ),
         )
 
@@ -270,14 +349,18 @@ class _Split:
         return replace(self._given(total), samples=MappingProxyType(samples))
 
     def _given(self, part: _Part) -> Attribution:
-        introduced = part.introduced.stats()
+        introduced, propagated = part.introduced.stats(), part.propagated.stats()
         if self._substitute_replay is not None and self._entry.quant is not None:
             # the reference's weights are not rounded to codes: what a clean node introduces here is not known
-            return Attribution(introduced=introduced, propagated=part.propagated.stats())
+            return Attribution(introduced=introduced, propagated=propagated)
+        arithmetic = part.arithmetic.stats()
         return Attribution(
             introduced=introduced,
-            propagated=part.propagated.stats(),
-            introduced_unsaturated=introduced if self._span == (None, None) else part.introduced_unsaturated.stats(),
+            propagated=propagated,
+            constants=part.constants.stats() if self._constants_known else None,
+            arithmetic=arithmetic,
+            clipping=None if self._span == (None, None) else part.clipping.stats(),
+            arithmetic_unsaturated=arithmetic if self._span == (None, None) else part.arithmetic_unsaturated.stats(),
             saturation_error=None if self._span == (None, None) else part.saturation_error.stats(),
             quantization_error=None if self._span == (None, None) else part.quantization_error.stats(),
             arriving=None if part.arriving is None else part.arriving.stats(),
@@ -295,7 +378,10 @@ class _Part:
     """Sums over one sample, or over all; `allowed` is a squared norm."""
 
     introduced: ErrorAccumulator
-    introduced_unsaturated: ErrorAccumulator
+    constants: ErrorAccumulator
+    arithmetic: ErrorAccumulator
+    clipping: ErrorAccumulator
+    arithmetic_unsaturated: ErrorAccumulator
     saturation_error: ErrorAccumulator
     quantization_error: ErrorAccumulator
     propagated: ErrorAccumulator
@@ -309,7 +395,10 @@ class _Part:
     def merge(self, other: _Part) -> None:
         """Add what another part has seen."""
         self.introduced.merge(other.introduced)
-        self.introduced_unsaturated.merge(other.introduced_unsaturated)
+        self.constants.merge(other.constants)
+        self.arithmetic.merge(other.arithmetic)
+        self.clipping.merge(other.clipping)
+        self.arithmetic_unsaturated.merge(other.arithmetic_unsaturated)
         self.saturation_error.merge(other.saturation_error)
         self.quantization_error.merge(other.quantization_error)
         if other.arriving is not None:
@@ -334,7 +423,8 @@ def reference_self_check(reference: Recording, entry: PlannedNode) -> Attributio
     """
     name = entry.reference_tensor
     pair = replace(entry.pair, backend=name, reference_view=None, backend_view=None)
-    return attribute(reference, reference, replace(entry, pair=pair, quant=reference.graph.tensors[name].quant))
+    entry = replace(entry, pair=pair, quant=reference.graph.tensors[name].quant)
+    return attribute(reference, reference, entry, alike=True)
 
 
 _ALONG_ONE = 13

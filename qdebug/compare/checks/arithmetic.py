@@ -24,7 +24,7 @@ def steps(of: Measured) -> Finding | None:
     largest = found[0].max_lsb
     if of.excused or largest is None or largest <= DERIVED_LSB + LSB_SLACK:
         return None
-    said = f"it introduces {largest:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
+    said = f"its arithmetic makes {largest:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(largest, DERIVED_LSB, "LSB"), given=False)
 
 
@@ -34,7 +34,7 @@ def sums(of: Measured) -> Finding | None:
     if norms is None or norms[0] <= norms[1]:
         return None
     times = norms[0] / norms[1] if norms[1] else math.inf
-    said = f"it introduces {times:.3g} times the error that rounding its sums accounts for"
+    said = f"its arithmetic makes {times:.3g} times the error that rounding its sums accounts for"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(times, 1, "times the rounding bound"), given=False)
 
 
@@ -94,7 +94,7 @@ def _introduced(of: Measured) -> tuple[ErrorStats, Attribution] | None:
     stats, attribution = of.stats, of.attribution
     if stats is None or stats.nonfinite or not stats.mismatches or attribution is None:
         return None
-    own = attribution.introduced_unsaturated
+    own = attribution.arithmetic_unsaturated
     return None if own is None or own.nonfinite else (own, attribution)
 
 

@@ -34,7 +34,7 @@ def _fits(
 ) -> Finding | None:
     """Find what holding the reference's values to the codes loses, if too much; excused if no more than before."""
     stats, attribution = of.stats, of.attribution
-    own = None if attribution is None else attribution.introduced_unsaturated
+    own = None if attribution is None else attribution.arithmetic_unsaturated
     if attribution is None or own is None or own.nonfinite or error is None:
         return None
     if stats is None or stats.nonfinite or not stats.mismatches:

@@ -95,7 +95,7 @@ class NodeContext:
     @cached_property
     def exact(self) -> bool:
         """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
-        unknown = self.entry.whole and self._own.introduced_unsaturated is None
+        unknown = self.entry.whole and self._own.arithmetic_unsaturated is None
         return unknown and (self.node is None or self._reads_the_same)
 
     @cached_property
@@ -108,7 +108,7 @@ class NodeContext:
     @property
     def unreplayed(self) -> str | None:
         """Why the node's own error is not known; None if it is."""
-        known = self.attribution is None or self.attribution.introduced_unsaturated is not None
+        known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
         return None if known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
 
     # What else checks ask
@@ -172,7 +172,7 @@ class NodeContext:
         if stats is None or attribution is None or not stats.mismatches or self.comparison.basis != "full":
             return None
         coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
-        if coded or entry.whole or (attribution.introduced_unsaturated is not None and attribution.short is None):
+        if coded or entry.whole or (attribution.arithmetic_unsaturated is not None and attribution.short is None):
             return None
         places = recorded_places(runs.reference, runs.backend, entry)
         names = entry.reference_tensor, entry.tensor
@@ -212,7 +212,7 @@ class NodeContext:
     def _relied_on(self) -> tuple[Attribution, bool]:
         """How the error splits up by the replay that can be relied on; whether that is one of the reference's nodes."""
         own = self._own
-        if own.introduced_unsaturated is None or not self._beyond(own, excused=False):
+        if own.arithmetic_unsaturated is None or not self._beyond(own, excused=False):
             return own, False
         if self._reproduced_firmly and not self._beyond(own, excused=True):
             return own, False
@@ -230,7 +230,7 @@ class NodeContext:
             return None
         other = graph.by_reference(rounding=False)
         errors = [
-            None if found.introduced_unsaturated is None else found.introduced_unsaturated.rmse
+            None if found.arithmetic_unsaturated is None else found.arithmetic_unsaturated.rmse
             for found in (other, own)
         ]
         if errors[0] is None or errors[1] is None or not errors[0] < SUBSTITUTE_REPLAY_MAX_ERROR_RATIO * errors[1]:
@@ -249,7 +249,7 @@ class NodeContext:
             return own  # rounding to codes is an error of its own
         alone = reference_self_check(self.runs.reference, self.entry)
         theirs, ours = (
-            None if found.introduced_unsaturated is None else found.introduced_unsaturated.rel_l2
+            None if found.arithmetic_unsaturated is None else found.arithmetic_unsaturated.rel_l2
             for found in (alone, own)
         )
         if not theirs or not ours or not SELF_CHECK_MIN_ERROR_RATIO <= theirs / ours <= 1 / SELF_CHECK_MIN_ERROR_RATIO:
@@ -275,7 +275,7 @@ class NodeContext:
     @cached_property
     def _rounded_inputs(self) -> Finding | None:
         """To which formats a product has rounded what it multiplies, if that accounts for what it introduces."""
-        stats = self._own.introduced_unsaturated
+        stats = self._own.arithmetic_unsaturated
         if self.node is None or self.entry.quant is not None or self._own.allowed is None or stats is None:
             return None
         formats = rounded_inputs(self.runs.backend, self.node, self.entry.tensor, (stats.worst_sample or 0, 0))

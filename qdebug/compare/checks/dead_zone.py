@@ -28,7 +28,7 @@ def dead_zone(context: NodeContext) -> Finding | None:
     the node. Where a value that came out is nearer to zero than one that did not, there is no such distance.
     """
     attribution, quant, node = context.attribution, context.entry.quant, context.node
-    if attribution is None or attribution.introduced_unsaturated is None or node is None or not context.diverges:
+    if attribution is None or attribution.arithmetic_unsaturated is None or node is None or not context.diverges:
         return None
     if context.by_reference or context.entry.whole or (quant is not None and quant.per_channel):
         return None

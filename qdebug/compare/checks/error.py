@@ -18,7 +18,7 @@ def nonfinite(of: Measured) -> Finding | None:
         return None
     count = stats.nonfinite
     if not count and stats.mismatches and attribution is not None and not of.limits.judge_whole(stats):
-        stats = attribution.introduced_unsaturated or stats
+        stats = attribution.arithmetic_unsaturated or stats
         count = stats.nonfinite
     if not count:
         return None
@@ -71,5 +71,5 @@ def _whole(of: Measured) -> ErrorStats | None:
         return None
     if of.limits.judge_whole(stats):
         return stats
-    replayed = attribution is not None and attribution.introduced_unsaturated is not None
+    replayed = attribution is not None and attribution.arithmetic_unsaturated is not None
     return None if replayed or of.exact else stats

@@ -32,7 +32,7 @@ def sqnr_at_most(context: NodeContext) -> Finding | None:
 def undecided(context: NodeContext) -> Finding | None:
     """Excuse integers that differ where nothing tells whether what the node reads accounts for that."""
     stats, attribution = context.stats, context.attribution
-    if stats is None or attribution is None or attribution.introduced_unsaturated is not None:
+    if stats is None or attribution is None or attribution.arithmetic_unsaturated is not None:
         return None
     if not context.entry.whole or not stats.mismatches:
         return None

@@ -102,6 +102,7 @@ class DynamicCheck:
             substitute_replay=self._values,
             rounding_noise=self._of_data,
             instead=True,
+            as_reference=partial(self._replays.values, self._entry.pair, self._segment),
         )
 
     @cached_property

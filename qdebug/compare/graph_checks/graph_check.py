@@ -151,15 +151,22 @@ class TensorCheck:
             rounding_noise=self._rounding_noise if rounding else None,
             instead=instead,
             exact=all(map(rounds_nothing, self.segment.nodes)),
+            as_reference=None if instead or self._alike else self._theirs,
+            alike=self._alike and not instead,
         )
-        if self._entry.quant is not None or found.introduced_unsaturated is None:
+        if self._entry.quant is not None or found.arithmetic_unsaturated is None:
             return found
         if not (is_loose(self.node) and self._graphs.undeclared_codes):
             return found
         samples = {
-            number: replace(part, introduced_unsaturated=None, allowed=None) for number, part in found.samples.items()
+            number: replace(part, arithmetic_unsaturated=None, allowed=None) for number, part in found.samples.items()
         }
-        return replace(found, introduced_unsaturated=None, allowed=None, samples=samples, reason=_UNSAID)
+        return replace(found, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=_UNSAID)
+
+    @cached_property
+    def _alike(self) -> bool:
+        """Whether both graphs say the same of the node, constants included."""
+        return self._differences.same(self._entry.pair, self.node, self.segment)
 
     def shape(self) -> Finding | None:
         """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""
@@ -186,13 +193,12 @@ class TensorCheck:
         Returns:
             The difference, None if none was found; and why that could not be told, None if it could.
         """
-        entry, node, segment = self._entry, self.node, self.segment
         worst = comparison.stats.worst_sample if comparison.stats else None
         at_worst = [place for place in self._places if place[0] == worst]
         places = tuple(dict.fromkeys((*self._places[:1], *at_worst[:1])))
         if self._dynamic.applies and (wrong := self._dynamic.wrong(places)):
             return wrong, None
-        if not segment.wide and self._differences.same(entry.pair, node, segment):
+        if self._alike:
             return None, None
         why = self._why_not(attribution)
         found = None
@@ -235,7 +241,7 @@ class TensorCheck:
     def _why_not(self, attribution: Attribution) -> str | None:
         """Say why a tensor cannot be checked; None if it can, as far as is known beforehand."""
         entry, node, segment = self._entry, self.node, self.segment
-        if not segment.wide and attribution.introduced_unsaturated is None:
+        if not segment.wide and attribution.arithmetic_unsaturated is None:
             return attribution.reason or f"no bound of rounding is known for {node.op}"
         if not segment.wide and operators.of(node.op).takes_codes and not self._dynamic.applies:
             return f"{node.op} computes with codes"

@@ -23,6 +23,7 @@ _METRICS = (
     *(m.name for m in METRICS if m.group is MetricGroup.ERROR and m.name not in {*_USUAL, "worst_index"}),
 )
 """The metrics that are looked at most in their usual order, then every other one of the table."""
+_ERRORS = ("introduced", "propagated", "constants", "arithmetic")
 _PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
 _RAILS = tuple(m.name for m in METRICS if m.group is MetricGroup.SATURATION)
 _TEXTS = ("note", "basis", "declared", "attribution_note", "explained", "precision")
@@ -33,8 +34,7 @@ COLUMNS: Sequence[str] = (
     "acknowledged",
     *_METRICS,
     "worst_index",
-    *(f"introduced_{name}" for name in _PARTS),
-    *(f"propagated_{name}" for name in _PARTS),
+    *(f"{part}_{name}" for part in _ERRORS for name in _PARTS),
     "gain",
     *(f"saturation_{name}" for name in _RAILS),
     "dtype",
@@ -63,7 +63,8 @@ def flat_row(node: NodeResult) -> dict[str, Any]:
     row |= _values(node.metrics, _METRICS, "")
     index = None if node.metrics is None else node.metrics.worst_index
     row["worst_index"] = None if index is None else ",".join(map(str, index))
-    row |= _values(node.introduced, _PARTS, "introduced_") | _values(node.propagated, _PARTS, "propagated_")
+    for part in _ERRORS:
+        row |= _values(getattr(node, part), _PARTS, f"{part}_")
     row["gain"] = node.gain
     row |= {
         f"saturation_{name}": None if node.saturation is None else getattr(node.saturation, name) for name in _RAILS

@@ -86,8 +86,14 @@ class NodeResult:
         basis: "full" if every element was compared.
         lacking: Whether of some samples one side has more than the other, so that they were not compared.
         metrics: The error over all samples; None if incomparable.
-        introduced: Error this node adds; None until it is known.
+        introduced: Error this node adds: `constants` and `arithmetic`, the latter alone where the former is not known;
+            None until it is known.
         propagated: Error that reaches it through its inputs; None until it is known.
+        constants: The part of `introduced` that other weights, biases, attributes or operators than the reference's
+            make; None if not known.
+        arithmetic: The part that its arithmetic makes, what saturation cuts off included; None if not known.
+        judged: `arithmetic` without what saturation cuts off, which derived limits are held against; None if not known.
+        clipping: What saturation cuts off; None if the tensor is not quantized.
         findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
             that its format cannot hold; None if nothing.
@@ -120,6 +126,10 @@ class NodeResult:
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None
     propagated: ErrorStats | None = None
+    constants: ErrorStats | None = None
+    arithmetic: ErrorStats | None = None
+    judged: ErrorStats | None = None
+    clipping: ErrorStats | None = None
     findings: tuple[Finding, ...] = ()
     declared: str | None = None
     attribution_note: str | None = None
@@ -150,6 +160,9 @@ class NodeResult:
             "metrics": _metrics_dict(self.metrics),
             "introduced": _metrics_dict(self.introduced),
             "propagated": _metrics_dict(self.propagated),
+            "constants": _metrics_dict(self.constants),
+            "arithmetic": _metrics_dict(self.arithmetic),
+            "clipping": _metrics_dict(self.clipping),
             "findings": [finding.to_dict() for finding in self.findings],
             "declared": self.declared,
             "attribution_note": self.attribution_note,

@@ -28,7 +28,7 @@ __all__ = [
     "Verdict",
 ]
 
-NUMERICS_VERSION = 1
+NUMERICS_VERSION = 2
 """Raised whenever the same two recordings may give other numbers than before."""
 
 

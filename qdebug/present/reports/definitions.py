@@ -67,7 +67,7 @@ def _rows() -> list[_Row]:
         )
         for spec in METRICS
     ]
-    for key, unit in (("saturated", "%"), ("introduced", "LSB")):
+    for key, unit in (("saturated", "%"), ("arithmetic", "LSB"), ("constants", "LSB"), ("introduced", "LSB")):
         rows.append(_Row(key, columns()[key].title, "", unit, "lower", columns()[key].definition))
     return rows
 

@@ -105,7 +105,8 @@ DETAILS_SHOWN = 12
 """Nodes that are shown in full: the worst ones."""
 
 _KEYS = (
-    *("index", "status", "node", "tensor", "op", "sqnr_db", "introduced", "gain", "max_lsb", "rel_l2", "max_abs"),
+    *("index", "status", "node", "tensor", "op", "sqnr_db"),
+    *("arithmetic", "constants", "introduced", "gain", "max_lsb", "rel_l2", "max_abs"),
     *("mismatches", "cosine", "saturated", "quant", "match"),
 )
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
@@ -354,7 +355,18 @@ def _coverage(result: RunComparison) -> Element:
     return made
 
 
-_FRAGMENT_KEYS = ("index", "status", "node", "op", "sqnr_db", "introduced", "max_lsb", "rel_l2", "saturated")
+_FRAGMENT_KEYS = (
+    "index",
+    "status",
+    "node",
+    "op",
+    "sqnr_db",
+    "arithmetic",
+    "constants",
+    "max_lsb",
+    "rel_l2",
+    "saturated",
+)
 
 
 def diff_fragment(result: RunComparison) -> str:

@@ -42,6 +42,8 @@ ORDER = (
     "node",
     "op",
     "sqnr_db",
+    "arithmetic",
+    "constants",
     "introduced",
     "gain",
     "max_lsb",
@@ -55,7 +57,7 @@ ORDER = (
 )
 """Keys of the columns of a table of nodes, in order."""
 _ALWAYS = ("index", "status", "node", "op", "sqnr_db")
-_SOON = ("introduced", "max_lsb", "rel_l2")
+_SOON = ("arithmetic", "constants", "introduced", "max_lsb", "rel_l2")
 _LATER = ("saturated", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
 _CAPS = {"op": 24, "quant": 30}
 _TIGHT_OP = 14

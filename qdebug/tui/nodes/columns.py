@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.numerics.metric_table import metric
 from qdebug.present import numbers
-from qdebug.present.rows import introduced_cell, metric_title, quant_text
+from qdebug.present.rows import metric_title, part_cell, quant_text
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import State
@@ -186,7 +186,7 @@ def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001
     result = navigator.table.results[row]
     if result is None:
         return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    return introduced_cell(result).text
+    return part_cell(result, result.introduced).text
 
 
 def _saturated(navigator: Navigator, row: int, _: str) -> str:

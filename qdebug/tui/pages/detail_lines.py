@@ -269,8 +269,10 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -
         if result.gain is not None:
             items.append(("gain", numbers.number(result.gain)))
         lines += _packed("introduced", items, width, glyphs, failing=beyond and result.declared is None)
-    if result.propagated is not None:
-        lines += _packed("propagated", _metrics(result.propagated, _PARTS), width, glyphs)
+    for name in ("arithmetic", "constants", "propagated"):
+        part = getattr(result, name)
+        if part is not None and not (name == "arithmetic" and result.constants is None):
+            lines += _packed(name, _metrics(part, _PARTS), width, glyphs)
     return lines
 
 

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 
 from qdebug.compare.result.result import SampleResult, Status
 from qdebug.present import numbers
-from qdebug.present.rows import introduced_cell, metric_title
+from qdebug.present.rows import metric_title, part_cell
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
@@ -219,7 +219,7 @@ def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str
         else numbers.metric(scene.navigator.metric, float(value))
     )
     result = table.results[at]
-    own = "" if size < _PAIR or result is None else introduced_cell(result).text.rjust(_TITLE)
+    own = "" if size < _PAIR or result is None else part_cell(result, result.introduced).text.rjust(_TITLE)
     return f"{sign_of(table, at)}{text}{own}", state_style(state)
 
 

@@ -78,28 +78,28 @@ def test_a_broken_limit_is_named_with_both_numbers():
 
 def test_without_limits_of_the_user_a_quantized_node_is_judged_by_what_it_introduces():
     far_off = replace(STATS, sqnr_db=3.0)
-    clean = Attribution(introduced=STATS, introduced_unsaturated=replace(STATS, max_lsb=0.5))
+    clean = Attribution(introduced=STATS, arithmetic_unsaturated=replace(STATS, max_lsb=0.5))
     assert judged(Limits(), far_off, clean) == (Status.WITHIN, None)
-    wrong = Attribution(introduced=STATS, introduced_unsaturated=replace(STATS, max_lsb=7.0))
+    wrong = Attribution(introduced=STATS, arithmetic_unsaturated=replace(STATS, max_lsb=7.0))
     status_, reason = judged(Limits(), replace(STATS, sqnr_db=60.0), wrong)
     assert status_ is Status.DIVERGED
-    assert reason == "it introduces 7 LSB, more than the 1.5 of any rounding"
+    assert reason == "its arithmetic makes 7 LSB, more than the 1.5 of any rounding"
 
 
 def test_without_limits_of_the_user_a_float_node_is_judged_by_the_rounding_of_its_sums():
     small = replace(STATS, rmse=1e-6, count=100)
-    assert judged(Limits(), STATS, Attribution(introduced_unsaturated=small, allowed=1.1e-5))[0] is Status.WITHIN
-    assert judged(Limits(), STATS, Attribution(introduced_unsaturated=small, allowed=0.9e-5))[0] is Status.DIVERGED
-    assert judged(Limits(), STATS, Attribution(introduced_unsaturated=small, allowed=0.0))[0] is Status.DIVERGED
+    assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=1.1e-5))[0] is Status.WITHIN
+    assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.9e-5))[0] is Status.DIVERGED
+    assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.0))[0] is Status.DIVERGED
 
 
 def test_limits_of_the_user_judge_the_whole_error_whatever_a_replay_says():
-    wrong = Attribution(introduced=STATS, introduced_unsaturated=replace(STATS, max_lsb=7.0))
+    wrong = Attribution(introduced=STATS, arithmetic_unsaturated=replace(STATS, max_lsb=7.0))
     assert judged(Limits(min_sqnr=30), STATS, wrong)[0] is Status.WITHIN
 
 
 def test_an_equal_tensor_is_identical_whatever_a_replay_says():
-    wrong = Attribution(introduced=STATS, introduced_unsaturated=replace(STATS, max_lsb=7.0))
+    wrong = Attribution(introduced=STATS, arithmetic_unsaturated=replace(STATS, max_lsb=7.0))
     assert judged(Limits(), replace(STATS, mismatches=0), wrong)[0] is Status.IDENTICAL
 
 
@@ -116,7 +116,7 @@ def test_an_equal_tensor_is_identical_whatever_a_replay_says():
 def test_a_range_that_loses_no_more_than_was_lost_before_is_within_and_says_so(clipped, coded, before, expected, said):
     fine = replace(STATS, max_lsb=0.5)
     attribution = Attribution(
-        introduced_unsaturated=fine,
+        arithmetic_unsaturated=fine,
         saturation_error=replace(fine, sqnr_db=clipped),
         quantization_error=replace(fine, sqnr_db=coded),
         propagated=replace(fine, rmse=before),
