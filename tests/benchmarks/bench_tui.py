@@ -141,7 +141,7 @@ def made_up(names: list[str]):
                 self.compared.append(made)
                 yield made
 
-        def result(self):
+        def result(self, *, contributors=True):
             first = next((made.node for made in self.compared if made.status is Status.DIVERGED), None)
             return RunComparison(
                 reference=self.reference.info,

@@ -68,7 +68,11 @@ def _optional(navigator: Navigator) -> list[ListColumn]:
     """Return the columns beside the ones always shown, most important first."""
     shown = {navigator.metric, "introduced"}
     other = [name for name in METRIC_CHOICES if name not in shown] if navigator.sample is None else []
-    parts = [ListColumn("gain", "gain", 7, right=True), ListColumn("propagated", "propagated", 10, right=True)]
+    parts = [
+        ListColumn("constants", "constants", 10, right=True),
+        ListColumn("gain", "gain", 7, right=True),
+        ListColumn("propagated", "propagated", 10, right=True),
+    ]
     return [
         ListColumn("op", "op", 15, sort="op"),
         ListColumn("state_word", "status", 12, sort="state"),
@@ -100,7 +104,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
         ListColumn(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
-        fixed.append(ListColumn("introduced", "introduced", 11, right=True, sort="introduced"))
+        fixed.append(ListColumn("arithmetic", "arithmetic", 11, right=True, sort="introduced"))
     of_all = "sat" if navigator.sample is None else "sat all"  # the one number here that no single sample has
     fixed.append(ListColumn("saturated", of_all, 7, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
@@ -182,11 +186,12 @@ def absent(table: NodeTable, row: int, key: str, sample: int | None = None) -> s
     return "NaN" if value is not None and np.isnan(value) else numbers.MISSING
 
 
-def _own_error(navigator: Navigator, row: int, key: str) -> str:  # noqa: ARG001  each column's writer takes it
+def _own_error(navigator: Navigator, row: int, key: str) -> str:
     result = navigator.table.results[row]
     if result is None:
         return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    return part_cell(result, result.introduced).text
+    part = {"arithmetic": result.judged, "constants": result.constants, "introduced": result.introduced}[key]
+    return part_cell(result, part).text
 
 
 def _saturated(navigator: Navigator, row: int, _: str) -> str:
@@ -207,6 +212,8 @@ def _explained(table: NodeTable, row: int) -> str:
 
 
 _TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
+    "arithmetic": _own_error,
+    "constants": _own_error,
     "introduced": _own_error,
     "explained": lambda navigator, row, _: _explained(navigator.table, row),
     "mark": lambda *_: "",

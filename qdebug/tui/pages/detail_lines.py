@@ -264,15 +264,18 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -
     whole = "error" if samples == 1 else f"error, all {samples}"
     whole = whole if len(whole) < _label_width(width) else "error of all"
     lines = _packed(whole, _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
-    if result.introduced is not None:
-        items = _metrics(result.introduced, _PARTS)
-        if result.gain is not None:
+    own = ("introduced",) if result.constants is None else ("arithmetic", "constants")
+    for name in (*own, "propagated"):
+        part = result.judged if name == "arithmetic" else getattr(result, name)
+        if part is None:
+            continue
+        items = _metrics(part, _PARTS)
+        if name == "arithmetic" and result.clipping is not None and result.clipping.max_lsb:
+            items.append(("by saturation", f"{numbers.number(result.clipping.max_lsb)} LSB"))
+        if name == own[0] and result.gain is not None:
             items.append(("gain", numbers.number(result.gain)))
-        lines += _packed("introduced", items, width, glyphs, failing=beyond and result.declared is None)
-    for name in ("arithmetic", "constants", "propagated"):
-        part = getattr(result, name)
-        if part is not None and not (name == "arithmetic" and result.constants is None):
-            lines += _packed(name, _metrics(part, _PARTS), width, glyphs)
+        failing = beyond and name == own[0] and result.declared is None
+        lines += _packed(name, items, width, glyphs, failing=failing)
     return lines
 
 

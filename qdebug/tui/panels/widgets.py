@@ -374,7 +374,7 @@ class NodeList(ScrollView, can_focus=False):
             (signs[1], style),
         ]
         styles = dict.fromkeys(("number", "dtype", "shape", "match"), "muted")
-        styles |= {navigator.metric: style, "introduced": style, "state_word": style}
+        styles |= {navigator.metric: style, "arithmetic": style, "introduced": style, "state_word": style}
         styles["name"] = "match" if found else style if state.failing else "plain"
         cells = row_cells(navigator, row, layout, glyphs)
         for column, cell in zip(layout.columns[1:], cells[1:], strict=True):

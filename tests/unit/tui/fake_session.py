@@ -250,7 +250,7 @@ class FakeSession:
                 time.sleep(self.delay)
             yield self._result(planned)
 
-    def result(self):
+    def result(self, *, contributors=True):
         nodes = tuple(self.results())
         first = next((n for n in nodes if n.status in {Status.DIVERGED, Status.NONFINITE}), None)
         if first is None:
@@ -359,6 +359,7 @@ class FakeSession:
             reason=reason,
             metrics=metrics,
             introduced=own,
+            judged=own,
             propagated=stats(sqnr_db=41.0),
             gain=1.25,
             saturation=saturation,

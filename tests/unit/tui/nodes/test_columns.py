@@ -18,7 +18,7 @@ from qdebug.tui.pages.overview_page import OverviewPage
 def test_the_important_columns_are_always_there(make_navigator, width):
     layout = lay_out(make_navigator(), width)
     keys = [column.key for column in layout.columns]
-    important = ["mark", "number", "name", "sqnr_db", *(["introduced"] if width >= 60 else []), "saturated"]
+    important = ["mark", "number", "name", "sqnr_db", *(["arithmetic"] if width >= 60 else []), "saturated"]
     assert keys[: len(important)] == important
     assert sum(column.width + 1 for column in layout.columns) <= width + 1
 
@@ -55,8 +55,8 @@ def test_cells_say_what_the_row_is(make_navigator):
 @pytest.mark.parametrize("page", ["nodes", "overview"])
 def test_a_tiny_number_is_never_cut_into_a_larger_one(make_scene, page):
     scene = make_scene(24, failing=(9,))
-    own = scene.table.results[9].introduced
-    scene.table.put(replace(scene.table.results[9], introduced=replace(own, max_lsb=5.51e-36, rel_l2=1.23e-100)))
+    own = replace(scene.table.results[9].introduced, max_lsb=5.51e-36, rel_l2=1.23e-100)
+    scene.table.put(replace(scene.table.results[9], introduced=own, judged=own))
     if page == "nodes":
         shown = " ".join(row_cells(scene.navigator, 9, lay_out(scene.navigator, 80), UNICODE))
         assert " 5.5e-36 LSB " in shown
@@ -105,7 +105,7 @@ def test_a_single_sample_has_no_column_that_is_of_all_samples(make_navigator):
     navigator.choose_sample(1)
     one = lay_out(navigator, 400)
     assert {"gain", "propagated", "rel_l2"} <= set(every)
-    assert not {"gain", "propagated", "rel_l2", "introduced"} & {column.key for column in one.columns}
+    assert not {"gain", "propagated", "rel_l2", "arithmetic"} & {column.key for column in one.columns}
     assert len(row_cells(navigator, 9, one, UNICODE)) == len(one.columns)
 
 
