@@ -222,6 +222,7 @@ def _quant(codes: np.ndarray, scale: npt.ArrayLike, zero_point: npt.ArrayLike, a
     __tracebackhide__ = True
     try:
         quant = QuantParams(dtype=logical_name(codes.dtype), scale=scale, zero_point=zero_point, axis=axis)  # type: ignore[arg-type]
+        quant.check_zero_point()
     except ValueError as error:
         raise UsageError(
             f"The scale does not fit: {error}.", hint="Give one scale, or one per channel and axis=."

@@ -78,6 +78,19 @@ class QuantParams:
             value = getattr(self, name)
             set_(self, name, None if value is None else _whole(value, name))
 
+    def check_zero_point(self) -> None:
+        """Check that a code can be at every zero point; of what a file holds already this is not asked.
+
+        Raises:
+            ValueError: One lies outside the dtype's range.
+        """
+        low, high = code_limits(self.dtype)
+        if low is None or high is None:
+            return
+        beyond = self.zero_point[(self.zero_point < low) | (self.zero_point > high)]
+        if beyond.size:
+            raise ValueError(f"zero_point {beyond.flat[0]} is outside the range of {self.dtype}, {low} to {high}")
+
     @property
     def per_channel(self) -> bool:
         """Whether there is more than one scale."""

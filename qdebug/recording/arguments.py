@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -176,10 +177,12 @@ class QuantFacts(NamedTuple):
                 multiplier=None if self.multiplier is None else _integers("multiplier", self.multiplier),
                 shift=None if self.shift is None else _integers("shift", self.shift),
             )
+            quant.check_zero_point()
         except (TypeError, ValueError) as exc:
             raise RecordingError(f"The quantization of tensor {name!r} makes no sense: {exc}.") from None
         _check_channels(name, data, quant)
         _check_limits(name, quant)
+        _check_scale(name, data, quant)
         return quant
 
     def _axis(self, ndim: int) -> int | None:
@@ -250,6 +253,21 @@ def _check_limits(name: str, quant: QuantParams) -> None:
             )
     if quant.qmin is not None and quant.qmax is not None and quant.qmin > quant.qmax:
         raise RecordingError(f"Tensor {name!r} is put with qmin {quant.qmin} above qmax {quant.qmax}.")
+
+
+def _check_scale(name: str, data: np.ndarray, quant: QuantParams) -> None:
+    """Refuse a scale of 0, unless all its codes are the zero point: runtimes write it of data that is all zero."""
+    none = quant.scale == 0
+    if not np.any(none):
+        return
+    from qdebug.numerics.affine import dequantize
+
+    off = np.count_nonzero(dequantize(data, replace(quant, scale=none.astype(np.float32))))
+    if off:
+        raise RecordingError(
+            f"Tensor {name!r} is put with a scale of 0, and {off} of its {data.size} codes are not the zero point.",
+            hint="Give the real units of one code, above 0.",
+        )
 
 
 def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:

@@ -246,8 +246,15 @@ def check_storable(graph: Graph) -> None:
     """Refuse a graph that no file can hold: better before a run than after it.
 
     Raises:
-        RecordingError: An attribute or a tensor cannot be stored; the message names it.
+        RecordingError: An attribute or a tensor cannot be stored, or codes cannot be at a zero point; the message
+            names it.
     """
+    for tensor in graph.tensors.values():
+        try:
+            if tensor.quant is not None:
+                tensor.quant.check_zero_point()
+        except ValueError as exc:
+            raise RecordingError(f"The quantization of tensor {tensor.name!r} makes no sense: {exc}.") from None
     encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)
 
 

@@ -204,6 +204,8 @@ def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
     (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).
     """
     scale = np.float32(unit.operands[0].scale)
+    if not scale > 0:
+        raise ValueError(f"the table of exponentials needs a scale above 0, found {scale:g}")
     length = codes.shape[-1]
     room = max(0.0, float(np.log(np.float32(np.finfo(np.float32).max) / np.float32(max(length, 1)))) - 5.0)
     shift = room / float(scale)

@@ -298,11 +298,11 @@ def unit_of_codes(
 
 
 def _codes_of(bounds: Bounds, quant: QuantParams) -> tuple[int, int] | None:
-    """Return the codes of real bounds, rounded to the nearest; None without bounds."""
-    if bounds == (None, None):
-        return None
+    """Return the codes of real bounds, rounded to the nearest; None without bounds, or where no code stands for any."""
     low, high = int(quant.qmin or 0), int(quant.qmax or 0)
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+    if bounds == (None, None) or not scale > 0:
+        return None
     ends = [
         end if bound is None or not np.isfinite(bound) else int(np.clip(np.rint(bound / scale) + zero_point, low, high))
         for bound, end in zip(bounds, (low, high), strict=True)

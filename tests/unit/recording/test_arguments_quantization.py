@@ -4,9 +4,10 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.errors import RecordingError
+from qdebug.errors import RecordingError, UsageError
 from qdebug.model import QuantParams
 from qdebug.recording.arguments import QuantFacts
+from qdebug.testing import assert_close
 
 CODES = np.zeros((4, 2, 3), dtype=np.int8)
 
@@ -112,3 +113,26 @@ def test_a_scale_that_can_hardly_be_meant_is_kept_and_said(tmp_path, scale, doub
     assert np.array_equal(recording.graph.tensors["a"].quant.scale, np.atleast_1d(scale), equal_nan=True)
     assert dict(recording.info.doubts) == ({} if doubt is None else {"a": doubt})
     assert recording.info.to_dict()["doubts"] == dict(recording.info.doubts)
+
+
+@pytest.mark.parametrize("scale", [0.0, [0.5, 0.0, 0.5]], ids=str)
+def test_a_scale_of_zero_is_refused_for_codes_that_are_not_the_zero_point(scale):
+    facts, codes = QuantFacts(scale=scale, zero_point=2, axis=2 if np.ndim(scale) else None), CODES + np.int8(2)
+    assert np.array_equal(facts.params("x", codes).scale, np.atleast_1d(scale))
+    codes[1, 1, 1] = 7
+    with pytest.raises(RecordingError, match="scale of 0, and 1 of its 24 codes are not the zero point") as caught:
+        facts.params("x", codes)
+    assert "above 0" in caught.value.hint
+
+
+@pytest.mark.parametrize(("zero", "given"), [(128, 128), ([0, -129, 200], -129)], ids=str)
+def test_a_zero_point_that_no_code_can_be_is_refused(zero, given):
+    said = f"zero_point {given} is outside the range of int8, -128 to 127"
+    facts = {"scale": np.ones(np.size(zero)), "zero_point": zero, "axis": 2}
+    with pytest.raises(RecordingError, match=said):
+        QuantFacts(**facts).params("x", CODES)
+    graph = qdebug.Graph(tensors=[qdebug.TensorInfo(name="x", quant=QuantParams(dtype="int8", **facts))])
+    with pytest.raises(RecordingError, match=said):
+        qdebug.Recorder(None, backend="b", graph=graph)
+    with pytest.raises(UsageError, match=said):
+        assert_close(np.zeros(CODES.shape), CODES, max_lsb=1, **facts)
