@@ -44,9 +44,9 @@ _DESCRIPTION = """\
 Compare the recording of a backend with the recording of a reference: pair their
 tensors, measure every pair on real values, and name the first node that is beyond
 the limit. What was not compared is listed with its reason, and never counts as
-good. Without limits of your own, a quantized node may add at most one step of its
-own output unless an arithmetic that backends are known to use gives its very codes,
-a float node what rounding its sums accounts for; a node that cannot be replayed must
+good. Without limits of your own, a quantized node may add at most 1.5 LSB of its own
+output unless an arithmetic that backends are known to use gives its very codes, a
+float node what rounding its sums accounts for; a node that cannot be replayed must
 reach an SQNR of 20 dB. The report says which limits were in force."""
 
 _EPILOG = """\

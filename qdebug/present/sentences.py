@@ -13,6 +13,7 @@ from qdebug.compare.result.node_result import breaks_limit
 from qdebug.compare.result.result import Compounding, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo
+from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
 
@@ -89,7 +90,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max
     if source == "derived" and "file" in limits:
         return f"derived from each node's own arithmetic{', and ' + said if parts else ''}{_from_file(limits)}"
     if source == "derived":
-        steps, floor = limits.get("introduced_lsb", 1), limits.get("min_sqnr_without_replay", 0)
+        steps, floor = limits.get("introduced_lsb", DERIVED_LSB), limits.get("min_sqnr_without_replay", 0)
         return (
             f"derived: a quantized node may introduce {steps:g} LSB beside saturation"
             f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, and its codes must hold the "

@@ -7,6 +7,7 @@ import pytest
 
 from qdebug.cli.main import build_parser
 from qdebug.cli.topics import OTHER_NAMES, TOPICS, topic_text
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
 
 
 @pytest.mark.parametrize("topic", TOPICS)
@@ -56,3 +57,15 @@ def test_without_a_topic_all_are_listed_and_an_unknown_one_is_refused(run):
 def test_every_page_is_a_topic():
     pages = {entry.name for entry in resources.files("qdebug.guide").iterdir() if entry.name.endswith(".md")}
     assert pages == {f"{topic}.md" for topic in TOPICS}
+
+
+def test_the_help_of_diff_states_the_limits_that_are_judged(run):
+    said = " ".join(run("diff", "--help").out.split())
+    assert f"may add at most {DERIVED_LSB:g} LSB of its own output" in said
+    assert f"must reach an SQNR of {DEFAULT_MIN_SQNR:g} dB" in said
+    page = topic_text("limits")
+    assert f"| quantized | {DERIVED_LSB:g} steps (LSB)" in page
+    assert (
+        f"{DEFAULT_MIN_SQNR:g} dB SQNR ({CODES_MIN_SQNR:g} dB where no code is off by more than {DERIVED_LSB:g})"
+        in page
+    )
