@@ -21,7 +21,7 @@ from qdebug.model.kept import kept_of
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.groups import Group, find_groups
-from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes
+from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes, with_recorded_scale
 from qdebug.replay.registry import Call, has_kernel
 from qdebug.replay.unit import Unit
 
@@ -228,15 +228,20 @@ def _why_none(recording: Recording, node: Node) -> str:
 
 def _of_call(recording: Recording, node: Node, values: Mapping[str, np.ndarray]) -> Unit | None:
     """Make the unit of an operator that carries its scales."""
+    tensors = recording.graph.tensors
+    completed, values = with_recorded_scale(node, values, tensors)
     call = Call(
-        inputs=tuple(values[name] if name else None for name in node.inputs),
-        attrs=node.attrs,
+        inputs=tuple(values[name] if name else None for name in completed.inputs),
+        attrs=completed.attrs,
         opset=recording.graph.opset.get(node.domain, 1000),
         outputs=len(node.outputs),
         op=node.op,
         node=node.name,
     )
-    return unit_of_call(call)
+    unit, quant = unit_of_call(call), tensors[node.outputs[0]].quant
+    if unit is None or completed is node or quant is None or not operators.of(node.op).quantizes:
+        return unit
+    return replace(unit, out=replace(unit.out, low=quant.qmin, high=quant.qmax))
 
 
 def _of_codes(recording: Recording, node: Node, tensor: str, values: Mapping[str, np.ndarray]) -> Unit | None:

@@ -8,13 +8,13 @@ comes as codes with their quantization parameters.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
 
-from qdebug.model import AttrValue, Node, QuantParams, operators
-from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model import AttrValue, Node, QuantParams, TensorInfo, operators
+from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.precision import is_real, onnx_dtype, widen
@@ -22,7 +22,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.scaling import spread
 from qdebug.replay.unit import Operand, Target, Unit, target_of
 
-__all__ = ["Coded", "unit_of_call", "unit_of_codes"]
+__all__ = ["Coded", "unit_of_call", "unit_of_codes", "with_recorded_scale"]
 
 
 def unit_of_call(call: Call) -> Unit | None:
@@ -37,6 +37,33 @@ def unit_of_call(call: Call) -> Unit | None:
     if row.real is None:
         return None
     return _READERS.get(operators.of(row.real.op).unit, _simple)(call)
+
+
+def with_recorded_scale(
+    node: Node, values: Mapping[str, np.ndarray], tensors: Mapping[str, TensorInfo]
+) -> tuple[Node, Mapping[str, np.ndarray]]:
+    """Return a QuantizeLinear or DequantizeLinear with the scale of its codes among its inputs, and their values.
+
+    Args:
+        node: Any node; one that reads a scale, or whose codes have none, is returned as it is.
+        values: Its inputs.
+        tensors: The tensors of the graph.
+    """
+    row = operators.of(node.op)
+    if not row.converts_codes or any(node.inputs[1:]) or not all((*node.inputs[:1], *node.outputs[:1])):
+        return node, values
+    codes = tensors[node.outputs[0] if row.quantizes else node.inputs[0]]
+    if codes.quant is None:
+        return node, values
+    quant, names = codes.quant, (f"scale of {codes.name!r}", f"zero point of {codes.name!r}")
+    shape = () if quant.scale.size == 1 else quant.scale.shape
+    scale = quant.scale.astype(np.float32).reshape(shape)
+    zero_point = quant.zero_point.reshape(shape).astype(logical_dtype(quant.dtype))
+    said: dict[str, AttrValue] = {
+        name: value for name, value in (("axis", quant.axis), ("block_size", quant.block_size)) if value is not None
+    }
+    completed = replace(node, inputs=(node.inputs[0], *names), attrs={**node.attrs, **said})
+    return completed, {**values, names[0]: scale, names[1]: zero_point}
 
 
 def _filterwise(values: np.ndarray, axes: int) -> np.ndarray:

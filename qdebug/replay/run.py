@@ -18,7 +18,7 @@ from qdebug.errors import InputError, KernelError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.replay.evaluate import compute
-from qdebug.replay.node_units import Coded, unit_of_codes
+from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.variant import Arithmetic
 
@@ -146,7 +146,8 @@ def run_graph(
         if computes_on_codes(graph, node, choices):
             outputs = run_coded(graph, node, needed, choices)
         else:
-            outputs = run_node(node, needed, graph.opset, arithmetic=choices)
+            completed, read = with_recorded_scale(node, needed, graph.tensors)
+            outputs = run_node(completed, read, graph.opset, arithmetic=choices)
         if faults and node.name in faults:
             outputs = _faulty(node, outputs, faults[node.name])
         if on_tensor is not None:
