@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.thresholds.attribution import (
     DISTURBANCE_HALF_STEPS,
@@ -137,11 +138,17 @@ def spread(plain: np.ndarray, disturbed: Callable[[], np.ndarray]) -> np.ndarray
 
     Returns:
         Root mean squares over a few disturbed replays, float64 of the result's shape.
+
+    Raises:
+        KernelError: A disturbed result has another shape: an extent was disturbed.
     """
     runs = DISTURBED_REPLAYS if plain.size > DISTURBED_SMALL_MAX_ELEMENTS else DISTURBED_REPLAYS_OF_SMALL
     squares = np.zeros(plain.shape, np.float64)
     for _ in range(runs):
-        for out, one, other in stretches(squares, disturbed(), plain):
+        found = disturbed()
+        if found.shape != plain.shape:
+            raise KernelError(f"Rounding its constants changes the shape {plain.shape} of its result to {found.shape}.")
+        for out, one, other in stretches(squares, found, plain):
             with np.errstate(invalid="ignore", over="ignore"):
                 difference = np.subtract(one, other, dtype=np.float64)
             np.add(out, np.nan_to_num(difference, copy=False, nan=0, posinf=0, neginf=0) ** 2 / runs, out=out)

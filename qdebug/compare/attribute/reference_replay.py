@@ -260,7 +260,8 @@ class ReferenceReplay:
             values = one.fed[source] if source == name else self._in_form(name, one.fed[source])
             return into_stored_order(values, self._layouts.get(name))
         if name not in one.constants:
-            one.constants[name] = self._constant(name, one)
+            valued = name in operators.valued_inputs(form)
+            one.constants[name] = self._constant(name, one if valued else replace(one, noise=None))
         return one.constants[name]
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:

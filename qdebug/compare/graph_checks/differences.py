@@ -12,14 +12,16 @@ import numpy as np
 
 from qdebug.compare.align.clamps import bounds_of, codes_clamp
 from qdebug.compare.align.pairs import Pair, clamp_of
-from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, operators
 from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import run_form
 
 __all__ = ["GraphDifferences"]
 
@@ -36,6 +38,8 @@ _SHAPING = (
     "transB",
     "alpha",
 )
+_BESIDE = frozenset(("channels_last", "activation", "activation_params"))
+"""Attributes that say how a node is laid out and what is fused into it."""
 
 
 class GraphDifferences:
@@ -54,8 +58,15 @@ class GraphDifferences:
         self._reference, self._backend = replays.ref.recording, replays.be.recording
         self.constants = ConstantCheck(replays)
 
-    def same(self, pair: Pair, node: Node, segment: Segment) -> bool:
-        """Tell whether a backend node is declared exactly as its one reference node, operands included."""
+    def same(self, pair: Pair, node: Node, segment: Segment, places: Sequence[tuple[int, int]] = ()) -> bool:
+        """Tell whether a backend node is declared exactly as its one reference node, operands included.
+
+        Args:
+            pair: What is compared.
+            node: The backend node.
+            segment: What leads to the tensor in either graph.
+            places: Samples and steps at which an attribute that one side leaves out is tried.
+        """
         if segment.wide:
             return False
         if not segment.nodes:
@@ -67,11 +78,30 @@ class GraphDifferences:
         theirs_form, _ = real_form(theirs, self._reference.graph.opset)
         return (
             ours_form.op == theirs_form.op
-            and _attrs_key(ours_form) == _attrs_key(theirs_form)
             and node.outputs.index(pair.backend) == theirs.outputs.index(pair.reference)
             and len(ours_form.inputs) == len(theirs_form.inputs)
             and all(map(self._same_operand, ours_form.inputs, theirs_form.inputs))
+            and (_attrs_key(ours_form) == _attrs_key(theirs_form) or self._same_result(node, theirs, places))
         )
+
+    def _same_result(self, node: Node, theirs: Node, places: Sequence[tuple[int, int]]) -> bool:
+        """Tell whether attributes that one side alone states are the defaults: both compute the same with them."""
+        ours_form, opset = real_form(node, self._backend.graph.opset)
+        theirs_form, their_opset = real_form(theirs, self._reference.graph.opset)
+        if _differing_attrs(ours_form, theirs_form):
+            return False
+        kept = {name: value for name, value in ours_form.attrs.items() if name in _BESIDE}
+        said = {name: value for name, value in theirs_form.attrs.items() if name not in _BESIDE}
+        other = replace(ours_form, attrs={**said, **kept})
+        try:
+            for place in places:
+                values = inputs_of(self._backend, ours_form, place)
+                one, two = run_form(node, ours_form, opset, values), run_form(node, other, their_opset, values)
+                if not all(np.array_equal(one[name], two[name], equal_nan=one[name].dtype.kind == "f") for name in one):
+                    return False
+        except (KernelError, RecordingError):
+            return False
+        return bool(places)
 
     def _clamped_before(self, node: Node, pair: Pair) -> bool:
         """Tell whether a backend's Relu or Clip does what the reference's codes, or its node before, have done."""
@@ -188,5 +218,4 @@ def _differing_attrs(one: Node, other: Node) -> Sequence[str]:
 
 def _attrs_key(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the attributes that say what a node computes, in a form that compares."""
-    left_out = ("channels_last", "activation", "activation_params")
-    return tuple(sorted((name, repr(value)) for name, value in node.attrs.items() if name not in left_out))
+    return tuple(sorted((name, repr(value)) for name, value in node.attrs.items() if name not in _BESIDE))

@@ -18,6 +18,7 @@ from qdebug.model.operators.queries import (
     same_family,
     titled_input,
     turns_channels,
+    valued_inputs,
 )
 from qdebug.model.operators.words import in_words_of_onnx, is_foreign, kinds_of, named
 
@@ -41,4 +42,5 @@ __all__ = [
     "same_family",
     "titled_input",
     "turns_channels",
+    "valued_inputs",
 ]

@@ -27,6 +27,7 @@ __all__ = [
     "same_family",
     "titled_input",
     "turns_channels",
+    "valued_inputs",
 ]
 
 _PREFIX = re.compile(r"^(?:Nhwc)?(?:Fused)?(?:QLinear)?(?=[A-Z])")
@@ -108,6 +109,14 @@ def turns_channels(node: Node) -> bool:
 def operands(node: Node) -> tuple[str, ...]:
     """Return the inputs of a node whose elements go into its result: not axes, extents, pads or bounds."""
     return node.inputs[:1] if of(node.op).data == (0,) else node.inputs
+
+
+def valued_inputs(node: Node) -> tuple[str, ...]:
+    """Return the inputs of a node that are rounded like data: bounds and fillings too, but no extents and no scales."""
+    row = of(node.op)
+    if row.data != (0,):
+        return node.inputs
+    return tuple(name for slot, name in enumerate(node.inputs) if slot in (0, *row.in_codes))
 
 
 def coded_inputs(op: str, count: int) -> tuple[int, ...]:
