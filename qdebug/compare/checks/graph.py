@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
+
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.plan import recorded_places
+from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.errors import RecordingError
+from qdebug.model import Node, operators
+from qdebug.replay.real_form import real_form
 
-__all__ = ["difference", "otherwise_said", "overflow", "precision", "read_otherwise", "unholdable"]
+__all__ = ["difference", "otherwise_said", "overflow", "precision", "read_otherwise", "unholdable", "zero_divisor"]
 
 
 def difference(context: NodeContext) -> Finding | None:
@@ -39,6 +47,51 @@ def otherwise_said(context: NodeContext) -> Finding | None:
         "what its node is said to do does not give its values; what the reference's nodes make of the same inputs does"
     )
     return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=context.name, sentence=said)
+
+
+def zero_divisor(context: NodeContext) -> Finding | None:
+    """Find a divisor with more zeros than the reference's, where values are not finite: rounding has made it 0."""
+    if context.node is None or (nonfinite(context) is None and not context.comparison.nonfinite):
+        return None
+    name, theirs = _divisors(context, context.node)
+    if not name or not theirs:
+        return None
+    runs, zeros, total = context.runs, [0, 0], 0
+    for place in recorded_places(runs.reference, runs.backend, context.entry):
+        try:
+            ours, other = real_values(runs.backend, name, place), real_values(runs.reference, theirs, place)
+        except RecordingError:
+            continue
+        zeros = [count + int(np.count_nonzero(side == 0)) for count, side in zip(zeros, (ours, other), strict=True)]
+        total += ours.size
+    if zeros[0] <= zeros[1]:
+        return None
+    said = "1 zero" if zeros[0] == 1 else f"{zeros[0]} zeros"
+    return Finding(
+        kind=FindingKind.NONFINITE,
+        role=FindingRole.CAUSE,
+        node=context.name,
+        sentence=f"its divisor {name!r} has {said} in {total} elements, the reference's has {zeros[1]}",
+        amount=float(zeros[0]),
+        limit=float(zeros[1]),
+        unit="elements",
+        evidence=name,
+    )
+
+
+def _divisors(context: NodeContext, node: Node) -> tuple[str, str]:
+    """Return what a node divides by and its partner in the reference; empty where there is none or it has none."""
+    slot = operators.plain(node).divisor
+    form, _ = real_form(node, context.runs.backend.graph.opset)
+    if slot is None or slot >= len(form.inputs):
+        return "", ""
+    name, ours = form.inputs[slot], context.runs.graphs.replays.be
+    pair = next((context.runs.pairs[each] for each in (name, *ours.members(name)) if each in context.runs.pairs), None)
+    if pair is not None:
+        return name if context.runs.backend.has(name) else pair.backend, pair.reference
+    main = None if context.segment is None else main_node(node, context.segment)
+    theirs = () if main is None else real_form(main, context.runs.reference.graph.opset)[0].inputs
+    return name, theirs[slot] if slot < len(theirs) and ours.folds(name) else ""
 
 
 def overflow(context: NodeContext) -> Finding | None:

@@ -23,6 +23,7 @@ CHECKS: tuple[Check, ...] = (
     graph.unholdable,
     graph.read_otherwise,
     dead_zone,
+    graph.zero_divisor,
     graph.overflow,
     graph.otherwise_said,
     statistics.undecided,

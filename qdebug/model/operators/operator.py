@@ -138,6 +138,7 @@ class Operator:
     data: tuple[int, ...] | None = None  # inputs whose elements go into its result; () for any number
     bias: int | None = None  # which input is the bias of a product
     added: int | None = None  # which input is added to its result
+    divisor: int | None = None  # which input it divides by: it gives no number where that is 0
     mask: int | None = None  # which input is a mask whose ones are counted as the second output (ContribOperators.md)
     titles: tuple[str, ...] = ()  # what its inputs are called where they are constants, in order
     places: tuple[int, ...] = ()  # where the inputs stand that its plain operator has titles for, if not in their order

@@ -155,7 +155,7 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(pair, name="Add", words="add", unit="add", sums=Sums.OPERANDS, adds=True, neutral=0.0, commutes=True)
     yield replace(pair, name="Sub", words="sub subtract", unit="sub", adds=True, neutral=0.0)
     yield replace(pair, name="Mul", words="mul multiply", unit="mul", neutral=1.0, commutes=True)
-    yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0)
+    yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0, divisor=1)
     yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True)
     yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True)
     yield Operator(name="Pow", words="pow power", real_inside=True)
@@ -166,7 +166,8 @@ def _elementwise() -> Iterator[Operator]:
     yield Operator(name="Sign", exact=True, data=_FIRST)
     for name in ("Exp", "Log", "Sqrt"):
         yield replace(function, name=name, words=name.lower())
-    yield from _like(function, "Cos Reciprocal Sin")
+    yield from _like(function, "Cos Sin")
+    yield replace(function, name="Reciprocal", divisor=0)
     yield from _like(Operator(name="", data=_FIRST), "Acos Acosh Asin Asinh Atan Atanh Cosh Sinh Tan")
     yield from _like(Operator(name="", data=_FIRST), "CumSum CumProd")
 
