@@ -12,6 +12,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,7 +23,7 @@ from qdebug.backends.onnx_executed import channel_block, describe
 from qdebug.backends.onnx_model import OnnxModel, read_proto, reader
 from qdebug.backends.onnx_session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
 from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
-from qdebug.errors import UsageError
+from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 
 if TYPE_CHECKING:
@@ -32,7 +33,10 @@ __all__ = ["OnnxRuntimeBackend", "OnnxRuntimeRun", "backend"]
 
 _OPTIONS = (
     OptionSpec(
-        name="opt", default="all", choices=tuple(LEVELS), help="graph optimization level; all is production's default"
+        name="opt",
+        default="all",
+        choices=tuple(LEVELS),
+        help="graph optimization level; all is production's default; a lower one where ONNX Runtime refuses its graph",
     ),
     OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for ONNX Runtime's own choice"),
     OptionSpec(name="provider", default="CPUExecutionProvider", help="execution provider"),
@@ -268,8 +272,32 @@ class OnnxRuntimeBackend:
             level=chosen["opt"], threads=_threads(chosen["threads"]), provider=chosen["provider"]
         )
         settings.check_provider()
-        source = reader.open(model)
-        return OnnxRuntimeRun(source, settings, _facts(source, settings, chosen, taps), weights=weights)
+        return _ready(reader.open(model), settings, chosen, taps, weights=weights)
+
+
+def _ready(
+    source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, str], taps: str, *, weights: bool
+) -> OnnxRuntimeRun:
+    """Make a model ready at the chosen level, or at the next lower one whose graph ONNX Runtime itself takes.
+
+    Its optimizer may write nodes that the model's operator set does not have.
+    """
+    levels = tuple(LEVELS)
+    refused: BackendError | None = None
+    for level in reversed(levels[: levels.index(settings.level) + 1]):
+        used = replace(settings, level=level)
+        facts = _facts(source, used, {**chosen, "opt": level}, taps)
+        if refused is not None:
+            why = refused.message.partition(": ")[2] or refused.message
+            said = (
+                f"opt={level} was used instead of opt={settings.level}, whose graph ONNX Runtime itself refuses: {why}"
+            )
+            facts = replace(facts, options={**facts.options, "note": said.rstrip(".")})
+        try:
+            return OnnxRuntimeRun(source, used, facts, weights=weights)
+        except BackendError as error:
+            refused = refused or error
+    raise refused or BackendError(f"ONNX Runtime has no level {settings.level!r}.")
 
 
 def _threads(text: str) -> int:

@@ -160,6 +160,7 @@ def run(arguments: argparse.Namespace) -> int:
     """Record a run and say what came of it."""
     options = typed(RecordOptions, arguments)
     from qdebug.model import Fidelity
+    from qdebug.present.text import safe_text
     from qdebug.recording.policy import policy_of
     from qdebug.workflow.record import record_run
 
@@ -182,7 +183,10 @@ def run(arguments: argparse.Namespace) -> int:
                 on_tensor=interrupts.check,
                 keep=keep,
             )
-        emit(_summary(open_source(options.output), options.output))
+        recording = open_source(options.output)
+        emit(_summary(recording, options.output))
+        if "note" in recording.info.options:
+            say(f"note: {safe_text(recording.info.options['note'])}")
         say(f"next: {command('qdebug', 'info', options.output)}")
         say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     except KeyboardInterrupt:
