@@ -232,6 +232,8 @@ def verdict(
 def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
     """Return the network's outputs whose SQNR is below the limit of outputs, the worst first; none if a node is beyond.
 
+    A node that is beyond its limit and was accepted may be why. Then the outputs are judged only if the user says so.
+
     Integers that are no codes have no SQNR to speak of. An output that a rule of the user fits is judged by that alone,
     unless the limit of outputs is the user's too; one that was accepted counts for nothing.
 
@@ -241,7 +243,7 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
         limits: The limits in force.
     """
     floor, rules = limits.output_sqnr_in_force, RuleFinder(limits.rules)
-    if floor is None or of.beyond.any():
+    if floor is None or (of.breaking if limits.min_output_sqnr is None else of.beyond).any():
         return []
     found: list[tuple[float, NodeResult]] = []
     for row in of.rows_of(graph.outputs):

@@ -50,7 +50,9 @@ def with_recorded_scale(
         tensors: The tensors of the graph.
     """
     row = operators.of(node.op)
-    if not row.converts_codes or any(node.inputs[1:]) or not all((*node.inputs[:1], *node.outputs[:1])):
+    if not row.converts_codes or any(node.inputs[1:]):
+        return node, values
+    if not any(node.inputs[:1]) or not any(node.outputs[:1]):
         return node, values
     codes = tensors[node.outputs[0] if row.quantizes else node.inputs[0]]
     if codes.quant is None:

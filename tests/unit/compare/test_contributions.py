@@ -132,6 +132,17 @@ def test_a_node_beyond_its_limit_comes_first():
     assert (result.status, result.verdict.contributors) == (Status.DIVERGED, ())
 
 
+def test_what_an_accepted_node_makes_of_an_output_is_accepted_too_unless_outputs_have_a_limit_of_the_user():
+    rng = np.random.default_rng
+    wrong = three(rng(1), [np.zeros((4, 16)), 3 * rng(2).standard_normal((4, 16)), 0.0])
+    known = (Acknowledgement(node="active", reason="its table has 16 entries"),)
+    result = DiffSession(three(rng(1)), wrong, limits=Limits(acknowledged=known)).result()
+    assert result.nodes[-1].metrics.sqnr_db < 20
+    assert (result.status, result.exit_code) == (Status.WITHIN, 0)
+    strict = Limits(acknowledged=known, min_output_sqnr=20)
+    assert DiffSession(three(rng(1)), wrong, limits=strict).result().status is Status.ACCUMULATED
+
+
 def test_integers_that_are_no_codes_have_no_sqnr_to_speak_of():
     rng = np.random.default_rng(5)
     values = rng.standard_normal((6, 10)).astype(np.float32)

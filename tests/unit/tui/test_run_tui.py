@@ -181,7 +181,7 @@ def test_a_deep_link_opens_the_same_place(terminal, recordings):
 
 def test_several_backends_and_limits(terminal, recordings):
     program = terminal(qdebug(*recordings, recordings[1], "--min-sqnr", "1", "--screen", "backends"))
-    assert program.wait(lambda text: "of 2 backends" in text), program.text
+    assert program.wait(lambda text: "on all 2 backends" in text), program.text
     program.press(b"b")
     assert program.wait(lambda text: "backend 2 of 2" in text), program.text
 
