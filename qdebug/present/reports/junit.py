@@ -51,6 +51,9 @@ def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
         ET.SubElement(properties, "property", name=key, value="" if value is None else _safe(value))
     for node in result.nodes:
         _case(suite, name, node, incomplete=bool(result.shortcomings))
+    if result.status is Status.ACCUMULATED:  # no node fails, and the comparison does
+        case = ET.SubElement(suite, "testcase", classname=_safe(name), name="outputs")
+        ET.SubElement(case, "failure", message=_safe(result.verdict.sentence), type=str(result.status))
     whole = ET.SubElement(suite, "testcase", classname=_safe(name), name="completeness")
     if result.shortcomings:  # a case has one outcome: the text names them all
         error = ET.SubElement(whole, "error", message=_safe(result.shortcomings[0]), type="incomplete")

@@ -1,6 +1,7 @@
 """JUnit XML: a case for each tensor, an outcome that CI understands, nothing skipped without a reason."""
 
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -79,3 +80,13 @@ def test_any_name_gives_valid_xml(name, made):
 
 def test_the_same_result_gives_the_same_bytes(nodes, made):
     assert diff_junit({"a": made.result(nodes)}) == diff_junit({"a": made.result(nodes)})
+
+
+def test_an_output_that_is_wrong_though_no_node_is_fails_by_itself(nodes, made):
+    result = made.result(nodes[:2])
+    result = replace(result, verdict=replace(result.verdict, status=Status.ACCUMULATED, sentence="'y' has 12 dB."))
+    root = parsed({"int8.h5": result})
+    assert outcomes(root) == {**outcomes(parsed({"int8.h5": made.result(nodes[:2])})), "outputs": "failure"}
+    (failure,) = root.iter("failure")
+    assert (failure.get("type"), failure.get("message")) == ("accumulated", "'y' has 12 dB.")
+    assert root.get("failures") == "1"
