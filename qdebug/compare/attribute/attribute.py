@@ -261,7 +261,8 @@ class _Split:
         if self._constants_known:
             part.constants.update(first, replayed, sample=place[0])
         part.arithmetic.update(replayed, ours, sample=place[0])
-        part.introduced.update(first, ours, sample=place[0])
+        if first is not replayed:
+            part.introduced.update(first, ours, sample=place[0])
 
     def _first(self, replay: SubstituteReplay, place: tuple[int, int], shape: tuple[int, ...]) -> np.ndarray:
         """Replay the reference's nodes.
@@ -349,7 +350,8 @@ class _Split:
         return replace(self._given(total), samples=MappingProxyType(samples))
 
     def _given(self, part: _Part) -> Attribution:
-        introduced, propagated = part.introduced.stats(), part.propagated.stats()
+        whole = part.arithmetic if self._as_reference is None else part.introduced
+        introduced, propagated = whole.stats(), part.propagated.stats()
         if self._substitute_replay is not None and self._entry.quant is not None:
             # the reference's weights are not rounded to codes: what a clean node introduces here is not known
             return Attribution(introduced=introduced, propagated=propagated)
