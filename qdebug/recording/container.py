@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Self
 
 import h5py
 import numpy as np
+import xxhash
 from h5py import h5d, h5f, h5g, h5p, h5t, h5z
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
@@ -491,6 +492,10 @@ def read_payload(container: Container, expected: Expected) -> np.ndarray:
     return making.done()
 
 
+_DIGEST_BLOCK = 1 << 20
+"""Bytes of a payload that are read at a time for its digest."""
+
+
 def payload_digest(container: Container, expected: Expected) -> bytes:
     """Return the xxh3-128 digest of a payload, with little memory however large it is.
 
@@ -498,7 +503,15 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
         ValueError, OSError: It is not what the index says, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
-    return array_hash(read_payload(container, expected))
+    _, extent = _opened(container, expected)
+    if extent.offset is None or not extent.nbytes:
+        return array_hash(read_payload(container, expected))
+    digest, block = xxhash.xxh3_128(), np.empty(min(_DIGEST_BLOCK, extent.nbytes), np.uint8)
+    for start in range(0, extent.nbytes, _DIGEST_BLOCK):  # not mapped: it may be larger than the memory there is
+        part = block[: min(_DIGEST_BLOCK, extent.nbytes - start)]
+        read_bytes(container.fd, extent.offset + start, part)
+        digest.update(part.data)
+    return digest.digest()
 
 
 def _opened(container: Container, expected: Expected) -> tuple[Any, Extent]:
