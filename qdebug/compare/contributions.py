@@ -8,9 +8,7 @@ add up, since errors of one sign do and others do not.
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Iterator, Sequence
-from functools import cached_property
+from collections.abc import Sequence
 from time import monotonic
 
 import numpy as np
@@ -20,6 +18,7 @@ from qdebug.compare.attribute.backend_replay import read, real_values
 from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.result.origin import upstream
 from qdebug.compare.result.result import Contributions, Contributor
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import KernelError, QdebugError, RecordingError
@@ -47,11 +46,11 @@ def contributions(
     """
     end = monotonic() + seconds
     path = _Path(graphs, output, _worst_place(graphs, of, output))
-    rows = {entry.tensor: entry for entry in plan}
+    above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     at_output = float(of.carried[of.rows[output.tensor]])
     bounds: list[tuple[float, PlannedNode]] = []
     unknown = 0
-    for entry in (rows[tensor] for tensor in path.above() if tensor in rows and rows[tensor].op != "Input"):
+    for entry in (each for each in plan if each.tensor in above and each.op != "Input"):
         checkpoint()
         own, carried = path.own_error(entry), float(of.carried[of.rows[entry.tensor]])
         if own is None or not math.isfinite(carried):
@@ -61,7 +60,11 @@ def contributions(
     found: list[Contributor] = []
     for bound, entry in sorted(bounds, key=lambda item: -item[0]):
         checkpoint()
-        exact = path.replayed(entry) if monotonic() < end else None
+        exact = None
+        if monotonic() < end:
+            exact = path.replayed(entry)
+        else:
+            path.why["there was no time left"] = None
         share = bound if exact is None else exact
         found.append(
             Contributor(
@@ -73,7 +76,7 @@ def contributions(
             )
         )
     ordered = tuple(sorted(found, key=lambda each: (each.how != "exact", each.sqnr_db)))
-    return Contributions(nodes=ordered, unknown=unknown, why=path.why or "there was no time left")
+    return Contributions(nodes=ordered, unknown=unknown, why=tuple(path.why))
 
 
 def _worst_place(graphs: GraphCheck, of: ResultTable, output: PlannedNode) -> tuple[int, int]:
@@ -101,30 +104,22 @@ class _Path:
         place: Sample and step.
 
     Attributes:
-        why: Why the first node that could not be replayed could not; "" if all could.
+        why: Why nodes could not be replayed, each reason once, in the order in which they were met.
     """
 
     def __init__(self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int]) -> None:
         self._graphs, self._output, self._place = graphs, output, place
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
-        self.why = ""
-
-    def above(self) -> Iterator[str]:
-        """Yield the backend's tensors that lead to the output, that included, the nearest first."""
-        waiting, seen = deque([self._output.tensor]), {self._output.tensor}
-        while waiting:
-            tensor = waiting.popleft()
-            yield tensor
-            node = self._backend.graph.producer(tensor)
-            fresh = {name for name in (node.inputs if node else ()) if name} - seen
-            seen |= fresh
-            waiting += sorted(fresh)
+        self._above = upstream(self._reference.graph, (output.reference_tensor,))
+        self.why: dict[str, None] = {}
 
     def own_error(self, entry: PlannedNode) -> np.ndarray | None:
         """Return the error that a node makes itself, in the order that the pair is compared in; None if not known."""
         try:
             known = self._graphs.of(entry)
-            return None if known is None else known.own_error(self._place)
+            if known is None:
+                raise KernelError(f"What leads to {entry.tensor!r} is not known.")
+            return known.own_error(self._place)
         except (KernelError, RecordingError) as error:
             self._note(error)
             return None
@@ -156,13 +151,13 @@ class _Path:
         return found if math.isfinite(found) else None
 
     def _note(self, error: QdebugError) -> None:
-        self.why = self.why or error.message[0].lower() + error.message[1:].rstrip(".")
+        self.why[error.message[0].lower() + error.message[1:].rstrip(".")] = None
 
     def _below(self, start: str, moved: np.ndarray) -> np.ndarray | None:
         """Replay the reference's nodes from a tensor to the output; None if none leads there."""
         reached, nodes = {start}, []
         for node in self._reference.graph.nodes:
-            if node.name in self._leading and not reached.isdisjoint(node.inputs):
+            if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
                 nodes.append(node)
                 reached.update(filter(None, node.outputs))
 
@@ -170,14 +165,3 @@ class _Path:
             return moved if name == start else read(self._reference, self._place, form, name)
 
         return run_segment(nodes, self._output.reference_tensor, self._reference.graph.opset, load)
-
-    @cached_property
-    def _leading(self) -> frozenset[str]:
-        """Names of the reference's nodes that the output depends on."""
-        waiting, seen = [self._output.reference_tensor], set[str]()
-        while waiting:
-            node = self._reference.graph.producer(waiting.pop())
-            if node is not None and node.name not in seen:
-                seen.add(node.name)
-                waiting += filter(None, node.inputs)
-        return frozenset(seen)

@@ -277,11 +277,15 @@ def _contributed(contributing: Contributions | None) -> str:
         return ""
     exact = [each for each in contributing.nodes if each.how == "exact"]
     left = len(contributing.nodes) - len(exact) + contributing.unknown
+    others = len(contributing.why) - 1
+    why = "".join(contributing.why[:1])
+    if others > 0:
+        why += f", and {others} other {'reason' if others == 1 else 'reasons'}"
     if not exact:
-        return f" Which nodes contribute most is not known: {contributing.why}." if left else ""
-    named = ", ".join(f"{each.node!r} ({each.sqnr_db:.3g} dB)" for each in exact[:CONTRIBUTORS_NAMED])
-    text = f" By itself, the error of each node would leave of this output: {named}."
-    return text + (f" What {left} more contribute is not known: {contributing.why}." if left else "")
+        return f" Which nodes contribute most is not known: {why}." if left else ""
+    named = ", ".join(f"{each.node!r} {each.sqnr_db:.3g} dB" for each in exact[:CONTRIBUTORS_NAMED])
+    text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}."
+    return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
 
 def _level(node: NodeResult) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["compounding_nodes", "gain_of", "largest_fall", "origin_of", "original_of", "worst_output"]
+__all__ = ["compounding_nodes", "gain_of", "largest_fall", "origin_of", "original_of", "upstream", "worst_output"]
 
 
 def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None]) -> float | None:
@@ -189,7 +189,7 @@ def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
     )
     if not might.any():
         return ()
-    reaching = _upstream(graph)
+    reaching = upstream(graph, graph.outputs)
     found: list[tuple[float, Compounding]] = []
     for op, rows in _by_op(of, np.flatnonzero(gaining), graph).items():
         if len(rows) < COMPOUNDING_MIN_NODES or not might[rows].any():
@@ -231,9 +231,9 @@ def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
     return bool(of.carried[row] > of.carried[into].max(initial=0.0))
 
 
-def _upstream(graph: Graph) -> set[str]:
-    """Return the tensors that an output of the network depends on, the outputs themselves included."""
-    waiting, seen = list(graph.outputs), set(graph.outputs)
+def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
+    """Return the tensors that some tensors depend on, these included."""
+    waiting, seen = list(tensors), set(tensors)
     while waiting:
         producer = graph.producer(waiting.pop())
         fresh = [name for name in (producer.inputs if producer else ()) if name and name not in seen]

@@ -139,12 +139,12 @@ class Contributions:
     Args:
         nodes: The nodes: those that were replayed to the output first, among these those that contribute most.
         unknown: How many tensors above the output have an error of their own that is not known.
-        why: Why not all were replayed.
+        why: Why not all were replayed, each reason once.
     """
 
     nodes: tuple[Contributor, ...]
     unknown: int = 0
-    why: str = ""
+    why: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

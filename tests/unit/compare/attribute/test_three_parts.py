@@ -1,5 +1,7 @@
 """The error of a tensor is propagated + constants + arithmetic, element by element, and each part is what it says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -121,3 +123,20 @@ def test_faults_of_four_kinds_in_one_net_are_each_in_their_own_part_with_their_o
     assert (last.status, last.findings[0].kind) == (Status.DIVERGED, FindingKind.ARITHMETIC)
     assert last.arithmetic.rel_l2 > 0.1
     assert last.constants.max_abs == 0
+
+
+def test_constants_are_not_known_where_only_the_reference_can_be_replayed():
+    rng = np.random.default_rng(9)
+    x, w, b = rng.normal(size=(1, 2, 6, 6)), rng.normal(size=(3, 2, 3, 3)), rng.normal(size=3)
+    known = recorded({"x": x, "w": w, "b": b, "y": conv(x, w, b)})
+    other = w + 0.2 * rng.normal(size=w.shape)
+    graph = Graph(
+        [replace(node, op="Mystery") for node in known.graph.nodes],
+        tensors=known.graph.tensors.values(),
+        inputs=("x",),
+        outputs=("y",),
+    )
+    backend = MemoryRecording.single(graph, {"x": x, "w": other, "b": b, "y": conv(x, other, b)})
+    node = DiffSession(known, backend).result().nodes[-1]
+    assert node.introduced.rel_l2 > 0.1
+    assert node.constants is None
