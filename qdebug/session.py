@@ -24,7 +24,7 @@ from qdebug.compare.measure.recordings import real_where_varying
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
-from qdebug.compare.result.origin import gain_of
+from qdebug.compare.result.origin import with_gain
 from qdebug.compare.result.result import NUMERICS_VERSION, Contributions, NodeResult, OutputRanking, RunComparison
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.result.scores import rank_outputs
@@ -33,7 +33,7 @@ from qdebug.compare.timing import Timing
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
-from qdebug.numerics.stats import WorstElement
+from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
 from qdebug.recording.opening import open_recording
 from qdebug.replay.registry import provide_kernels
@@ -178,12 +178,12 @@ class DiffSession:
         """Keep a result, with the gain that the results of its inputs make known."""
         if node.index < len(self._results):  # somebody else asked for it meanwhile
             return
-        self._results += self._acknowledged([replace(node, gain=gain_of(node, self.backend.graph, self._rms_of))])
+        self._results += self._acknowledged([with_gain(node, self.backend.graph, self._error_of)])
 
-    def _rms_of(self, tensor: str) -> float | None:
+    def _error_of(self, tensor: str) -> ErrorStats | None:
         entry = self._by_tensor.get(tensor)
         known = None if entry is None else self._result_of(entry)
-        return None if known is None or known.metrics is None else known.metrics.rmse
+        return None if known is None else known.metrics
 
     def _acknowledged(self, nodes: Sequence[NodeResult]) -> list[NodeResult]:
         """Return results with the acknowledgements of the limits in force."""

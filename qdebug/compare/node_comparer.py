@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from time import perf_counter
 
 import numpy as np
@@ -10,7 +11,9 @@ import numpy as np
 from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.attribute.plan import PlannedNode
+from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
 from qdebug.compare.contributions import contributions
@@ -23,6 +26,7 @@ from qdebug.compare.result.result import Contributions, NodeResult, SampleError,
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording
+from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["NodeComparer"]
 
@@ -121,7 +125,8 @@ def _quiet() -> np.errstate:
 
 def _judged(context: NodeContext) -> NodeResult:
     """Return the result of a compared tensor: what the checks find, and what follows from it."""
-    entry, comparison, attribution = context.entry, context.comparison, context.attribution
+    entry, comparison = context.entry, context.comparison
+    attribution = _settled(context.attribution, comparison.stats)
     findings = findings_of(context)
     status, reason = judge(context, findings)
     parts = {} if attribution is None else attribution.samples
@@ -144,7 +149,7 @@ def _judged(context: NodeContext) -> NodeResult:
         propagated=None if attribution is None else attribution.propagated,
         constants=None if attribution is None else attribution.constants,
         arithmetic=None if attribution is None else attribution.arithmetic,
-        judged=None if attribution is None else attribution.arithmetic_unsaturated,
+        judged=arithmetic.judged(context),
         clipping=None if attribution is None else attribution.clipping,
         findings=findings,
         declared=None if declared is None else declared.sentence,
@@ -164,6 +169,16 @@ def _judged(context: NodeContext) -> NodeResult:
                 introduced=None if part is None else SampleError.of(part.introduced),
                 propagated=None if part is None else SampleError.of(part.propagated),
             )
-            for sample, part in ((sample, parts.get(sample.sample)) for sample in comparison.samples)
+            for sample, part in (
+                (sample, _settled(parts.get(sample.sample), sample.stats)) for sample in comparison.samples
+            )
         ),
     )
+
+
+def _settled(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:
+    """Return how an error splits up; where there is none, no part makes any, whatever a replay rounds otherwise."""
+    if attribution is None or attribution.introduced is None or stats is None or stats.mismatches:
+        return attribution
+    constants = None if attribution.constants is None else stats
+    return replace(attribution, introduced=stats, propagated=stats, constants=constants, arithmetic=stats)

@@ -11,7 +11,7 @@ from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import is_excused
 from qdebug.compare.result.origin import largest_fall
@@ -170,6 +170,23 @@ def _short(of: ResultTable) -> str:
     return f" The values of {first.tensor!r}{more} are what {name} holds; the reference's are not."
 
 
+def _overruled(of: ResultTable) -> str:
+    """Name what was found of tensors that are within the limits of the user, which alone decide."""
+    deciding = (FindingRole.DIFFERENCE, FindingRole.BREACH)
+    found = [
+        (node, finding)
+        for node in of.nodes
+        if node.findings and node.status in (Status.WITHIN, Status.IDENTICAL)
+        for finding in node.findings
+        if finding.role in deciding
+    ]
+    if not found:
+        return ""
+    node, first = found[0]
+    text = f" Found within the given limits at {node.op} {node.node!r}: {first.sentence}"
+    return text + (f", and {len(found) - 1} more." if len(found) > 1 else ".")
+
+
 def _was(many: int) -> str:
     return "was" if many == 1 else "were"
 
@@ -207,13 +224,13 @@ def verdict(
     status = _status(of, incomplete=bool(missing), accumulated=bool(short))
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
-    if short and graph is not None:
-        sentence = _accumulated(of, short, floor, graph) + _contributed(contributing) + f" {sentence}"
+    if short and graph is not None and floor is not None:
+        sentence = _accumulated(of, short, floor, graph) + _contributed(contributing, floor) + f" {sentence}"
     if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
     if first is None and not short and output is not None and output.tensor in outputs:
         sentence += _left_with(output)
-    sentence += _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
+    sentence += _overruled(of) + _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:
@@ -257,21 +274,22 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
     return [node for _, node in sorted(found, key=lambda each: each[0])]
 
 
-def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float | None, graph: Graph) -> str:
+def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float, graph: Graph) -> str:
     """Say which output is beyond its limit though no node is, and where along the net its SQNR falls."""
-    level = _level(short[0])
+    level = _level(short[0], floor)
     text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
     others = len(short) - 1
     text += f" (and {others} more {'output' if others == 1 else 'outputs'})" if others else ""
     text += ", though no node is beyond its limit."
     fall = largest_fall(of, graph, of.rows[short[0].tensor])
-    if fall is not None and _level(fall[0]) != _level(fall[1]):
+    if fall is not None and _level(fall[0], floor) != _level(fall[1], floor):
         node = fall[1]
-        text += f" SQNR falls most at {node.op} {node.node!r}, from {_level(fall[0])} to {_level(node)} dB."
+        levels = [_level(each, floor) for each in fall]
+        text += f" SQNR falls most at {node.op} {node.node!r}, from {levels[0]} to {levels[1]} dB."
     return text
 
 
-def _contributed(contributing: Contributions | None) -> str:
+def _contributed(contributing: Contributions | None, floor: float) -> str:
     """Name the nodes that contribute most to an output, and say how that is known."""
     if contributing is None:
         return ""
@@ -283,14 +301,14 @@ def _contributed(contributing: Contributions | None) -> str:
         why += f", and {others} other {'reason' if others == 1 else 'reasons'}"
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
-    named = ", ".join(f"{each.node!r} {each.sqnr_db:.3g} dB" for each in exact[:CONTRIBUTORS_NAMED])
+    named = ", ".join(f"{each.node!r} {apart(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
     text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
 
-def _level(node: NodeResult) -> str:
-    """Write the SQNR of a node's output."""
-    return "?" if node.metrics is None or node.metrics.sqnr_db is None else f"{node.metrics.sqnr_db:.3g}"
+def _level(node: NodeResult, floor: float) -> str:
+    """Write the SQNR of a node's output, told apart from a limit."""
+    return "?" if node.metrics is None or node.metrics.sqnr_db is None else apart(node.metrics.sqnr_db, floor)
 
 
 def _left_with(output: NodeResult) -> str:
@@ -298,7 +316,7 @@ def _left_with(output: NodeResult) -> str:
     level = None if output.metrics is None else output.metrics.sqnr_db
     if level is None or not level < OUTPUT_MIN_SQNR:
         return ""
-    return f" The output {output.tensor!r} is left with an SQNR of {level:.3g} dB all the same."
+    return f" The output {output.tensor!r} is left with an SQNR of {apart(level, OUTPUT_MIN_SQNR)} dB all the same."
 
 
 def _worst_sample(output: NodeResult) -> int | None:

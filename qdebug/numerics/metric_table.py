@@ -278,6 +278,13 @@ METRICS: tuple[MetricSpec, ...] = (
         group=MetricGroup.ATTRIBUTION,
     ),
     MetricSpec(
+        name="relative_gain",
+        unit="",
+        better=_LOWER,
+        definition="rel_l2(error out) / rel_l2(largest error in), which tables show as gain",
+        group=MetricGroup.ATTRIBUTION,
+    ),
+    MetricSpec(
         name="propagated",
         unit="",
         better=_LOWER,

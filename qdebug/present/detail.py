@@ -13,7 +13,7 @@ from qdebug.numerics.metric_table import metric
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.present import numbers
-from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, metric_title, on_rails, position
+from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, metric_title, on_rails, position
 from qdebug.present.text import safe_text
 
 __all__ = [
@@ -160,10 +160,13 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
     facts = finding_facts(result)
     if result.attribution_note:
         facts.append(("introduced", f"not known: {safe_text(result.attribution_note)}"))
+    judged = judged_words(result)
+    if judged is not None:
+        facts.append(("arithmetic part", judged))
     if result.precision is not None:
         facts.append(("digits", precision_sentence(result.precision)))
-    if result.gain is not None:
-        facts.append(("gain", f"{numbers.number(result.gain)} ({metric('gain').definition})"))
+    if result.relative_gain is not None:
+        facts.append(("gain", f"{numbers.number(result.relative_gain)} ({metric('relative_gain').definition})"))
     if result.reproduced is not None:
         said = "no known arithmetic gives these codes" if result.explained is None else safe_text(result.explained)
         facts.append(("arithmetic", f"reproduced bit for bit by: {said}" if result.reproduced else said))

@@ -26,9 +26,9 @@ def failure_lines(result: RunComparison, *, files: tuple[object, object] | None 
     if first is not None:
         shown = range(max(0, first - _NEIGHBOURS), min(len(result.nodes), first + _NEIGHBOURS + 1))
         lines += ["", *_table([(at == first, result.nodes[at]) for at in shown])]
-        reason = result.nodes[first].reason
-        if reason:
-            lines += [f"  {safe_text(reason)}"]
+        for node in (result.nodes[at] for at in shown):
+            if is_beyond(node) and node.reason:
+                lines += [f"  {safe_text(node.node, limit=60)}: {safe_text(node.reason, limit=400)}"]
     lines += ["", f"limits: {sentences.limits_sentence(result.limits, ways=_WAYS)}"]
     lines.append(f"coverage: {sentences.coverage_sentence(result)}")
     if files is not None:

@@ -9,6 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from qdebug.compare.result.finding import Judged, apart
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
@@ -30,6 +31,8 @@ __all__ = [
     "NodeRow",
     "badness",
     "columns",
+    "judged_cell",
+    "judged_words",
     "metric_title",
     "node_row",
     "on_rails",
@@ -141,25 +144,32 @@ def columns() -> Mapping[str, Column]:
             key="arithmetic",
             title="arithmetic",
             numeric=True,
-            definition="error that the node's arithmetic makes: its output against a replay of it on its own recorded "
-            "inputs and constants; the largest in LSB if the output is quantized, without what saturation cuts off, "
-            "else relative (rel L2). Derived limits judge this number",
+            definition="error that the node's arithmetic makes beside its limit: its output against a replay of it on "
+            "its own recorded inputs and constants; the largest in LSB if the output is quantized, without what "
+            "saturation cuts off; of real numbers the share of what rounding accounts for (the bound); of other "
+            "integers how many are off",
+        ),
+        Column(
+            key="clipping",
+            title="by saturation",
+            numeric=True,
+            definition="the largest error in LSB that saturation makes: what the codes cut off of the replay",
         ),
         Column(
             key="constants",
             title="constants",
             numeric=True,
             definition="error that other weights, biases, attributes or operators than the reference's make, on the "
-            "same inputs; units as for arithmetic",
+            "same inputs; the largest in LSB if the output is quantized, else relative (rel L2)",
         ),
         Column(
             key="introduced",
             title="introduced",
             numeric=True,
             definition="error that the node adds itself: constants and arithmetic together, what saturation cuts off "
-            "included; units as for arithmetic",
+            "included; units as for constants",
         ),
-        Column(key="gain", title="gain", numeric=True, definition=metric("gain").definition),
+        Column(key="gain", title="gain", numeric=True, definition=metric("relative_gain").definition),
         Column(
             key="saturated",
             title="saturated",
@@ -171,6 +181,8 @@ def columns() -> Mapping[str, Column]:
         Column(key="tensor", title="tensor"),
         Column(key="reference_tensor", title="reference tensor"),
         Column(key="match", title="match"),
+        Column(key="why", title="why", definition="what the finding is about that makes the node fail"),
+        Column(key="reason", title="reason"),
     )
     return MappingProxyType({column.key: column for column in (*fixed, *metrics, *rest)})
 
@@ -203,13 +215,16 @@ def node_row(result: NodeResult) -> NodeRow:
         "tensor": _name(result.tensor),
         "reference_tensor": _name(result.reference_tensor),
         "match": Cell(text=str(result.match), value=str(result.match)),
+        "why": _name(_why(result) or numbers.MISSING),
+        "reason": _name(result.reason or numbers.MISSING, limit=400),
         "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
         "dtype": _name("" if result.quant is None else result.quant.dtype),
         "saturated": _saturation(result.saturation),
-        "arithmetic": part_cell(result, result.judged),
+        "arithmetic": judged_cell(result),
+        "clipping": _clipping(result.clipping),
         "constants": part_cell(result, result.constants),
         "introduced": part_cell(result, result.introduced),
-        "gain": Cell(text=numbers.number(result.gain), value=result.gain),
+        "gain": Cell(text=numbers.number(result.relative_gain), value=result.relative_gain),
     }
     cells.update(_metric_cells(result))
     return NodeRow(
@@ -242,8 +257,17 @@ def _status(result: NodeResult) -> Cell:
     return Cell(text=text, value=str(result.status), state="warn" if excused else result.status)
 
 
-def _name(text: str) -> Cell:
-    return Cell(text=safe_text(text, limit=200), value=text)
+def _why(result: NodeResult) -> str:
+    """Return what the finding is about that makes a node fail; "" if it does not fail, or by no finding."""
+    if not breaks_limit(result):
+        return ""
+    said = result.reason or ""
+    found = next((each for each in result.findings if said.startswith(each.sentence)), None)
+    return "" if found is None else str(found.kind).replace("_", " ")
+
+
+def _name(text: str, *, limit: int = 200) -> Cell:
+    return Cell(text=safe_text(text, limit=limit), value=text)
 
 
 def _first_scale(quant: QuantParams | None) -> float | None:
@@ -262,6 +286,59 @@ def part_cell(result: NodeResult, stats: ErrorStats | None) -> Cell:
     relative = 0.0 if stats.rel_l2 is None else stats.rel_l2
     text = f"{numbers.number(relative)} rel" if stats.max_lsb is None else f"{numbers.number(stats.max_lsb)} LSB"
     return Cell(text="0" if relative == 0 else text, value=relative, state=_alarm(result))
+
+
+def judged_cell(result: NodeResult) -> Cell:
+    """Return the number that the derived limit of a tensor is held against, beside that limit.
+
+    Args:
+        result: The comparison.
+    """
+    judged = result.judged
+    if judged is None:
+        return Cell(text=numbers.MISSING, state="muted")
+    text = _judged(judged, "/", "bound")
+    if len(text) > _CELL and judged.unit == "LSB":  # without its limit, rather than cut
+        text = f"{apart(judged.amount, judged.limit, digits=2)} LSB"
+    return Cell(text="0" if judged.amount == 0 else text, value=judged.amount, state=_alarm(result))
+
+
+_CELL = 11
+"""Characters of the narrowest column that shows it."""
+
+
+def judged_words(result: NodeResult) -> str | None:
+    """Return the number that the derived limit of a tensor is held against in full words; None if there is none.
+
+    Args:
+        result: The comparison.
+    """
+    if result.judged is None:
+        return None
+    text = _judged(result.judged, " of ", "of the rounding bound")
+    clipping = _clipping(result.clipping)
+    return f"{text}; {clipping.text} from saturation" if clipping.value else text
+
+
+def _judged(judged: Judged, of: str, bound: str) -> str:
+    """Write a number and its limit."""
+    amount, limit = judged.amount, judged.limit
+    if judged.unit == "LSB":
+        return f"{apart(amount, limit, digits=2 if amount < _WIDE else 3)}{of}{limit:g} LSB"
+    if judged.unit == "bound":
+        return f"{numbers.percent(amount, 1)} {bound}" if amount < _WIDE else f"{numbers.number(amount)}x {bound}"
+    return f"{numbers.whole(amount)}{of}{limit:g} {judged.unit}"
+
+
+_WIDE = 10
+"""From here on a number is written with three digits, or as a multiple of its limit."""
+
+
+def _clipping(stats: ErrorStats | None) -> Cell:
+    """Return the largest error that saturation makes, in LSB; nothing where it makes none."""
+    if stats is None or not stats.max_lsb:
+        return Cell(text=numbers.MISSING, value=0.0, state="muted")
+    return Cell(text=f"+{numbers.number(stats.max_lsb)} LSB", value=stats.max_lsb)
 
 
 def _alarm(result: NodeResult) -> str:

@@ -217,7 +217,6 @@ class _Split:
         part = self._parts.setdefault(sample, self._new_part())
         if self._span != (None, None):
             part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
-            part.clipping.update(replayed, replayed, sample=sample)
             self._add_fit(part, replayed, place)
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
@@ -256,6 +255,8 @@ class _Split:
         theirs, replayed, ours = values
         if self._reference_span != (None, None):  # what its codes cut off is no difference of the constants
             replayed = np.clip(replayed, *self._reference_span)
+        if self._span != (None, None):
+            part.clipping.update(replayed, replayed, sample=place[0])
         first = replayed if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
         part.propagated.update(theirs, first, sample=place[0])
         if self._constants_known:

@@ -3,45 +3,75 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.checks.measured import Measured, breach
-from qdebug.compare.result.finding import Finding, FindingKind
+from qdebug.compare.result.finding import Finding, FindingKind, Judged, apart
 from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["differing", "elements", "integers", "steps", "sums"]
+__all__ = ["differing", "elements", "integers", "judged", "steps", "sums"]
 
 _WHOLE = "integers that are no codes, or booleans"
 
 
+def judged(of: Measured) -> Judged | None:
+    """Return the part of a node's arithmetic that its derived limit is held against; None if there is none.
+
+    Codes are judged by the largest error in LSB beside saturation, real numbers by the norm of the error over what
+    rounding accounts for, and integers that are no codes by how many are off, or by how much where they may be. Of a
+    tensor that equals the reference's it is 0: no error is there to be judged.
+    """
+    found = _held(of)
+    same = of.stats is not None and not of.stats.mismatches
+    return replace(found, amount=0.0) if found is not None and same else found
+
+
+def _held(of: Measured) -> Judged | None:
+    """Return what `judged` does of a tensor that differs."""
+    attribution = of.attribution
+    own = None if attribution is None else attribution.arithmetic_unsaturated
+    if attribution is None or own is None or own.nonfinite:
+        return None
+    if attribution.whole_off:
+        largest = math.nan if own.max_abs is None else own.max_abs
+        return Judged(amount=largest, limit=float(attribution.whole_off), unit="integers")
+    if attribution.whole_off is not None:
+        return Judged(amount=float(own.mismatches), limit=0.0, unit="elements")
+    if attribution.allowed is None:
+        return None if own.max_lsb is None else Judged(amount=own.max_lsb, limit=DERIVED_LSB, unit="LSB")
+    if own.rmse is None:
+        return None
+    norm = own.rmse * math.sqrt(own.count)
+    times = norm / attribution.allowed if attribution.allowed else math.inf
+    return Judged(amount=times if norm else 0.0, limit=1.0, unit="bound")
+
+
 def steps(of: Measured) -> Finding | None:
     """Find more steps introduced into a tensor of codes than any rounding makes."""
-    found = _introduced(of)
-    if found is None or found[1].whole_off is not None or found[1].allowed is not None:
+    found = _differing(of, "LSB")
+    if found is None or of.excused or found.amount <= DERIVED_LSB + LSB_SLACK:
         return None
-    largest = found[0].max_lsb
-    if of.excused or largest is None or largest <= DERIVED_LSB + LSB_SLACK:
-        return None
-    said = f"its arithmetic makes {largest:.4g} LSB, more than the {DERIVED_LSB:g} of any rounding"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(largest, DERIVED_LSB, "LSB"), given=False)
+    largest = apart(found.amount, DERIVED_LSB, digits=4)
+    said = f"its arithmetic makes {largest} LSB, more than the {DERIVED_LSB:g} of any rounding"
+    return breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, DERIVED_LSB, "LSB"), given=False)
 
 
 def sums(of: Measured) -> Finding | None:
     """Find more error introduced into real numbers than the rounding of the node's sums accounts for."""
-    norms = _norms(of)
-    if norms is None or norms[0] <= norms[1]:
+    found = _differing(of, "bound")
+    if found is None or found.amount <= 1:
         return None
-    times = norms[0] / norms[1] if norms[1] else math.inf
-    said = f"its arithmetic makes {times:.3g} times the error that rounding its sums accounts for"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(times, 1, "times the rounding bound"), given=False)
+    said = f"its arithmetic makes {apart(found.amount, 1)} times the error that rounding its sums accounts for"
+    return breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, 1, "times the rounding bound"), given=False)
 
 
 def elements(of: Measured) -> Finding | None:
     """Find single elements that are off by more than rounding accounts for, however small beside the rest."""
-    found, norms = _introduced(of), _norms(of)
-    if found is None or norms is None or not norms[0] <= norms[1] or not found[1].unexplained_elements:
+    found, whole = _introduced(of), _differing(of, "bound")
+    if found is None or whole is None or not whole.amount <= 1 or not found[1].unexplained_elements:
         return None
     stats, beyond = found[0], found[1].unexplained_elements
     said = f"{beyond} of {stats.count} elements are off by more than rounding what each is made of accounts for"
@@ -98,9 +128,7 @@ def _introduced(of: Measured) -> tuple[ErrorStats, Attribution] | None:
     return None if own is None or own.nonfinite else (own, attribution)
 
 
-def _norms(of: Measured) -> tuple[float, float] | None:
-    """Return the norm of the introduced error of real numbers, and what rounding accounts for; None of codes."""
-    found = _introduced(of)
-    if found is None or found[1].whole_off is not None or found[1].allowed is None or found[0].rmse is None:
-        return None
-    return found[0].rmse * math.sqrt(found[0].count), found[1].allowed
+def _differing(of: Measured, unit: str) -> Judged | None:
+    """Return what is judged in a unit, of a tensor with a finite error; None if there is none."""
+    found = judged(of)
+    return found if found is not None and found.unit == unit and _introduced(of) is not None else None

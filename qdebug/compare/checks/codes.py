@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from qdebug.compare.checks.measured import Measured, breach
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
@@ -44,7 +44,7 @@ def _fits(
     arriving = attribution.arriving or attribution.propagated
     before = None if arriving is None else arriving.rmse
     values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
-    left = f"{words[0]} leaves an SQNR of {error.sqnr_db:.3g} dB of {values}"
+    left = f"{words[0]} leaves an SQNR of {apart(error.sqnr_db, floor)} dB of {values}"
     said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
     found = breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False)
     if before is None or error.rmse is None or error.rmse > before:
@@ -60,5 +60,5 @@ def saturation(of: Measured) -> Finding | None:
     share = (rails.at_qmin - rails.floor + rails.at_qmax) / rails.total  # a Relu's zeros are not counted
     if not share > most:
         return None
-    said = f"{share:.3g} of its codes are saturated, more than {most:g}"
+    said = f"{apart(share, most)} of its codes are saturated, more than {most:g}"
     return breach(of, FindingKind.SATURATION, said, judged=(share, most, "of all codes"), given=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qdebug.compare.checks.measured import Measured, breach
-from qdebug.compare.result.finding import Finding, FindingKind
+from qdebug.compare.result.finding import Finding, FindingKind, apart
 from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
@@ -36,7 +36,7 @@ def sqnr(of: Measured) -> Finding | None:
         floor = CODES_MIN_SQNR  # no code is off by more than any quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
         return None
-    said = f"SQNR {stats.sqnr_db:.3g} dB is below {floor:g} dB"
+    said = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
     if of.unreplayed is not None and not limits.given:
         said += f"; judged by its whole error, since {of.unreplayed}"
     return breach(of, FindingKind.ERROR, said, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
@@ -50,7 +50,7 @@ def largest_step(of: Measured) -> Finding | None:
     # Limits are whole and half steps, and so are differences, but for the rounding of real values to float32.
     if stats.max_lsb <= most * (1 + LSB_SLACK):
         return None
-    said = f"a difference of {stats.max_lsb:.4g} LSB is above {most:g} LSB"
+    said = f"a difference of {apart(stats.max_lsb, most, digits=4)} LSB is above {most:g} LSB"
     return breach(of, FindingKind.ERROR, said, judged=(stats.max_lsb, most, "LSB"), given=True)
 
 

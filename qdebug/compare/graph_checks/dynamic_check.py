@@ -30,7 +30,7 @@ from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.graph_checks.constants import coarse_constant
 from qdebug.compare.graph_checks.differences import GraphDifferences
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
@@ -233,11 +233,12 @@ def lost_to_rounding(entry: PlannedNode, result: np.ndarray, error: np.ndarray, 
     left = 20 * math.log10(signal / noise) if signal and noise else math.inf
     if not left < CODES_MIN_SQNR:
         return None
+    level = apart(left, CODES_MIN_SQNR)
     return Finding(
         kind=FindingKind.SCALE,
         role=FindingRole.DIFFERENCE,
         node=entry.node,
-        sentence=f"rounding {what} to codes leaves an SQNR of {left:.3g} dB of its result, below {CODES_MIN_SQNR:g} dB",
+        sentence=f"rounding {what} to codes leaves an SQNR of {level} dB of its result, below {CODES_MIN_SQNR:g} dB",
         amount=left,
         limit=CODES_MIN_SQNR,
         unit="dB",

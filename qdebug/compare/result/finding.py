@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Finding", "FindingKind", "FindingRole", "Status"]
+__all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "Status", "apart"]
 
 
 class Status(StrEnum):
@@ -95,3 +95,37 @@ class Finding:
             "unit": self.unit,
             "evidence": self.evidence,
         }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """The number that a derived limit is held against.
+
+    Args:
+        amount: The number.
+        limit: Its limit.
+        unit: Of both: "LSB", "elements", "integers", or "bound" for the error over what rounding accounts for.
+    """
+
+    amount: float
+    limit: float
+    unit: str
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the number as plain values, with the keys of the diff JSON."""
+        return {"amount": self.amount, "limit": self.limit, "unit": self.unit}
+
+
+def apart(amount: float, limit: float, *, digits: int = 3) -> str:
+    """Write a number with as many digits as it takes to tell it from its limit: 19.99 against 20.
+
+    Args:
+        amount: The number.
+        limit: Its limit.
+        digits: Significant digits at least.
+    """
+    text = f"{amount:.{digits}g}"
+    while amount != limit and float(text) == float(f"{limit:g}") and digits < 17:  # 17 tell every two float64 apart
+        digits += 1
+        text = f"{amount:.{digits}g}"
+    return text

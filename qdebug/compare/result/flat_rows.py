@@ -36,6 +36,7 @@ COLUMNS: Sequence[str] = (
     "worst_index",
     *(f"{part}_{name}" for part in _ERRORS for name in _PARTS),
     "gain",
+    "relative_gain",
     *(f"saturation_{name}" for name in _RAILS),
     "dtype",
     "scale",
@@ -66,6 +67,7 @@ def flat_row(node: NodeResult) -> dict[str, Any]:
     for part in _ERRORS:
         row |= _values(getattr(node, part), _PARTS, f"{part}_")
     row["gain"] = node.gain
+    row["relative_gain"] = node.relative_gain
     row |= {
         f"saturation_{name}": None if node.saturation is None else getattr(node.saturation, name) for name in _RAILS
     }

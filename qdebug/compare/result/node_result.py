@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qdebug.compare.align.pairs import Match
-from qdebug.compare.result.finding import Finding, Status
+from qdebug.compare.result.finding import Finding, Judged, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
@@ -92,7 +92,8 @@ class NodeResult:
         constants: The part of `introduced` that other weights, biases, attributes or operators than the reference's
             make; None if not known.
         arithmetic: The part that its arithmetic makes, what saturation cuts off included; None if not known.
-        judged: `arithmetic` without what saturation cuts off, which derived limits are held against; None if not known.
+        judged: What the derived limit is held against: `arithmetic` without what saturation cuts off; None if there is
+            no such number.
         clipping: What saturation cuts off; None if the tensor is not quantized.
         findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
@@ -101,6 +102,7 @@ class NodeResult:
         unchecked: Why nothing checked that both graphs do the same between compared tensors; None if that was checked,
             or if the tensor equals the reference's.
         gain: rms(error out) / rms(largest error in); None until it is known.
+        relative_gain: rel_l2(error out) / rel_l2(largest error in); None until it is known.
         explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
         reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
         precision: Float format of few digits that holds all of its values, though they are kept in a longer one, and
@@ -128,13 +130,14 @@ class NodeResult:
     propagated: ErrorStats | None = None
     constants: ErrorStats | None = None
     arithmetic: ErrorStats | None = None
-    judged: ErrorStats | None = None
+    judged: Judged | None = None
     clipping: ErrorStats | None = None
     findings: tuple[Finding, ...] = ()
     declared: str | None = None
     attribution_note: str | None = None
     unchecked: str | None = None
     gain: float | None = None
+    relative_gain: float | None = None
     explained: str | None = None
     reproduced: bool | None = None
     precision: str | None = None
@@ -163,10 +166,12 @@ class NodeResult:
             "constants": _metrics_dict(self.constants),
             "arithmetic": _metrics_dict(self.arithmetic),
             "clipping": _metrics_dict(self.clipping),
+            "judged": None if self.judged is None else self.judged.to_dict(),
             "findings": [finding.to_dict() for finding in self.findings],
             "declared": self.declared,
             "attribution_note": self.attribution_note,
             "gain": self.gain,
+            "relative_gain": self.relative_gain,
             "explained": self.explained,
             "reproduced": self.reproduced,
             "precision": self.precision,

@@ -28,24 +28,36 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["compounding_nodes", "gain_of", "largest_fall", "origin_of", "original_of", "upstream", "worst_output"]
+__all__ = ["compounding_nodes", "largest_fall", "origin_of", "original_of", "upstream", "with_gain", "worst_output"]
 
 
-def gain_of(node: NodeResult, graph: Graph, rms_of: Callable[[str], float | None]) -> float | None:
-    """Return rms(error out) / rms(largest error in); None where no input was compared or no error comes in.
+def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorStats | None]) -> NodeResult:
+    """Return a result with its gains: the error that it hands on over the largest error that it gets.
+
+    Both are None where no input was compared or no error comes in.
 
     Args:
         node: The node's result.
         graph: The backend's graph.
-        rms_of: Gives the rms error of a backend tensor; None if none is known.
+        error_of: Returns the error of a backend tensor; None if none is known.
     """
     producer = graph.producer(node.tensor)
-    out = _rms(node.metrics)
-    if producer is None or out is None:
+    if producer is None or node.metrics is None:
+        return node
+    into = [error for name in producer.inputs if (error := error_of(name)) is not None]
+    return replace(
+        node,
+        gain=_ratio(node.metrics.rmse, [error.rmse for error in into]),
+        relative_gain=_ratio(node.metrics.rel_l2, [error.rel_l2 for error in into]),
+    )
+
+
+def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
+    """Return an error over the largest of others; None where that is 0, or one of them is not finite."""
+    largest = max((0.0 if error is None else error for error in into), default=0.0)
+    if out is None or not largest or not math.isfinite(out) or not all(map(math.isfinite, filter(None, into))):
         return None
-    into = [rms for name in producer.inputs if (rms := rms_of(name)) is not None]
-    largest = max(into, default=0.0)
-    return out / largest if largest else None
+    return out / largest
 
 
 def origin_of(of: ResultTable, graph: Graph) -> NodeResult | None:
@@ -163,10 +175,6 @@ def _sqnr(stats: ErrorStats | None) -> float:
     return math.nan if stats is None or stats.sqnr_db is None else stats.sqnr_db
 
 
-def _rms(stats: ErrorStats | None) -> float | None:
-    return None if stats is None else stats.rmse
-
-
 def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
     """List the nodes whose gain is well above the median of their operator, the largest excess first.
 
@@ -220,7 +228,7 @@ def _by_op(of: ResultTable, rows: np.ndarray, graph: Graph) -> Mapping[str, list
 
 
 def _entry(node: NodeResult, op: str, usual: float, members: int) -> Compounding:
-    gain = node.gain or 0.0
+    gain = node.relative_gain or 0.0
     return Compounding(node=node.node, op=op, tensor=node.tensor, gain=gain, usual=2.0**usual, nodes=members)
 
 

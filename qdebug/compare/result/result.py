@@ -91,7 +91,7 @@ class Compounding:
         node: The backend node.
         op: Its operator, without the words that only say how it is computed.
         tensor: Its output.
-        gain: rms(error out) / rms(largest error in).
+        gain: rel_l2(error out) / rel_l2(largest error in).
         usual: Median gain of the nodes with this operator.
         nodes: How many of them have a gain.
     """

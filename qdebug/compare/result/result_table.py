@@ -92,8 +92,9 @@ class ResultTable:
 
     @cached_property
     def gains(self) -> np.ndarray:
-        """The gain of each, NaN where it is not known."""
-        return np.array([math.nan if node.gain is None else node.gain for node in self.nodes], np.float64)
+        """The relative gain of each, NaN where it is not known."""
+        known = (node.relative_gain for node in self.nodes)
+        return np.array([math.nan if gain is None else gain for gain in known], np.float64)
 
     @cached_property
     def carried(self) -> np.ndarray:

@@ -183,7 +183,7 @@ def _figures(entry: NodeResult) -> dict[str, Any]:
     if entry.introduced is not None:
         known["introduced LSB"] = entry.introduced.max_lsb
         known["introduced rel L2"] = entry.introduced.rel_l2
-    known["gain"] = entry.gain
+    known["gain"] = entry.relative_gain
     if entry.saturation is not None:
         known["saturated"] = numbers.percent(on_rails(entry.saturation), entry.saturation.total)
     return {name: value for name, value in known.items() if value is not None}

@@ -106,8 +106,8 @@ DETAILS_SHOWN = 12
 
 _KEYS = (
     *("index", "status", "node", "tensor", "op", "sqnr_db"),
-    *("arithmetic", "constants", "introduced", "gain", "max_lsb", "rel_l2", "max_abs"),
-    *("mismatches", "cosine", "saturated", "quant", "match"),
+    *("arithmetic", "clipping", "constants", "introduced", "gain", "max_lsb", "rel_l2", "max_abs"),
+    *("mismatches", "cosine", "saturated", "quant", "match", "reason"),
 )
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _LOST_SHOWN = 500
@@ -362,10 +362,12 @@ _FRAGMENT_KEYS = (
     "op",
     "sqnr_db",
     "arithmetic",
+    "clipping",
     "constants",
     "max_lsb",
     "rel_l2",
     "saturated",
+    "reason",
 )
 
 

@@ -18,7 +18,7 @@ __all__ = ["MARKDOWN_LIMIT", "code", "diff_markdown", "markdown_table", "markdow
 MARKDOWN_LIMIT = 900 * 1024
 """Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
 
-_KEYS = tuple(key for key in ORDER if key not in {"cosine", "match"})
+_KEYS = (*(key for key in ORDER if key not in {"cosine", "match", "why"}), "reason")
 _SPECIAL = str.maketrans(
     {character: "\\" + character for character in "\\`*_{}[]<>()+!|~$&"}
     | {"@": "@<!-- -->", "#": "#<!-- -->"}  # a backslash stops no mention and no issue reference

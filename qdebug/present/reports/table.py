@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from qdebug.compare.align.pairs import Match, UnmatchedKind
-from qdebug.compare.result.node_result import is_beyond
+from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Fidelity, RunInfo
 from qdebug.present import numbers, sentences
@@ -43,6 +43,7 @@ ORDER = (
     "op",
     "sqnr_db",
     "arithmetic",
+    "clipping",
     "constants",
     "introduced",
     "gain",
@@ -54,10 +55,11 @@ ORDER = (
     "saturated",
     "quant",
     "match",
+    "why",
 )
 """Keys of the columns of a table of nodes, in order."""
 _ALWAYS = ("index", "status", "node", "op", "sqnr_db")
-_SOON = ("arithmetic", "constants", "introduced", "max_lsb", "rel_l2")
+_SOON = ("why", "arithmetic", "clipping", "constants", "introduced", "max_lsb", "rel_l2")
 _LATER = ("saturated", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
 _CAPS = {"op": 24, "quant": 30}
 _TIGHT_OP = 14
@@ -306,8 +308,8 @@ def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
 
 
 def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
-    """Say why nodes were not compared, are not finite, or do not count: numbers cannot."""
-    unusual = [node for node in nodes if node.reason and node.status in {Status.INCOMPARABLE, Status.NONFINITE}]
+    """Say why nodes fail, were not compared, or do not count: numbers cannot."""
+    unusual = [node for node in nodes if node.reason and (breaks_limit(node) or node.status is Status.INCOMPARABLE)]
     lines = [
         Text.assemble(
             (f"{node.status} ", STYLES[node.status]),

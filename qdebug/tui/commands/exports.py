@@ -169,7 +169,7 @@ def _write_csv(
         numbers = [None if result is None else getattr(result.metrics, name, None) for name in metrics]
         parts = (None, None) if result is None else (result.introduced, result.propagated)
         numbers += [getattr(part, "rel_l2", None) for part in parts]
-        numbers.append(None if result is None else result.gain)
+        numbers.append(None if result is None else result.relative_gain)
         explained = "" if result is None else result.explained or ""
         cells = [_number(value) for value in numbers]
         writer.writerow(

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.numerics.metric_table import metric
 from qdebug.present import numbers
-from qdebug.present.rows import metric_title, part_cell, quant_text
+from qdebug.present.rows import judged_cell, metric_title, part_cell, quant_text
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import State
@@ -190,8 +190,7 @@ def _own_error(navigator: Navigator, row: int, key: str) -> str:
     result = navigator.table.results[row]
     if result is None:
         return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    part = {"arithmetic": result.judged, "constants": result.constants, "introduced": result.introduced}[key]
-    return part_cell(result, part).text
+    return judged_cell(result).text if key == "arithmetic" else part_cell(result, getattr(result, key)).text
 
 
 def _saturated(navigator: Navigator, row: int, _: str) -> str:

@@ -99,7 +99,7 @@ def number_of(result: NodeResult, name: str) -> float:
         stats = result.introduced if name == "introduced" else result.propagated
         value = None if stats is None else stats.rel_l2
     elif name == "gain":
-        value = result.gain
+        value = result.relative_gain
     else:
         value = None if result.metrics is None else getattr(result.metrics, name)
     return np.nan if value is None else value

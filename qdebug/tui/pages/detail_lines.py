@@ -23,6 +23,7 @@ from qdebug.present.detail import (
     side_facts,
     worst_rows,
 )
+from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece, bars, pool, resample
@@ -40,7 +41,7 @@ __all__ = ["detail_lines"]
 _LABEL, _WIDE_LABEL = 14, 20
 _ERRORS = ("SQNR dB", "rel L2", "cosine", "max abs", "max LSB", "max rel", "mismatches", "non-finite", "mean abs")
 _PARTS = ("SQNR dB", "rel L2", "max LSB")
-_JUDGED = {"SQNR", "non-finite"}
+_JUDGED = {"judged", "SQNR", "non-finite"}
 _FAILING = {Status.DIVERGED, Status.NONFINITE}
 _RAILS = {
     "saturated": "saturated",
@@ -266,14 +267,14 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -
     lines = _packed(whole, _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
     own = ("introduced",) if result.constants is None else ("arithmetic", "constants")
     for name in (*own, "propagated"):
-        part = result.judged if name == "arithmetic" else getattr(result, name)
+        part = getattr(result, name)
         if part is None:
             continue
+        judged = judged_words(result) if name == own[0] else None
         items = _metrics(part, _PARTS)
-        if name == "arithmetic" and result.clipping is not None and result.clipping.max_lsb:
-            items.append(("by saturation", f"{numbers.number(result.clipping.max_lsb)} LSB"))
-        if name == own[0] and result.gain is not None:
-            items.append(("gain", numbers.number(result.gain)))
+        items = items if judged is None else [("judged", judged), *items]
+        if name == own[0] and result.relative_gain is not None:
+            items.append(("gain", numbers.number(result.relative_gain)))
         failing = beyond and name == own[0] and result.declared is None
         lines += _packed(name, items, width, glyphs, failing=failing)
     return lines

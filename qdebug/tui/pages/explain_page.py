@@ -5,6 +5,7 @@ from __future__ import annotations
 from qdebug.compare.result.result import NodeResult
 from qdebug.present import numbers
 from qdebug.present.detail import precision_sentence
+from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.cells import wrap
@@ -78,9 +79,9 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     if share is not None:
         own, rest = numbers.percent(share, 1.0), numbers.percent(1 - share, 1.0)
         said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
-    added = result.introduced
-    if added is not None and added.max_lsb is not None:
-        said.append(("added here", f"at most {numbers.number(added.max_lsb)} LSB", "plain"))
+    judged = judged_words(result)
+    if judged is not None:
+        said.append(("added here", judged, "plain"))
     if result.precision:
         said.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:

@@ -191,7 +191,7 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
         return f"pending {dtype or ''}"
     unlike = result.status is Status.INCOMPARABLE
     error = "not comparable" if unlike or result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
-    gain = "" if result.gain is None else f" gain x{numbers.number(result.gain)}"
+    gain = "" if result.relative_gain is None else f" gain x{numbers.number(result.relative_gain)}"
     return _as_fits(f"{sign_of(scene.table, edge.row)}{error}", (gain, f" {dtype}" if dtype else ""), room)
 
 
@@ -215,8 +215,8 @@ def _box(scene: Scene, width: int) -> list[Line]:
             facts.append((f"own share {numbers.percent(share, 1.0)}", "plain"))
         elif result.attribution_note:
             facts.append(("own error unknown", "unknown"))
-        if result.gain is not None:
-            facts.append((f"gain x{numbers.number(result.gain)}", "plain"))
+        if result.relative_gain is not None:
+            facts.append((f"gain x{numbers.number(result.relative_gain)}", "plain"))
         if result.saturation is not None:
             railed = numbers.percent(on_rails(result.saturation), max(result.saturation.total, 1))
             facts.append((f"saturated {railed}", "plain"))
@@ -261,7 +261,7 @@ def _below(scene: Scene, width: int) -> list[Line]:
 def _median_gain(scene: Scene) -> str:
     """Compare the gain with that of the other nodes of its operator."""
     result = scene.outcome
-    if result is None or result.gain is None:
+    if result is None or result.relative_gain is None:
         return ""
     same = scene.table.matching("op", lambda op: op == scene.planned.op)
     gains = scene.table.metrics["gain"][same]
@@ -270,4 +270,4 @@ def _median_gain(scene: Scene) -> str:
         return ""
     usual = numbers.number(float(np.median(gains)))
     op = safe_text(scene.planned.op, limit=24)
-    return f"gain x{numbers.number(result.gain)} here, median of {len(gains)} {op} x{usual}"
+    return f"gain x{numbers.number(result.relative_gain)} here, median of {len(gains)} {op} x{usual}"

@@ -112,6 +112,7 @@ def test_a_limit_that_is_given_decides_and_hides_nothing_that_was_found():
     assert (found.amount, found.limit, found.unit) == (1.0, 0.0, "elements")
     (entry,) = (node for node in result.to_dict()["nodes"] if node["node"] == "mul")
     assert [each["sentence"] for each in entry["findings"]] == [found.sentence]
+    assert f"Found within the given limits at Mul 'mul': {found.sentence}." in result.verdict.sentence
     said = "#1 mul is within the given limits; found all the same: " + found.sentence
     assert said in found_sentences(result.nodes)[0]
     for text in (diff_markdown(result), diff_html({"backend": result})):

@@ -30,7 +30,7 @@ def test_the_schema_of_the_json_has_every_metric():
 
 def test_every_saturation_count_has_a_row():
     assert names(MetricGroup.SATURATION) == list(Rails.__dataclass_fields__)
-    assert names(MetricGroup.ATTRIBUTION) == ["gain", "propagated"]
+    assert names(MetricGroup.ATTRIBUTION) == ["gain", "relative_gain", "propagated"]
 
 
 def test_what_a_node_in_full_adds_has_rows():

@@ -95,10 +95,10 @@ def test_the_whole_error_stands_beside_its_parts(made):
 
 
 def test_gain_and_a_missing_replay_are_said(made):
-    facts = attribution_facts(made.node(gain=1.5, attribution_note="no kernel for 'Foo\x1b'"))
+    facts = attribution_facts(made.node(relative_gain=1.5, attribution_note="no kernel for 'Foo\x1b'"))
     assert facts == [
         ("introduced", r"not known: no kernel for 'Foo\x1b'"),
-        ("gain", "1.50 (rms(error out) / rms(largest error in))"),
+        ("gain", "1.50 (rel_l2(error out) / rel_l2(largest error in), which tables show as gain)"),
     ]
     assert attribution_facts(made.node()) == []
 

@@ -5,11 +5,22 @@ from dataclasses import replace
 
 import pytest
 
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams
 from qdebug.numerics.stats import Rails
-from qdebug.present.rows import STYLES, badness, columns, metric_title, node_row, on_rails, position, quant_text
+from qdebug.present.rows import (
+    STYLES,
+    badness,
+    columns,
+    judged_words,
+    metric_title,
+    node_row,
+    on_rails,
+    position,
+    quant_text,
+)
 
 
 def test_a_row_carries_exact_names_and_unrounded_values(made):
@@ -87,7 +98,40 @@ def test_what_a_node_introduces_is_in_steps_or_relative(made):
     assert relative.text == "2.50e-7 rel"
     assert node_row(made.node(introduced=made.stats(max_lsb=0.0, rel_l2=0.0))).cells["introduced"].text == "0"
     assert node_row(made.node()).cells["introduced"].text == "-"
-    assert node_row(made.node(gain=1.25)).cells["gain"].text == "1.25"
+    assert node_row(made.node(relative_gain=1.25)).cells["gain"].text == "1.25"
+
+
+@pytest.mark.parametrize(
+    ("amount", "limit", "unit", "cell", "words"),
+    [
+        (1.2, 1.5, "LSB", "1.2/1.5 LSB", "1.2 of 1.5 LSB"),
+        (1.501, 1.5, "LSB", "1.501 LSB", "1.501 of 1.5 LSB"),
+        (211.3, 1.5, "LSB", "211/1.5 LSB", "211 of 1.5 LSB"),
+        (0.002, 1.0, "bound", "0.20 % bound", "0.20 % of the rounding bound"),
+        (340.0, 1.0, "bound", "340x bound", "340x of the rounding bound"),
+        (3.0, 0.0, "elements", "3/0 elements", "3 of 0 elements"),
+        (0.0, 1.5, "LSB", "0", "0 of 1.5 LSB"),
+    ],
+)
+def test_the_number_that_is_judged_stands_beside_its_limit(made, amount, limit, unit, cell, words):
+    node = made.node(judged=Judged(amount=amount, limit=limit, unit=unit))
+    assert node_row(node).cells["arithmetic"].text == cell
+    assert judged_words(node) == words
+
+
+def test_what_saturation_adds_is_said_beside_it(made):
+    node = made.node(judged=Judged(amount=1.2, limit=1.5, unit="LSB"), clipping=made.stats(max_lsb=139.0))
+    assert judged_words(node) == "1.2 of 1.5 LSB; +139 LSB from saturation"
+    assert node_row(node).cells["clipping"].text == "+139 LSB"
+
+
+def test_every_failing_row_has_what_its_finding_is_about(made):
+    kinds = (FindingKind.MISSING_NODE, FindingKind.ARITHMETIC)
+    found = [Finding(kind=kind, role=FindingRole.BREACH, node="conv0", sentence=f"it is {kind}") for kind in kinds]
+    wrong = made.node(status=Status.DIVERGED, reason=f"{found[1].sentence}: and more", findings=tuple(found))
+    cells = node_row(wrong).cells
+    assert (cells["why"].text, cells["reason"].text) == ("arithmetic", "it is arithmetic: and more")
+    assert node_row(made.node(findings=tuple(found))).cells["why"].text == "-"
 
 
 def test_the_node_that_introduces_most_is_worse_than_one_that_passes_on_more(made):

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from qdebug.compare.align.pairs import Alignment, Match, Side, Unmatched, UnmatchedKind
+from qdebug.compare.result.finding import Judged
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
 from qdebug.errors import RecordingError
@@ -359,7 +360,7 @@ class FakeSession:
             reason=reason,
             metrics=metrics,
             introduced=own,
-            judged=own,
+            judged=Judged(amount=own.max_lsb, limit=1.5, unit="LSB"),
             propagated=stats(sqnr_db=41.0),
             gain=1.25,
             saturation=saturation,

@@ -80,11 +80,15 @@ def test_each_part_is_the_difference_of_two_replays(seed, coming, weights, coded
         low, high = (STEP if clipped else 0.2) * (np.array([-128, 127]) - zero)
         cut = np.clip(second, low, high) - second
         assert node.clipping.rmse == pytest.approx(rms(cut), rel=1e-5, abs=1e-6)
-        assert node.judged.rmse == pytest.approx(rms(parts["arithmetic"] - cut), rel=1e-5, abs=1e-6)
-        assert node.judged.max_lsb <= 0.5 + 1e-3
+        step = STEP if clipped else 0.2
+        judged = np.abs(parts["arithmetic"] - cut).max() / step if node.metrics.mismatches else 0.0
+        assert node.judged.amount == pytest.approx(judged, rel=1e-5, abs=1e-5)
+        assert node.judged.amount <= 0.5 + 1e-3
+        assert (node.judged.limit, node.judged.unit) == (1.5, "LSB")
     else:
         assert node.clipping is None
-        assert node.judged == node.arithmetic
+        assert node.judged.unit == "bound"
+        assert (node.judged.amount > 1) == (node.status is Status.DIVERGED)
 
 
 def chain(wrong=()):

@@ -51,7 +51,7 @@ def test_the_report_says_everything_about_the_node(made):
 
 
 def test_the_parts_of_the_error_stand_side_by_side_where_there_is_room(made):
-    result = made.node(4, introduced=made.stats(sqnr_db=41.5), propagated=made.stats(sqnr_db=31.0), gain=2.0)
+    result = made.node(4, introduced=made.stats(sqnr_db=41.5), propagated=made.stats(sqnr_db=31.0), relative_gain=2.0)
     wide = shown(node_report(detail(made, result=result), width=160), width=160)
     assert "whole  introduced  propagated  definition" in wide
     assert "gain    2.00" in wide

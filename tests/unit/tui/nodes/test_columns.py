@@ -6,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from qdebug.compare.result.finding import Judged
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.navigator import Navigator
@@ -56,7 +57,9 @@ def test_cells_say_what_the_row_is(make_navigator):
 def test_a_tiny_number_is_never_cut_into_a_larger_one(make_scene, page):
     scene = make_scene(24, failing=(9,))
     own = replace(scene.table.results[9].introduced, max_lsb=5.51e-36, rel_l2=1.23e-100)
-    scene.table.put(replace(scene.table.results[9], introduced=own, judged=own))
+    scene.table.put(
+        replace(scene.table.results[9], introduced=own, judged=Judged(amount=5.51e-36, limit=1.5, unit="LSB"))
+    )
     if page == "nodes":
         shown = " ".join(row_cells(scene.navigator, 9, lay_out(scene.navigator, 80), UNICODE))
         assert " 5.5e-36 LSB " in shown
