@@ -44,7 +44,7 @@ def chain(gains, *, op="Conv", outputs=None):
                 metrics=stats_of(error),
                 introduced=stats_of(error * 0.1),
                 propagated=stats_of(error * 0.9),
-                gain=gain,
+                relative_gain=gain,
             )
         )
     return results, graph
