@@ -18,6 +18,7 @@ from qdebug.compare.attribute.backend_replay import read, real_values
 from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.measure.joined_parts import JoinedPart
 from qdebug.compare.result.origin import upstream
 from qdebug.compare.result.result import Contributions, Contributor
 from qdebug.compare.result.result_table import ResultTable
@@ -30,7 +31,13 @@ __all__ = ["contributions"]
 
 
 def contributions(
-    graphs: GraphCheck, plan: Sequence[PlannedNode], of: ResultTable, output: PlannedNode, *, seconds: float
+    graphs: GraphCheck,
+    plan: Sequence[PlannedNode],
+    of: ResultTable,
+    output: PlannedNode,
+    *,
+    seconds: float,
+    part: JoinedPart | None = None,
 ) -> Contributions:
     """Replay the own error of each node above an output to that output, in the sample that comes out worst there.
 
@@ -43,11 +50,12 @@ def contributions(
         of: How it came out.
         output: The output.
         seconds: When to stop replaying.
+        part: The part of the output that is looked at; None for all of it.
     """
     end = monotonic() + seconds
-    path = _Path(graphs, output, _worst_place(graphs, of, output))
+    path = _Path(graphs, output, _worst_place(graphs, of, output), part)
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
-    at_output = float(of.carried[of.rows[output.tensor]])
+    at_output = float(of.carried[of.rows[output.tensor]]) if part is None else path.whole()
     bounds: list[tuple[float, PlannedNode]] = []
     unknown = 0
     for entry in (each for each in plan if each.tensor in above and each.op != "Input"):
@@ -102,13 +110,16 @@ class _Path:
         graphs: Holds the two graphs against each other.
         output: The output.
         place: Sample and step.
+        part: The part of the output that is looked at; None for all of it.
 
     Attributes:
         why: Why nodes could not be replayed, each reason once, in the order in which they were met.
     """
 
-    def __init__(self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int]) -> None:
-        self._graphs, self._output, self._place = graphs, output, place
+    def __init__(
+        self, graphs: GraphCheck, output: PlannedNode, place: tuple[int, int], part: JoinedPart | None
+    ) -> None:
+        self._graphs, self._output, self._place, self._part = graphs, output, place, part
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
         self._above = upstream(self._reference.graph, (output.reference_tensor,))
         self.why: dict[str, None] = {}
@@ -129,6 +140,19 @@ class _Path:
         signal = norm(real_values(self._reference, tensor, self._place))
         return norm(error) / signal if signal else math.inf
 
+    def whole(self) -> float:
+        """Return the norm of the error of the output, or of the part that is looked at, over that of its signal."""
+        entry = self._output
+        theirs = real_values(self._reference, entry.reference_tensor, self._place)
+        return self._off(theirs, real_values(self._backend, entry.tensor, self._place))
+
+    def _off(self, theirs: np.ndarray, made: np.ndarray) -> float:
+        """Return the norm of an error of the output, or of the part that is looked at, over that of its signal."""
+        off = minus(theirs, made.reshape(theirs.shape))
+        if self._part is not None:
+            off, theirs = self._part.of(off), self._part.of(theirs)
+        return norm(off) / norm(theirs) if norm(theirs) else math.inf
+
     def replayed(self, entry: PlannedNode) -> float | None:
         """Return what a node's own error alone makes of the output, relative to its signal; None if not known."""
         start, end = entry.reference_tensor, self._output.reference_tensor
@@ -147,7 +171,7 @@ class _Path:
         theirs = real_values(self._reference, end, self._place)
         if made is None or made.size != theirs.size:
             return None
-        found = self.relative(minus(theirs, made.reshape(theirs.shape)), end)
+        found = self._off(theirs, made)
         return found if math.isfinite(found) else None
 
     def _note(self, error: QdebugError) -> None:

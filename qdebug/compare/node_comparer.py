@@ -19,8 +19,9 @@ from qdebug.compare.checks.table import findings_of
 from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.compare import Request, compare_pair, compare_small
+from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
-from qdebug.compare.policy import judge, judge_sample
+from qdebug.compare.policy import judge, judge_sample, lost_part
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.result import Contributions, NodeResult, SampleError, SampleResult
 from qdebug.compare.result.result_table import ResultTable
@@ -114,8 +115,11 @@ class NodeComparer:
             seconds: When to stop replaying.
         """
         entry = next(each for each in plan if each.tensor == output.tensor)
+        lost = lost_part(output)
+        parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
+        part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
         with _quiet():
-            return contributions(self._runs.graphs, plan, of, entry, seconds=seconds)
+            return contributions(self._runs.graphs, plan, of, entry, seconds=seconds, part=part)
 
 
 def _quiet() -> np.errstate:

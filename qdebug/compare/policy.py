@@ -30,7 +30,7 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED, OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["judge", "judge_error", "judge_sample", "short_outputs", "shortcomings", "verdict"]
+__all__ = ["judge", "judge_error", "judge_sample", "lost_part", "short_outputs", "shortcomings", "verdict"]
 
 
 def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, str | None]:
@@ -269,19 +269,29 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
         whole = node.quant is None and info.dtype is not None and (is_integer(info.dtype) or info.dtype == "bool")
         ruled = limits.min_output_sqnr is None and rules.find(node) is not None
         level = None if node.metrics is None else node.metrics.sqnr_db
+        part = lost_part(node)
+        if level is not None and part is not None and part.amount is not None:
+            level = min(level, part.amount)
         if level is not None and level < floor and not (whole or ruled or is_excused(node)):
             found.append((level, node))
     return [node for _, node in sorted(found, key=lambda each: each[0])]
 
 
+def lost_part(output: NodeResult) -> Finding | None:
+    """Return what was found of a part of an output that is beyond the limit of outputs; None if there is none."""
+    return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)
+
+
 def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float, graph: Graph) -> str:
     """Say which output is beyond its limit though no node is, and where along the net its SQNR falls."""
-    level = _level(short[0], floor)
+    level, part = _level(short[0], floor), lost_part(short[0])
     text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
+    if part is not None:
+        text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, but {part.sentence}"
     others = len(short) - 1
     text += f" (and {others} more {'output' if others == 1 else 'outputs'})" if others else ""
     text += ", though no node is beyond its limit."
-    fall = largest_fall(of, graph, of.rows[short[0].tensor])
+    fall = None if part is not None else largest_fall(of, graph, of.rows[short[0].tensor])
     if fall is not None and _level(fall[0], floor) != _level(fall[1], floor):
         node = fall[1]
         levels = [_level(each, floor) for each in fall]
@@ -301,14 +311,20 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
         why += f", and {others} other {'reason' if others == 1 else 'reasons'}"
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
-    named = ", ".join(f"{each.node!r} {apart(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
+    named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
     text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
 
 def _level(node: NodeResult, floor: float) -> str:
     """Write the SQNR of a node's output, told apart from a limit."""
-    return "?" if node.metrics is None or node.metrics.sqnr_db is None else apart(node.metrics.sqnr_db, floor)
+    return "?" if node.metrics is None or node.metrics.sqnr_db is None else _decibels(node.metrics.sqnr_db, floor)
+
+
+def _decibels(level: float, floor: float) -> str:
+    """Write an SQNR in tenths of a dB, or as precisely as it takes to tell it from a limit."""
+    rounded = round(level, 1) + 0.0  # no -0
+    return f"{rounded:g}" if rounded != floor or level == floor else apart(level, floor)
 
 
 def _left_with(output: NodeResult) -> str:

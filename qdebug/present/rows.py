@@ -303,7 +303,7 @@ def judged_cell(result: NodeResult) -> Cell:
     return Cell(text="0" if judged.amount == 0 else text, value=judged.amount, state=_alarm(result))
 
 
-_CELL = 11
+_CELL = 12
 """Characters of the narrowest column that shows it."""
 
 

@@ -203,13 +203,17 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         most: Sentences at most, beside one that counts the others.
     """
     said: list[str] = []
+    dead: list[NodeResult] = []
     more = 0
     for node in nodes:
         if node.status not in (Status.WITHIN, Status.IDENTICAL):
             continue
         for found in node.findings:
-            note = found.role in (FindingRole.NOTE, FindingRole.CAUSE, FindingRole.EXCUSE)
-            if note and found.kind is FindingKind.PRECISION:
+            note = found.role not in (FindingRole.DIFFERENCE, FindingRole.BREACH)
+            if found.role is FindingRole.OUTPUT or (note and found.kind is FindingKind.PRECISION):
+                continue  # the verdict says it
+            if found.role is FindingRole.NOTE and found.kind is FindingKind.DEAD_ZONE:
+                dead.append(node)
                 continue
             if len(said) == most:
                 more += 1
@@ -218,6 +222,11 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
             name = f"#{node.index} {safe_text(node.node, limit=120)}"
             text = safe_text(found.sentence, limit=300)
             said.append(f"{about}: {name}: {text}" if note else f"{name} {about}: {text}")
+    if dead:
+        first = safe_text(dead[0].node, limit=120)
+        lost = f"{numbers.grouped(len(dead))} {'node has' if len(dead) == 1 else 'nodes have'} channels"
+        where = f"the first #{dead[0].index} {first}; --node shows which"
+        said.append(f"worth saying: {lost} that their step rounds to zero, {where}")
     return [*said, f"{numbers.grouped(more)} more findings; -f json has them all"] if more else said
 
 

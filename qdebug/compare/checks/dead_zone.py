@@ -1,24 +1,27 @@
-"""Checks whether all that is wrong with a node's values is that those near zero are exactly zero."""
+"""Checks whether values near zero came out as exactly zero: by a step that is too coarse, or beside right values."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 
 import numpy as np
 
-from qdebug.compare.attribute.backend_replay import replay
+from qdebug.compare.attribute.backend_replay import real_values, replay
 from qdebug.compare.attribute.code_spans import uniform_span
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.measure.channel_axis import channel_axis
+from qdebug.compare.measure.joined_parts import joining_axis
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node
+from qdebug.model import Node, QuantParams
 from qdebug.model.thresholds.checks import DEAD_ZONE_MIN_ELEMENTS
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.affine import dequantize
 
-__all__ = ["dead_zone"]
+__all__ = ["dead_channels", "dead_zone"]
 
 
 def dead_zone(context: NodeContext) -> Finding | None:
@@ -63,6 +66,77 @@ def dead_zone(context: NodeContext) -> Finding | None:
         unit=unit,
         evidence=context.entry.tensor,
     )
+
+
+def dead_channels(context: NodeContext) -> Finding | None:
+    """Find channels that rounding makes all zero: the step of the tensor exceeds every value that arrives there."""
+    entry, attribution, node, quant = context.entry, context.attribution, context.node, context.entry.quant
+    if attribution is None or attribution.arithmetic_unsaturated is None or node is None or context.by_reference:
+        return None
+    if quant is None or quant.per_channel or context.stats is None or not context.stats.mismatches:
+        return None
+    if entry.pair.reference_view is not None or entry.pair.backend_view is not None:
+        return None
+    try:
+        dead, largest, count = _dead(context, node, quant)
+    except (KernelError, RecordingError):
+        return None
+    if not dead:
+        return None
+    step = float(quant.scale[0])
+    many = "channel" if len(dead) == 1 else "channels"
+    said = f"the step {step:.3g} exceeds every value of {many} {_ranges(dead)}, at most {largest:.3g}"
+    return Finding(
+        kind=FindingKind.DEAD_ZONE,
+        role=FindingRole.NOTE,
+        node=context.name,
+        sentence=f"{said}: {'it is' if len(dead) == 1 else 'they are'} all zero",
+        amount=float(len(dead)),
+        limit=0.0,
+        unit=f"of {count} channels",
+        evidence=entry.tensor,
+    )
+
+
+def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[int], float, int]:
+    """Return the channels that a node's rounding makes all zero, the largest value in them, and how many there are."""
+    entry, runs = context.entry, context.runs
+    places = list(recorded_places(runs.reference, runs.backend, entry))
+    first = runs.backend.load(entry.tensor, *places[0])
+    axis = joining_axis(runs.backend, node, first.ndim)
+    if axis is None:
+        axis = channel_axis(runs.reference.graph, runs.backend.graph, entry.pair, first.shape, quant=quant)
+    if axis is None:
+        return [], 0.0, 0
+    others = tuple(each for each in range(first.ndim) if each != axis)
+    dead = np.ones(first.shape[axis], bool)
+    for place in places:
+        dead &= ~(runs.backend.load(entry.tensor, *place) != quant.zero_point[0]).any(axis=others)
+        if not dead.any():
+            return [], 0.0, dead.size
+    largest = np.zeros((2, dead.size))  # of what arrives, and of the reference
+    for place in places:
+        for row, values in enumerate(
+            (
+                replay(runs.backend, node, entry.tensor, place),
+                real_values(runs.reference, entry.reference_tensor, place),
+            )
+        ):
+            if values.shape != first.shape:
+                raise KernelError(f"the replay gives shape {values.shape} and the recording has {first.shape}")
+            largest[row] = np.maximum(largest[row], np.abs(values).max(axis=others, initial=0.0))
+    step = float(quant.scale[0])
+    dead &= (largest > 0.0).all(axis=0) & (largest[0] < step)  # what is larger was not rounded to zero
+    return np.flatnonzero(dead).tolist(), float(largest[0][dead].max(initial=0.0)), dead.size
+
+
+def _ranges(places: Sequence[int], *, most: int = 6) -> str:
+    """Write places as ranges: "2..9, 12"; of many ranges the first few."""
+    breaks = [at for at in range(1, len(places)) if places[at] != places[at - 1] + 1]
+    runs = [places[start:stop] for start, stop in pairwise([0, *breaks, len(places)])]
+    said = [str(run[0]) if len(run) == 1 else f"{run[0]}..{run[-1]}" for run in runs[:most]]
+    more = sum(map(len, runs[most:]))
+    return ", ".join(said) + (f" and {more} more" if more else "")
 
 
 def _values(context: NodeContext, node: Node) -> Iterator[tuple[np.ndarray, np.ndarray]]:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qdebug.compare.checks import graph, statistics
+from qdebug.compare.checks import graph, outputs, statistics
 from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.checks.dead_zone import dead_zone
+from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.result.finding import Finding
 
@@ -23,9 +23,11 @@ CHECKS: tuple[Check, ...] = (
     graph.unholdable,
     graph.read_otherwise,
     dead_zone,
+    dead_channels,
     graph.zero_divisor,
     graph.overflow,
     graph.otherwise_said,
+    outputs.joined_part,
     statistics.undecided,
     graph.precision,
 )

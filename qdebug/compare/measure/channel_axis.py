@@ -11,7 +11,7 @@ from qdebug.model.thresholds.attribution import CHANNEL_AXIS_MAX_NODES
 
 _Shape = tuple[int | None, ...]
 
-__all__ = ["axis_of_scales", "channel_axis"]
+__all__ = ["axis_of_scales", "channel_axis", "taken_along"]
 
 
 def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
@@ -77,7 +77,7 @@ def _of_operators(graph: Graph, tensor: str, shape: _Shape, left: int) -> int | 
     if source is None:
         return None
     above = _of_operators(graph, source, before, left - 1)
-    return None if above is None else _taken_along(node, above, before, shape)
+    return None if above is None else taken_along(node, above, before, shape)
 
 
 def _own(graph: Graph, node: Node, rank: int) -> int | None:
@@ -113,7 +113,7 @@ def _source(graph: Graph, node: Node, shape: _Shape) -> tuple[str | None, _Shape
     return (alike[0], shapes[alike[0]] or shape) if alike else (None, ())
 
 
-def _taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
+def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:
     """Return where a node puts a dimension of what it reads; None if that is not known.
 
     Args:

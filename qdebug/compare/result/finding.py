@@ -53,6 +53,8 @@ class FindingRole(StrEnum):
     """Why an error is beyond its limit; alone it decides nothing."""
     EXCUSE = "excuse"
     """Beyond a limit, and why that counts for nothing: the reason of a node that is within its limits."""
+    OUTPUT = "output"
+    """A part of an output of the network is beyond the limit of outputs: so is the output, whatever its other parts."""
     NOTE = "note"
     """Worth saying; it decides nothing."""
 

@@ -87,6 +87,7 @@ class Operator:
     drops: bool = False  # takes dimensions of extent 1 out
     slices: bool = False  # takes a range of places along axes
     gathers: bool = False  # picks places along an axis by indices, whose dimensions take the place of the axis
+    joins: bool = False  # puts its inputs one after the other along an axis
     moves_channels: bool = False  # moves elements between channels and extents
     selects: bool = False  # makes its first output of elements that it reads, chosen by their values or their places
     reduces: bool = False  # takes axes out, or leaves them with extent 1

@@ -108,7 +108,13 @@ def _movements() -> Iterator[Operator]:
     )  # fmt: skip
     yield Operator(name="Split", words="split splitv variadicsplit chunk splitwithsizes", moves=True, data=_FIRST)
     yield Operator(
-        name="Concat", words="cat concat concatenation concatenate", moves=True, unit="concat", folds=True, data=()
+        name="Concat",
+        words="cat concat concatenation concatenate",
+        moves=True,
+        joins=True,
+        unit="concat",
+        folds=True,
+        data=(),
     )
     yield Operator(name="ReorderInput", moves=True, keeps_values=True, to_blocks=True, data=_FIRST)
     yield Operator(name="ReorderOutput", moves=True, keeps_values=True, from_blocks=True, data=_FIRST)

@@ -104,7 +104,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
         ListColumn(navigator.metric, metric_title(navigator.metric), 11, right=True, sort="metric"),
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
-        fixed.append(ListColumn("arithmetic", "arithmetic", 11, right=True, sort="introduced"))
+        fixed.append(ListColumn("arithmetic", "arithmetic", 12, right=True, sort="introduced"))
     of_all = "sat" if navigator.sample is None else "sat all"  # the one number here that no single sample has
     fixed.append(ListColumn("saturated", of_all, 7, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
