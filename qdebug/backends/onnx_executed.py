@@ -13,9 +13,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.backends.onnx_quant import says_its_scale
 from qdebug.compare.align.expand import expanded
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo, operators
+from qdebug.model.known_scales import says_its_scale
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.alignment import DEQUANTIZED_THROUGH_MAX_NODES, FUSED_CHAIN_MAX_NODES
 

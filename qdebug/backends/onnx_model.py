@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.onnx_quant import Facts, quant_facts, stands_for
+from qdebug.backends.onnx_quant import stands_for
 from qdebug.backends.onnx_tensor import ELEMENT_TYPES, attr_array, tensor_array
 from qdebug.errors import UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
+from qdebug.model.known_scales import Facts, quant_facts
 
 __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 

@@ -27,7 +27,7 @@ from qdebug.compare.result.result import (
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo
 from qdebug.model.dtypes import is_integer
-from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED, OUTPUT_MIN_SQNR
+from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED, OUTPUT_MIN_SQNR, UNJUDGED_MAX_SHARE
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["judge", "judge_error", "judge_sample", "lost_part", "short_outputs", "shortcomings", "verdict"]
@@ -134,6 +134,12 @@ def shortcomings(
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
+    unjudged = () if of.breaking.any() else limits.not_allowed(_unjudged(of))
+    if len(unjudged) > UNJUDGED_MAX_SHARE * len(of):
+        first = unjudged[0]
+        found.append(
+            f"{len(unjudged)} of {len(of)} tensors were not judged (the first: {first.tensor!r}: {first.reason})"
+        )
     partial = np.flatnonzero(of.partial)
     if partial.size and not limits.allow_partial:
         node = of[partial[0]]
@@ -149,6 +155,27 @@ def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
         Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
         for node in apart
     )
+
+
+def _unjudged(of: ResultTable) -> tuple[Unmatched, ...]:
+    """Return what is within its limit only because nothing tells whether its node is right."""
+    return tuple(
+        Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
+        for node in of.nodes
+        if node.status is Status.WITHIN and any(_is_doubt(found) for found in node.findings)
+    )
+
+
+def _is_doubt(found: Finding) -> bool:
+    return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
+
+
+def _said_unjudged(of: ResultTable) -> str:
+    unjudged = _unjudged(of)
+    if not unjudged:
+        return ""
+    count = "1 of them was" if len(unjudged) == 1 else f"{len(unjudged)} of them were"
+    return f" {count} not judged (the first: {unjudged[0].tensor!r})."
 
 
 def _partly(of: ResultTable) -> str:
@@ -230,7 +257,9 @@ def verdict(
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
     if first is None and not short and output is not None and output.tensor in outputs:
         sentence += _left_with(output)
-    sentence += _overruled(of) + _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
+    sentence += (
+        _said_unjudged(of) + _overruled(of) + _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
+    )
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:

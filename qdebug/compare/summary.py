@@ -10,6 +10,7 @@ import numpy as np
 from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import short_outputs, shortcomings, verdict
+from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.origin import compounding_nodes, origin_of, worst_output
 from qdebug.compare.result.result import Contributions, Coverage, NodeResult, OutputRanking, RunComparison, Status
@@ -82,6 +83,8 @@ def _check_comparable(of: ResultTable) -> None:
     if not apart.any():
         return
     inner = of.which(lambda node: node.op != "Input")
+    if any(found.kind is FindingKind.SCALE for node in of.nodes for found in node.findings):
+        return  # the network may well be the same
     if inner.any() and apart[inner].all():
         raise AlignmentError(
             f"None of the {inner.sum()} shared tensors is comparable; the first: {of[inner.argmax()].reason}.",

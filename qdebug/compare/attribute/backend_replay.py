@@ -8,9 +8,11 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.integer_tensors import holds_few_bits
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
@@ -90,7 +92,20 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
     if not recording.has(name, *place):
         raise RecordingError(f"Its input {name!r} was not recorded.")
     quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
+    if quant is None and _needs_scale(recording, form, name):
+        raise KernelError(f"No scale was recorded for {name!r}, which it computes with.")
     return dequantize(recording.load(name, *place), None if operators.of(form.op).takes_codes else quant)
+
+
+def _needs_scale(recording: Recording, form: Node, name: str) -> bool:
+    """Tell whether a node makes real numbers, or codes of a known scale, of codes without a scale."""
+    graph, row = recording.graph, operators.of(form.op)
+    if graph.is_constant(name) or not holds_few_bits(graph, name) or row.takes_codes or row.sums_codes or row.casts:
+        return False
+    made = graph.tensors.get(form.outputs[0])
+    if made is None:  # a node of the other run, put in this one's place
+        return True
+    return made.quant is not None or (made.dtype is not None and is_float(made.dtype))
 
 
 def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)) -> np.ndarray:

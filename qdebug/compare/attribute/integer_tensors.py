@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.compare.align.pairs import Pair
 from qdebug.model import Graph, Node, operators
-from qdebug.model.dtypes import is_integer, is_whole
+from qdebug.model.dtypes import is_float, is_integer, is_whole
 from qdebug.model.operators import operands
 from qdebug.model.thresholds.attribution import (
     INTEGER_ORIGIN_MAX_TENSORS,
@@ -20,7 +20,14 @@ from qdebug.model.thresholds.attribution import (
     UNDECLARED_SUM_MAX_BITS,
 )
 
-__all__ = ["holds_whole_numbers", "picks_of_equals", "rounds_nothing", "rounds_to_integers"]
+__all__ = [
+    "holds_few_bits",
+    "holds_whole_numbers",
+    "lacks_scale",
+    "picks_of_equals",
+    "rounds_nothing",
+    "rounds_to_integers",
+]
 
 
 def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
@@ -38,6 +45,42 @@ def holds_whole_numbers(reference: Graph, backend: Graph, pair: Pair) -> bool:
     if any(graph.tensors[name].quant is not None for graph, name in sides) or not is_whole(dtypes[0]):
         return False
     return not any(is_integer(dtype) and _may_be_codes(*side) for dtype, side in zip(dtypes, sides, strict=True))
+
+
+def lacks_scale(reference: Graph, backend: Graph, pair: Pair) -> str | None:
+    """Return the tensor of a pair that holds codes of which no scale is known, beside real numbers; None if neither.
+
+    Args:
+        reference: The reference's graph.
+        backend: The backend's.
+        pair: The two tensors.
+    """
+    sides = (reference, pair.reference), (backend, pair.backend)
+    bare = [_is_bare(*side) for side in sides]
+    if bare[0] == bare[1]:
+        return None  # codes are compared with codes, and real numbers with real numbers
+    other = backend.tensors[pair.backend] if bare[0] else reference.tensors[pair.reference]
+    if other.quant is None and not is_float(other.dtype or ""):
+        return None
+    return pair.reference if bare[0] else pair.backend
+
+
+def _is_bare(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor holds integers that may be codes, without a scale."""
+    if graph.tensors[tensor].quant is not None or not is_integer(graph.tensors[tensor].dtype or ""):
+        return False
+    return holds_few_bits(graph, tensor) or _may_be_codes(graph, tensor)
+
+
+def holds_few_bits(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor holds integers of so few bits that codes are kept in.
+
+    Args:
+        graph: The graph.
+        tensor: One of its tensors.
+    """
+    dtype = graph.tensors[tensor].dtype or ""
+    return is_integer(dtype) and int(dtype.removeprefix("u").removeprefix("int")) <= UNDECLARED_CODE_MAX_BITS
 
 
 def _may_be_codes(graph: Graph, tensor: str) -> bool:

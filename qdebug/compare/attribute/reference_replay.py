@@ -20,6 +20,7 @@ from qdebug.compare.align.layouts import in_reference_order, into_stored_order, 
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
 from qdebug.compare.attribute.band import allowed_error, held_unit, norm
+from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, RecordingError
@@ -238,6 +239,9 @@ class ReferenceReplay:
     def _fed(self, name: str, tensor: str, place: tuple[int, int]) -> np.ndarray:
         """Return the backend's values of what enters a segment, in the model's order of dimensions."""
         entry = self.pairs[tensor]
+        bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
+        if bare is not None:
+            raise KernelError(f"No scale was recorded for {bare!r}, which it computes with.")
         shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
         if entry.reference_view == self._layouts.get(name):

@@ -1,13 +1,14 @@
-"""Checks a tensor of which values were not all kept, by the statistics that were."""
+"""Checks a tensor of which not enough is known: its values were not all kept, or its node or its scale is unknown."""
 
 from __future__ import annotations
 
+from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.checks.arithmetic import differing
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.measured import breach
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 
-__all__ = ["nonfinite_at_least", "sqnr_at_most", "undecided"]
+__all__ = ["bare_codes", "nonfinite_at_least", "sqnr_at_most", "undecided", "unjudged"]
 
 
 def nonfinite_at_least(context: NodeContext) -> Finding | None:
@@ -27,6 +28,38 @@ def sqnr_at_most(context: NodeContext) -> Finding | None:
         return None
     given = context.limits.given
     return breach(context, FindingKind.ERROR, reason or "", judged=(most, floor, "dB"), given=given)
+
+
+def bare_codes(context: NodeContext) -> Finding | None:
+    """Say of codes that could not be compared with real values that their scale is missing."""
+    if context.stats is not None:
+        return None
+    name = lacks_scale(context.runs.reference.graph, context.runs.backend.graph, context.entry.pair)
+    if name is None:
+        return None
+    said = f"record {name!r} with scale= and zero_point="
+    return Finding(kind=FindingKind.SCALE, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=name)
+
+
+def unjudged(context: NodeContext) -> Finding | None:
+    """Excuse an error beyond the limit of a node without replay, where what it reads is as far off."""
+    floor, stats = context.limits.sqnr_in_force, context.stats
+    if context.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
+        return None
+    if context.unreplayed is None or not context.excused or not stats.sqnr_db < floor or context.exact:
+        return None
+    if context.reproduced is not None and context.reproduced.firm:
+        return None
+    level = apart(stats.sqnr_db, floor)
+    return Finding(
+        kind=FindingKind.ERROR,
+        role=FindingRole.EXCUSE,
+        node=context.name,
+        sentence=f"not judged, SQNR {level} dB: {context.unreplayed}, and what it reads is as far off",
+        amount=stats.sqnr_db,
+        limit=floor,
+        unit="dB",
+    )
 
 
 def undecided(context: NodeContext) -> Finding | None:

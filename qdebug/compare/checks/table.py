@@ -29,6 +29,8 @@ CHECKS: tuple[Check, ...] = (
     graph.otherwise_said,
     outputs.joined_part,
     statistics.undecided,
+    statistics.unjudged,
+    statistics.bare_codes,
     graph.precision,
 )
 """All checks."""

@@ -10,6 +10,7 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, turned_quant
 from qdebug.compare.align.pairs import Pair, clamp_of
+from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.measure.partial import (
     ElementsCompared,
     PartlyCompared,
@@ -220,6 +221,8 @@ def _small(reference: Recording, backend: Recording, request: Request) -> Packed
     info = backend.graph.tensors.get(pair.backend)
     if request.tolerance is not None or info is None or not 0 < _size(info.shape) <= MOST_PACKED:
         return None
+    if lacks_scale(reference.graph, backend.graph, pair) is not None:
+        return None
     places = find_places(reference, backend, pair)
     if len(places.full) != 1 or places.lacking(()):
         return None
@@ -290,7 +293,8 @@ def compare_pair(
         missing = places.left_out(reference, backend)
         return _incomparable(f"no sample is held by both sides ({missing})" if missing else "neither side has values")
     rest = _rest(reference, backend, pair, places.partly, tolerance)
-    quants = _turned_quants(reference, backend, pair)
+    bare = lacks_scale(reference.graph, backend.graph, pair)
+    quants = _turned_quants(reference, backend, pair) if bare is None else (None, None)
     counter = _rails_counter(quants[1], relu_floor=relu_floor)
     total: ErrorAccumulator | None = None
     samples: list[SampleStats] = []
@@ -316,6 +320,11 @@ def compare_pair(
             total.merge(part)
     rails = None if counter is None else counter.rails()
     whole = samples[0].stats if total is None or len(samples) == 1 else total.stats()
+    if bare is not None and whole.mismatches:  # equal codes are equal, whatever they stand for
+        sides = reference.graph.tensors[pair.reference], backend.graph.tensors[pair.backend]
+        coded = any(info.quant is not None for info in sides)
+        differ = f"{whole.mismatches} of {whole.count} codes differ, and " if coded else ""
+        return _incomparable(f"{differ}no scale was recorded for {bare!r}, so its codes stand for no real values")
     if whole.worst_sample in rest:  # else it is the index among the elements compared
         (worst,) = (each.stats for each in samples if each.sample == whole.worst_sample)
         whole = replace(whole, worst_index=worst.worst_index)

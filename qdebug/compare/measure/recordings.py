@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
-from qdebug.model import Graph, QuantParams, Recording
-from qdebug.model.dtypes import logical_dtype, logical_name
+from qdebug.model import Graph, QuantParams, Recording, TensorInfo
+from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
+from qdebug.model.known_scales import Facts, quant_facts
+from qdebug.model.operators import in_words_of_onnx
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "real_where_varying", "renumbered"]
+__all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "as_judged", "real_where_varying", "renumbered"]
 
 
 class OneSample(ForwardingRecording):
@@ -100,6 +102,80 @@ def renumbered(result: RunComparison, sample: int) -> RunComparison:
     return replace(result, nodes=tuple(nodes), outputs=outputs, verdict=verdict)
 
 
+def as_judged(recording: Recording) -> Recording:
+    """Return a recording with every scale that follows from it, in which each holds for all samples.
+
+    A harness may say the scale of a tensor once, where it is made or where it is read, or beside a tensor whose codes
+    are handed on. See `qdebug.model.known_scales`.
+    """
+    return real_where_varying(_with_known_scales(recording))
+
+
+def _with_known_scales(recording: Recording) -> Recording:
+    graph = recording.graph
+    stated = {name: info.quant for name, info in graph.tensors.items() if info.quant is not None}
+    if not any(info.quant is None and _may_be_code(info) for info in graph.tensors.values()):
+        return recording
+
+    def constant(name: str) -> np.ndarray | None:
+        info = graph.tensors.get(name)
+        if info is None or not graph.is_constant(name) or not recording.has(name):
+            return None
+        return recording.load(name)
+
+    facts = Facts(
+        constant=constant,
+        dtype=lambda name: graph.tensors[name].dtype if name in graph.tensors else None,
+        rank=lambda name: None if (shape := graph.tensors[name].shape) is None else len(shape),
+    )
+    nodes = [in_words_of_onnx(node) for node in graph.nodes]
+    found = {
+        name: quant
+        for name, quant in quant_facts(nodes, facts, stated).items()
+        if name in graph.tensors and graph.tensors[name].quant is None and _may_be_code(graph.tensors[name])
+    }
+    return _WithScales(recording, found) if found else recording
+
+
+def _may_be_code(info: TensorInfo) -> bool:
+    return info.dtype is not None and is_integer(info.dtype) and info.shape != ()
+
+
+class _WithScales(ForwardingRecording):
+    """A recording with scales beside those that it states.
+
+    Args:
+        recording: The recording.
+        scales: The scales, by tensor.
+    """
+
+    def __init__(self, recording: Recording, scales: Mapping[str, QuantParams]) -> None:
+        super().__init__(recording)
+        self._graph = _with_tensors(
+            recording.graph,
+            [
+                replace(info, quant=scales[name]) if name in scales else info
+                for name, info in recording.graph.tensors.items()
+            ],
+        )
+
+    @property
+    def graph(self) -> Graph:
+        """The graph that ran, with these scales."""
+        return self._graph
+
+
+def _with_tensors(graph: Graph, tensors: Sequence[TensorInfo]) -> Graph:
+    return Graph(
+        graph.nodes,
+        tensors=tensors,
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
 def real_where_varying(recording: Recording) -> Recording:
     """Return a recording in which every quantization holds for all samples; the same one if that is so already."""
     varying = {tensor for tensor, _, _ in event_quants_of(recording)}
@@ -118,16 +194,12 @@ class DequantizedPerSample(ForwardingRecording):
         super().__init__(recording)
         self._tensors = tensors
         given = recording.graph
-        self._graph = Graph(
-            given.nodes,
-            tensors=[
+        self._graph = _with_tensors(
+            given,
+            [
                 replace(info, quant=None, dtype=_shown_as(info.dtype)) if name in tensors else info
                 for name, info in given.tensors.items()
             ],
-            inputs=given.inputs,
-            outputs=given.outputs,
-            name=given.name,
-            opset=given.opset,
         )
 
     @property

@@ -41,6 +41,13 @@ OUTPUT_MIN_SQNR = threshold(
     "within its limit.",
     source="derived: a tenth of the signal is error",
 )
+UNJUDGED_MAX_SHARE = threshold(
+    "UNJUDGED_MAX_SHARE",
+    0.1,
+    unit="share of the compared tensors",
+    decides="status",
+    why="Where no node is beyond its limit, the comparison is incomplete if more tensors were not judged.",
+)
 CONTRIBUTORS_NAMED = threshold(
     "CONTRIBUTORS_NAMED",
     3,

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from qdebug.backends import load_reader
-from qdebug.backends.onnx_quant import Facts, quant_facts, stands_for
+from qdebug.backends.onnx_quant import stands_for
 from qdebug.model import Node
+from qdebug.model.known_scales import Facts, quant_facts
 
 DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits"
 SCALARS = {

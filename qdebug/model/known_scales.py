@@ -1,0 +1,272 @@
+"""Quantization that follows from the structure of a graph: which tensors are codes, and of what.
+
+Facts come from the inputs of quantizing operators and from what was stated of other tensors, never from names. Of
+operators whose scale is computed at
+run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger) the weights alone have a scale that the graph states.
+
+The scale of weights that are multiplied with codes of a scale chosen at run time. ConvInteger and MatMulInteger say
+nothing of scales. What comes of their sums does: they are made real numbers and multiplied with the product of two
+scales, of which one was chosen with the data's codes and the other is a constant.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.model import operators
+from qdebug.model.dtypes import is_float, is_integer
+from qdebug.model.graph import Node
+from qdebug.model.operators import Sums
+from qdebug.model.quant import QuantParams
+
+__all__ = ["Facts", "WeightScale", "quant_facts", "says_its_scale", "weight_scales"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WeightScale:
+    """A weight's scale.
+
+    Args:
+        tensor: The weight's codes.
+        zero_point: Name of its zero point; "" for 0.
+        scale: One scale, or one for each channel.
+        axis: Dimension of the channels; counted from the last if negative.
+    """
+
+    tensor: str
+    zero_point: str
+    scale: np.ndarray
+    axis: int
+
+
+def weight_scales(nodes: Sequence[Node], constant: Callable[[str], np.ndarray | None]) -> tuple[WeightScale, ...]:
+    """Find the weights of a graph whose scale follows from what becomes of the sums.
+
+    Args:
+        nodes: In topological order.
+        constant: Gives the elements of a small constant by name; None if it is none.
+    """
+    made = {name: node for node in nodes for name in node.outputs if name}
+    readers: dict[str, list[Node]] = {}
+    for node in nodes:
+        for name in node.inputs:
+            readers.setdefault(name, []).append(node)
+    found = []
+    for node in nodes:
+        if operators.of(node.op).sums_codes and len(node.inputs) > 1:
+            scale = _scale(node, made, readers, constant)
+            if scale is not None:
+                zero = node.inputs[3] if len(node.inputs) > 3 else ""
+                axis = -1 if operators.plain(node).sums is Sums.MATRIX else 0
+                found.append(WeightScale(tensor=node.inputs[1], zero_point=zero, scale=scale, axis=axis))
+    return tuple(found)
+
+
+def _scale(
+    node: Node,
+    made: Mapping[str, Node],
+    readers: Mapping[str, Sequence[Node]],
+    constant: Callable[[str], np.ndarray | None],
+) -> np.ndarray | None:
+    """Return the constant factor beside the data's scale that a node's sums are multiplied with."""
+    data = _chosen(node.inputs[0], made)
+    if data is None:
+        return None
+    for cast in readers.get(node.outputs[0], ()):
+        for product in readers.get(cast.outputs[0], ()) if operators.of(cast.op).casts else ():
+            if product.op != "Mul":
+                continue
+            for name in product.inputs:
+                scales = made.get(name)
+                if name == cast.outputs[0] or scales is None or scales.op != "Mul" or data not in scales.inputs:
+                    continue
+                known = [constant(other) for other in scales.inputs if other != data]
+                if len(known) == 1 and known[0] is not None:
+                    return known[0].astype(np.float32).ravel()
+    return None
+
+
+def _chosen(codes: str, made: Mapping[str, Node]) -> str | None:
+    """Return the scale that was chosen with codes; None if they are not of that kind."""
+    node = made.get(codes)
+    while node is not None and (operators.of(node.op).arranges or operators.of(node.op).keeps_values):
+        node = made.get(node.inputs[0])
+    return node.outputs[1] if node is not None and operators.of(node.op).gives_scale else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What the quantizing operators' surroundings say.
+
+    Args:
+        constant: Gives the elements of a small constant by name; None if it is none.
+        dtype: Gives the logical dtype of a tensor; None if unknown.
+        rank: Gives the number of dimensions of a tensor; None if unknown.
+    """
+
+    constant: Callable[[str], np.ndarray | None]
+    dtype: Callable[[str], str | None]
+    rank: Callable[[str], int | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """One quantized operand: which tensor, and where its scale and zero point stand among the inputs."""
+
+    tensor: int
+    scale: int
+    zero_point: int
+    axis: int | None = None
+    output: bool = False
+
+
+_SLOTS: dict[str, tuple[_Slot, ...]] = {
+    "MatMulIntegerToFloat": (_Slot(0, 2, 4), _Slot(1, 3, 5, axis=-1)),
+    "DynamicQuantizeMatMul": (_Slot(1, 2, 3, axis=-1),),
+    "DynamicQuantizeLSTM": (_Slot(1, 8, 9), _Slot(2, 10, 11)),
+}
+"""Operators that scale their sums themselves."""
+
+
+def _slots(node: Node) -> tuple[_Slot, ...]:
+    """Return the quantized operands of a node: a scale and a zero point follow each, and those of the output."""
+    row = operators.of(node.op)
+    if row.real is None:
+        return _SLOTS.get(node.op, ())
+    if row.real.out is None:
+        axis = node.attrs.get("axis", 1)
+        return (_Slot(0, 1, 2, axis=axis if isinstance(axis, int) else 1, output=row.quantizes),)
+    form, data = operators.of(row.real.op), operators.coded_inputs(node.op, len(node.inputs))
+    axes: tuple[int | None, ...] = (None,) * len(data)
+    if form.sums is Sums.FILTER:
+        axes = (None, 0)
+    elif form.sums is Sums.MATRIX:
+        matrix = (None, 0 if node.attrs.get("transB", 0) else 1)  # of two dimensions, as a bias tells
+        axes = (-2, -1) if row.bias is None else matrix
+    slots = (_Slot(at, at + 1, at + 2, axis=axis) for at, axis in zip(data, axes, strict=True))
+    return (_Slot(0, row.real.out, row.real.out + 1, output=True), *slots)
+
+
+def _name(names: Sequence[str], position: int) -> str:
+    return names[position] if position < len(names) else ""
+
+
+def says_its_scale(node: Node) -> bool:
+    """Tell whether a node carries the scale that it writes codes with."""
+    return any(slot.output for slot in _slots(node))
+
+
+def quant_facts(
+    nodes: Sequence[Node], facts: Facts, stated: Mapping[str, QuantParams] | None = None
+) -> dict[str, QuantParams]:
+    """Return the quantization parameters of every tensor that holds codes.
+
+    What was stated wins over what a producer says, and that over what a consumer says, be there nodes in between that
+    only hand codes on.
+
+    Args:
+        nodes: In topological order.
+        facts: Access to the constants and types of the graph.
+        stated: What is known already, by tensor.
+    """
+    known: dict[str, QuantParams] = dict(stated or {})
+    for output in (True, False):
+        for node in nodes:
+            for slot in _slots(node):
+                tensor = _name(node.outputs if slot.output else node.inputs, slot.tensor)
+                if slot.output == output and tensor and tensor not in known:
+                    params = _params(node, slot, tensor, facts)
+                    if params is not None:
+                        known[tensor] = params
+        for node in nodes:
+            _pass_on(node, known, node.inputs[:1], node.outputs)
+    for weight in weight_scales(nodes, facts.constant):
+        params = _weight(weight, facts)
+        if params is not None:
+            known.setdefault(weight.tensor, params)
+    for node in nodes:
+        _bias(node, facts, known)
+    for node in reversed(nodes):
+        _pass_on(node, known, node.outputs, operators.operands(node))
+    return known
+
+
+def _params(node: Node, slot: _Slot, tensor: str, facts: Facts) -> QuantParams | None:
+    scale = facts.constant(_name(node.inputs, slot.scale))
+    point_name = _name(node.inputs, slot.zero_point)
+    zero_point = facts.constant(point_name) if point_name else None
+    if scale is None or (point_name and zero_point is None):
+        return None
+    dtype = facts.dtype(point_name) if point_name else facts.dtype(tensor)
+    if dtype is None and node.op == "QuantizeLinear":
+        dtype = "uint8"
+    if dtype is None or not (is_integer(dtype) or is_float(dtype)):
+        return None
+    block = node.attrs.get("block_size", 0)
+    blocks = int(block) if isinstance(block, int) and block > 0 and scale.ndim > 1 else None
+    axis = _axis(slot.axis, facts.rank(tensor)) if scale.size > 1 else None
+    if scale.size > 1 and (axis is None or (scale.ndim > 1 and blocks is None)):
+        return None
+    scale = scale if scale.dtype in (np.float32, np.float64) else scale.astype(np.float32)
+    points = np.zeros(scale.shape, np.int64) if zero_point is None else zero_point.astype(np.int64)
+    if blocks is None:
+        scale, points = scale.ravel(), points.ravel()
+    if points.size not in (1, scale.size):
+        return None
+    return QuantParams(dtype=dtype, scale=scale, zero_point=points, axis=axis, block_size=blocks)
+
+
+def _weight(weight: WeightScale, facts: Facts) -> QuantParams | None:
+    """Return the parameters of a weight that is multiplied with codes of a scale chosen at run time."""
+    zero = facts.constant(weight.zero_point) if weight.zero_point else np.zeros(1, np.int64)
+    dtype = facts.dtype(weight.zero_point or weight.tensor)
+    axis = _axis(weight.axis, facts.rank(weight.tensor)) if weight.scale.size > 1 else None
+    if zero is None or dtype is None or not is_integer(dtype) or zero.size not in (1, weight.scale.size):
+        return None
+    if weight.scale.size > 1 and axis is None:
+        return None
+    return QuantParams(dtype=dtype, scale=weight.scale, zero_point=zero.astype(np.int64).ravel(), axis=axis)
+
+
+def _axis(axis: int | None, rank: int | None) -> int | None:
+    if axis is None or axis >= 0:
+        return axis
+    return None if rank is None or rank + axis < 0 else rank + axis
+
+
+def _bias(node: Node, facts: Facts, known: dict[str, QuantParams]) -> None:
+    row = operators.of(node.op)
+    bias = "" if row.bias is None else _name(node.inputs, row.bias)
+    if not bias or bias in known or (row.real is None and facts.dtype(bias) != "int32"):
+        return
+    scales: list[np.ndarray | None]
+    if row.real is None:  # a node on codes of which the tensors say the scale
+        factors = [known.get(name) for name in node.inputs[:2]]
+        scales = [None if factor is None else factor.scale for factor in factors]
+    else:
+        scales = [facts.constant(_name(node.inputs, at + 1)) for at in row.real.data[:2]]
+    if scales[0] is None or scales[1] is None:
+        return
+    product = scales[0].astype(np.float32).ravel() * scales[1].astype(np.float32).ravel()
+    axis = None if product.size == 1 else (facts.rank(bias) or 1) - 1
+    known[bias] = QuantParams(dtype="int32", scale=product, axis=axis)
+
+
+def _pass_on(node: Node, known: dict[str, QuantParams], sources: Sequence[str], targets: Sequence[str]) -> None:
+    """Hand the parameters on through an operator that moves codes without changing them."""
+    row = operators.of(node.op)
+    if not row.passes_codes or not sources or sources[0] not in known:
+        return
+    if row.resizes and node.attrs.get("mode", "nearest") != "nearest":
+        return
+    params = known[sources[0]]
+    if row.data == () and any(known.get(name, params) != params for name in node.inputs):
+        return
+    if params.per_channel and (row.turns or not row.keeps_values):
+        return
+    for target in targets:
+        if target and target not in known:
+            known[target] = params
