@@ -15,8 +15,8 @@ import numpy as np
 
 from qdebug.compare.align.expand import expanded
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo, operators
-from qdebug.model.known_scales import says_its_scale
 from qdebug.model.operators import Sums
+from qdebug.model.operators.known_scales import says_its_scale
 from qdebug.model.thresholds.alignment import DEQUANTIZED_THROUGH_MAX_NODES, FUSED_CHAIN_MAX_NODES
 
 __all__ = ["LAYOUT_CHANGES", "channel_block", "describe", "source_tensors"]

@@ -15,7 +15,7 @@ from qdebug.backends.onnx_quant import stands_for
 from qdebug.backends.onnx_tensor import ELEMENT_TYPES, attr_array, tensor_array
 from qdebug.errors import UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
-from qdebug.model.known_scales import Facts, quant_facts
+from qdebug.model.operators.known_scales import Facts, quant_facts
 
 __all__ = ["OnnxModel", "OnnxReader", "node_names", "read_proto", "reader"]
 

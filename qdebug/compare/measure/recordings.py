@@ -14,8 +14,8 @@ from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
-from qdebug.model.known_scales import Facts, quant_facts
 from qdebug.model.operators import in_words_of_onnx
+from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize, is_wide_code
@@ -106,7 +106,7 @@ def as_judged(recording: Recording) -> Recording:
     """Return a recording with every scale that follows from it, in which each holds for all samples.
 
     A harness may say the scale of a tensor once, where it is made or where it is read, or beside a tensor whose codes
-    are handed on. See `qdebug.model.known_scales`.
+    are handed on. See `qdebug.model.operators.known_scales`.
     """
     return real_where_varying(_with_known_scales(recording))
 

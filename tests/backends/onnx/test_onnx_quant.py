@@ -10,7 +10,7 @@ import pytest
 from qdebug.backends import load_reader
 from qdebug.backends.onnx_quant import stands_for
 from qdebug.model import Node
-from qdebug.model.known_scales import Facts, quant_facts
+from qdebug.model.operators.known_scales import Facts, quant_facts
 
 DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits"
 SCALARS = {

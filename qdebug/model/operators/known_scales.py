@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from qdebug.model import operators
 from qdebug.model.dtypes import is_float, is_integer
 from qdebug.model.graph import Node
-from qdebug.model.operators import Sums
+from qdebug.model.operators import queries as operators
+from qdebug.model.operators.operator import Sums
 from qdebug.model.quant import QuantParams
 
 __all__ = ["Facts", "WeightScale", "quant_facts", "says_its_scale", "weight_scales"]
