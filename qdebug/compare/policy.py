@@ -13,7 +13,7 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
-from qdebug.compare.result.node_result import is_excused
+from qdebug.compare.result.node_result import blamed, is_excused
 from qdebug.compare.result.origin import largest_fall
 from qdebug.compare.result.result import (
     Compounding,
@@ -267,7 +267,7 @@ def verdict(
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
-        origin=origin.node if origin else None,
+        origin=blamed(origin) if origin else None,
         sentence=sentence,
         worst_sample=sample,
         compounding=tuple(compounding),

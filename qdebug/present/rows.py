@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qdebug.compare.result.finding import Judged, apart
+from qdebug.compare.result.finding import FindingRole, Judged, apart
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
@@ -261,8 +261,8 @@ def _why(result: NodeResult) -> str:
     """Return what the finding is about that makes a node fail; "" if it does not fail, or by no finding."""
     if not breaks_limit(result):
         return ""
-    said = result.reason or ""
-    found = next((each for each in result.findings if said.startswith(each.sentence)), None)
+    telling = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
+    found = next((each for each in result.findings if each.role in telling), None)
     return "" if found is None else str(found.kind).replace("_", " ")
 
 

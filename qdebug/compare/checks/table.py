@@ -1,4 +1,4 @@
-"""Every check of a node, in order: of several findings that decide, the first is the reason that is given."""
+"""Every check of a node, in order: of several findings of one role, the first is the reason that is given."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from qdebug.compare.checks import graph, outputs, statistics
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
-from qdebug.compare.result.finding import Finding
+from qdebug.compare.result.finding import Finding, FindingRole
 
 __all__ = ["CHECKS", "Check", "findings_of"]
 
@@ -37,5 +37,9 @@ CHECKS: tuple[Check, ...] = (
 
 
 def findings_of(context: NodeContext) -> tuple[Finding, ...]:
-    """Return everything that the checks find of a node, in their order."""
-    return tuple(found for check in CHECKS if (found := check(context)) is not None)
+    """Return everything that the checks find of a node: what decides or tells why first, each in the checks' order."""
+    found = [each for check in CHECKS if (each := check(context)) is not None]
+    return tuple(sorted(found, key=lambda each: _ORDER.index(each.role)))
+
+
+_ORDER = tuple(FindingRole)

@@ -13,11 +13,12 @@ from qdebug.compare.attribute.band import unit_roundoff
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import hair, scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
+from qdebug.compare.graph_checks.folded_constants import FoldedProduct, fold
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model import Node, Recording, operators
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
-from qdebug.model.thresholds.rounding import LSB_SLACK
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
@@ -177,11 +178,68 @@ class ConstantCheck:
             half = np.where(codes == np.max(-codes, initial=1) - 1, 2 * half, half)
         return codes * scales, half
 
+    def different_folded(self, ours: Node, main: Node, others: Sequence[Node], *, bias: bool = True) -> Finding | None:
+        """Find a weight or a bias that is not the reference's with the nodes after it folded in.
+
+        Args:
+            ours: The backend's node in its real form.
+            main: The reference's product.
+            others: The reference's nodes beside it.
+            bias: Whether the bias is looked at; not where another node of the backend may add it.
+        """
+        if not operators.plain(main).product:
+            return None
+        folded = fold(self._ref, main, others)
+        weight = operators.titled_input(ours, 1)
+        if folded is None or not self._is_constant(weight):
+            return None
+        (mine, half), real, gain = self._rounded(weight), folded.weight, np.abs(folded.gain)
+        steps = self._replays.reference.half_steps(operators.titled_input(main, 1)) * gain
+        if bool(ours.attrs.get("transB")) != bool(main.attrs.get("transB")):
+            real, steps = np.swapaxes(real, -1, -2), np.swapaxes(steps, -1, -2)
+        kept = without_padding(mine, real.shape)
+        if kept is not mine:
+            mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
+        if mine.shape != real.shape:
+            return None
+        with_them = f"with its {' and '.join(dict.fromkeys(node.op for node in folded.nodes))} folded in"
+        beyond = np.abs(mine - real) > (1 + LSB_SLACK) * (half + steps) + hair(real) + _folding(np.abs(real))
+        if beyond.any():
+            wrong = _of_elements(ours, "weight", weight, int(beyond.sum()), beyond.size)
+            coarse = self._coarse(ours, weight, "weight", np.abs(mine - real))
+            return coarse or replace(wrong, sentence=f"{wrong.sentence} {with_them}")
+        return self._folded_bias(ours, folded, with_them) if bias else None
+
+    def _folded_bias(self, ours: Node, folded: FoldedProduct, with_them: str) -> Finding | None:
+        bias = operators.titled_input(ours, _BIAS)
+        if not bias:
+            none = bool((np.abs(folded.bias) > _folding(folded.bias_size)).any())
+            said = f"it has no bias, the reference has one {with_them}"
+            return _finding(ours, "bias", said, evidence=None) if none else None
+        if not self._is_constant(bias):
+            return None
+        own, half = self._rounded(bias)
+        own, half = own.ravel(), np.ravel(half)
+        if own.shape != folded.bias.shape:
+            return None
+        beyond = np.abs(own - folded.bias) > (1 + LSB_SLACK) * half + hair(folded.bias) + _folding(folded.bias_size)
+        if not beyond.any():
+            return None
+        wrong = _of_elements(ours, "bias", bias, int(beyond.sum()), beyond.size)
+        return replace(wrong, sentence=f"{wrong.sentence} {with_them}")
+
+    def _is_constant(self, name: str) -> bool:
+        """Tell whether a name is that of a constant of the backend that was recorded."""
+        return bool(name) and self._be.folds(name) and self._be.recording.has(name)
+
     def different_weight(self, segment: Segment) -> Finding | None:
         """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
         theirs, ours = segment.products or (None, None)
-        if theirs is None or ours is None or scales_by_constants(self._ref, segment.beside(theirs)):
+        if theirs is None or ours is None:
             return None
+        if scales_by_constants(self._ref, segment.beside(theirs)):
+            wrong = self.different_folded(ours, theirs, segment.beside(theirs), bias=False)
+            return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
         one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
         wrong = self._different_elements(ours, one, other, "weight", turned=turned)
@@ -194,6 +252,11 @@ class ConstantCheck:
         if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
             return None
         return coarse_constant(node, title, name, *levels)
+
+
+def _folding(size: np.ndarray) -> np.ndarray:
+    """Return the error that folding in float32 makes of numbers of some size."""
+    return np.asarray(FLOAT32_STORED_REL_ERROR * size)
 
 
 def coarse_constant(node: Node, title: str, name: str, used: int, count: int) -> Finding:

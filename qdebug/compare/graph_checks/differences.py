@@ -157,7 +157,9 @@ class GraphDifferences:
         others = segment.beside(main)
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
         found = unrepresentable_constant(self._reference, self._backend, main, node) or (
-            None if scaled else self.constants.different(form, theirs, segment)
+            self.constants.different_folded(form, theirs, others)
+            if scaled
+            else self.constants.different(form, theirs, segment)
         )
         if found is None and segment.elsewhere:
             found = self._different_operands(form, theirs)
@@ -189,10 +191,10 @@ class GraphDifferences:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
         read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
         said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
-        weight = self.constants.different_weight(segment)
-        if weight is None:
+        inside = self.constants.different_weight(segment) or _other_operator(segment)
+        if inside is None:
             return _difference(FindingKind.OPERATOR, node, said)
-        return replace(weight, sentence=f"{said}; {weight.sentence}")
+        return replace(inside, sentence=f"{said}; {inside.sentence}")
 
     def _different_operands(self, ours: Node, theirs: Node) -> Finding | None:
         root = self._ref.root
@@ -203,6 +205,42 @@ class GraphDifferences:
         read = " and ".join(map(repr, dict.fromkeys(mine)))
         said = f"it reads {read}, and not {missing[0]!r} as the reference does"
         return _difference(FindingKind.OPERAND, ours, said, evidence=missing[0])
+
+
+def _other_operator(segment: Segment) -> Finding | None:
+    """Find the one node of a part that is of another operator than the reference's, or that it lacks or has beside."""
+    ours, theirs = (_telling(nodes) for nodes in (segment.own, segment.nodes))
+    extra, missing = (
+        [node for family, nodes in one.items() for node in nodes[len(other.get(family, ())) :]]
+        for one, other in ((ours, theirs), (theirs, ours))
+    )
+    if len(extra) > 1 or len(missing) > 1 or not (extra or missing):
+        return None
+    if not missing:
+        said = f"{extra[0].op} {extra[0].name!r} is none of the reference's nodes"
+        return _difference(FindingKind.OPERATOR, extra[0], said)
+    if not extra:
+        said = f"the reference's {missing[0].op} {missing[0].name!r} is missing"
+        return _difference(FindingKind.MISSING_NODE, segment.own[-1], said, evidence=missing[0].name)
+    said = f"{extra[0].op} {extra[0].name!r} stands where the reference has {missing[0].op}"
+    return _difference(FindingKind.OPERATOR, extra[0], said)
+
+
+def _telling(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """Group nodes by what they compute, without those that change the form of values or are folded into constants."""
+    found: dict[str, list[Node]] = {}
+    for node in nodes:
+        row = operators.plain(node)
+        formal = row.changes_format or row.keeps_values or row.arranges or row.goes_into_weights
+        for family in [*([] if formal else [row.family]), *_fused(node)]:
+            found.setdefault(family, []).append(node)
+    return found
+
+
+def _fused(node: Node) -> list[str]:
+    """Return the activation that is fused into a node, if there is one."""
+    activation = operators.fused_activation(node)
+    return [] if activation is None else [operators.of(activation).family]
 
 
 def _difference(kind: FindingKind, node: Node, sentence: str, *, evidence: str | None = None) -> Finding:

@@ -24,7 +24,7 @@ from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.backend_replay import inputs_of, replay_own
 from qdebug.compare.attribute.band import beyond_own_terms, minus, norm
-from qdebug.compare.attribute.code_spans import held, span_before
+from qdebug.compare.attribute.code_spans import held, span_before, uniform_span
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.segments import Segment
@@ -34,14 +34,14 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apa
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
-from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF
-from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
+from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import Moved, has_kernel, run_node
-from qdebug.replay.segment import offsets, run_real, spread
+from qdebug.replay.segment import offsets, run_form, run_real, spread
 
 __all__ = ["DynamicCheck", "lost_to_rounding"]
 
@@ -289,9 +289,19 @@ def _first_wrong(recording: Recording, segment: Segment, place: tuple[int, int])
 
 def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
     """Count the wrong elements of a node on real numbers; 0 where no bound of rounding is known."""
-    recorded = recording.load(output, *place)
+    recorded, quant = recording.load(output, *place), recording.graph.tensors[output].quant
     form, opset = real_form(node, recording.graph.opset)
-    if form is not node or recording.graph.tensors[output].quant is not None or recorded.dtype.kind != "f":
+    if quant is not None:
+        span = uniform_span(quant)
+        if span == (None, None) or quant.per_channel:
+            return 0
+        made = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
+        stored = dequantize(recorded, quant)
+        if made.shape != stored.shape:
+            return 0
+        off = np.nan_to_num(np.abs(minus(made, stored)), nan=0.0)
+        return int(np.count_nonzero(off > (DERIVED_LSB + LSB_SLACK) * float(quant.scale[0])))
+    if form is not node or recorded.dtype.kind != "f":
         return 0
     values = inputs_of(recording, form, place)
     return beyond_own_terms(form, values, run_node(form, values, opset)[output], recorded, FLOAT32_UNIT_ROUNDOFF)

@@ -196,7 +196,7 @@ class TensorCheck:
         worst = comparison.stats.worst_sample if comparison.stats else None
         at_worst = [place for place in self._places if place[0] == worst]
         places = tuple(dict.fromkeys((*self._places[:1], *at_worst[:1])))
-        if self._dynamic.applies and (wrong := self._dynamic.wrong(places)):
+        if (self._dynamic.applies or self.segment.wide) and (wrong := self._dynamic.wrong(places)):
             return wrong, None
         if self._alike or self._differences.same(self._entry.pair, self.node, self.segment, places):
             return None, None

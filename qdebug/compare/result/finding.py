@@ -43,14 +43,14 @@ class FindingKind(StrEnum):
 
 
 class FindingRole(StrEnum):
-    """How a finding counts; `qdebug.compare.policy` says what follows from it."""
+    """How a finding counts; `qdebug.compare.policy` says what follows from it. Findings stand in this order."""
 
     DIFFERENCE = "difference"
     """The two graphs say something else of the node, and it changes the result by more than rounding does."""
-    BREACH = "breach"
-    """An error is beyond its limit."""
     CAUSE = "cause"
     """Why an error is beyond its limit; alone it decides nothing."""
+    BREACH = "breach"
+    """An error is beyond its limit."""
     EXCUSE = "excuse"
     """Beyond a limit, and why that counts for nothing: the reason of a node that is within its limits."""
     OUTPUT = "output"

@@ -12,7 +12,17 @@ from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails
 
-__all__ = ["Finding", "NodeResult", "SampleError", "SampleResult", "Status", "breaks_limit", "is_beyond", "is_excused"]
+__all__ = [
+    "Finding",
+    "NodeResult",
+    "SampleError",
+    "SampleResult",
+    "Status",
+    "blamed",
+    "breaks_limit",
+    "is_beyond",
+    "is_excused",
+]
 
 _PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
 """Fields of `ErrorStats` in the order of the JSON keys."""
@@ -188,6 +198,17 @@ _BEYOND = (Status.DIVERGED, Status.NONFINITE)
 def breaks_limit(node: NodeResult) -> bool:
     """Tell whether a tensor is beyond its limit, or is declared so differently that it has another shape."""
     return node.status in _BEYOND or (node.status is Status.INCOMPARABLE and node.declared is not None)
+
+
+def blamed(node: NodeResult) -> str:
+    """Return the backend node that is to blame for a tensor: the one of its first finding, else the one that made it.
+
+    What lies between two compared tensors is judged by the later one. A finding may name a node in between.
+
+    Args:
+        node: The result of the tensor.
+    """
+    return node.findings[0].node if node.findings and breaks_limit(node) else node.node
 
 
 def is_excused(node: NodeResult) -> bool:

@@ -1,0 +1,114 @@
+"""What becomes of a product's weight and bias when the nodes after it that scale its channels are folded into them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
+from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import run_form
+
+__all__ = ["FoldedProduct", "fold"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class FoldedProduct:
+    """A product and the nodes after it as one product.
+
+    Args:
+        weight: The weight with the gain of each output channel.
+        gain: That gain, in a shape that broadcasts over the weight.
+        bias: The bias, one for each output channel.
+        bias_size: The size of the numbers that the bias is a sum of: what its rounding is relative to.
+        nodes: The nodes that are folded in, in order.
+    """
+
+    weight: np.ndarray
+    gain: np.ndarray
+    bias: np.ndarray
+    bias_size: np.ndarray
+    nodes: tuple[Node, ...]
+
+
+def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedProduct | None:
+    """Fold the nodes after a product that multiply each channel by a constant, or add one, into its constants.
+
+    What they do to a channel is gain * x + offset. Both follow from what they make of 0 and of 1.
+
+    Args:
+        run: The run that the nodes are of.
+        main: The product.
+        others: Nodes beside it, in the order of computation. Those from the first on that does something else are left
+            out; it is an activation, say.
+
+    Returns:
+        None where nothing is folded, a node before the product is among them, or a constant was not recorded.
+    """
+    axis = _output_axis(main)
+    try:
+        weight = real_values(run.recording, operators.titled_input(main, 1)).astype(np.float64)
+        given = operators.titled_input(main, 2)
+        bias = real_values(run.recording, given).astype(np.float64).ravel() if given else np.zeros(1)
+        if axis is None or weight.ndim < 2:
+            return None
+        count = weight.shape[axis]
+        found = _affine(run, main, others, (1, count) if _is_matrix(main) else (1, count, *(1,) * (weight.ndim - 2)))
+    except (KernelError, RecordingError):
+        return None
+    if found is None or bias.size not in (1, count):
+        return None
+    gain, offset, nodes = found
+    shape = [1] * weight.ndim
+    shape[axis] = count
+    by_channel = gain.reshape(shape)
+    return FoldedProduct(
+        weight=weight * by_channel,
+        gain=by_channel,
+        bias=bias * gain + offset,
+        bias_size=np.abs(bias * gain) + np.abs(offset),
+        nodes=nodes,
+    )
+
+
+def _is_matrix(main: Node) -> bool:
+    return operators.plain(main).sums is Sums.MATRIX
+
+
+def _output_axis(main: Node) -> int | None:
+    """Return the dimension of a product's weight that counts its output channels; None if that is not one dimension."""
+    sums = operators.plain(main).sums
+    if sums is Sums.FILTER:
+        return 0
+    if sums is Sums.SCATTER:
+        return 1 if main.attrs.get("group", 1) == 1 else None
+    if sums is Sums.MATRIX:
+        return -2 if main.attrs.get("transB") else -1
+    return None
+
+
+def _affine(
+    run: IndexedRecording, main: Node, others: Sequence[Node], shape: tuple[int, ...]
+) -> tuple[np.ndarray, np.ndarray, tuple[Node, ...]] | None:
+    """Return the gain and the offset of each channel, and the nodes that make them."""
+    data, made, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
+    for node in others:
+        form, opset = real_form(node, run.recording.graph.opset)
+        if data not in form.inputs:
+            return None  # it stands before the product, or on another way
+        constants = [name for name in form.inputs if name and name != data]
+        if not operators.of(form.op).goes_into_weights or not all(map(run.folds, constants)):
+            break
+        fixed = {name: real_values(run.recording, name).astype(np.float64) for name in constants}
+        made = [run_form(node, form, opset, {**fixed, data: values})[node.outputs[0]] for values in made]
+        data, nodes = node.outputs[0], [*nodes, node]
+    if not nodes or any(each.shape != shape for each in made):
+        return None
+    offset = made[0].astype(np.float64).ravel()
+    return made[1].astype(np.float64).ravel() - offset, offset, tuple(nodes)
