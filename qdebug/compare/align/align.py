@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from qdebug.compare.align.by_values import by_values
+from qdebug.compare.align.by_values import name_or_values
 from qdebug.compare.align.channels_last import with_channels_second
 from qdebug.compare.align.clamps import held_to_codes, is_codes_without_scale
 from qdebug.compare.align.context import Context
@@ -30,7 +30,7 @@ FIRST = (inputs_of_a_name, lone_input)
 """What pairs the inputs."""
 EVIDENCE = (strong_name, structure_over_name, weak_name, absorbed, structure, by_weights)
 """What pairs a node's output, the best evidence first."""
-LAST_RESORT = by_values
+LAST_RESORT = name_or_values
 """What pairs a node's output to which none of the evidence leads."""
 AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, with_channels_second)
 """What adds pairs, or adds to them, when all tensors have been gone through."""
@@ -107,7 +107,7 @@ def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
             return pair
         if tensor in context.withdrawn:
             break
-    return LAST_RESORT(context, tensor)
+    return LAST_RESORT(context, tensor, node)
 
 
 def _is_comparable(context: Context, pair: Pair) -> bool:

@@ -28,6 +28,7 @@ __all__ = [
     "is_codes_without_scale",
     "note_clamp_after",
     "settled",
+    "within",
 ]
 
 
@@ -72,10 +73,17 @@ def clamped_inside(
         return False
     if not (run.has(tensor) and other.has(before)):
         return False
-    return _within(run, tensor, bounds) and not _within(other, before, bounds)
+    return within(run, tensor, bounds) and not within(other, before, bounds)
 
 
-def _within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
+def within(run: IndexedRecording, tensor: str, bounds: tuple[float, float]) -> bool:
+    """Tell whether all real values of a tensor lie in an interval; not if it has none.
+
+    Args:
+        run: The run that has the tensor.
+        tensor: The tensor.
+        bounds: The interval.
+    """
     values = run.values(tensor)
     return bool(values.size) and bool(np.min(values) >= bounds[0]) and bool(np.max(values) <= bounds[1])
 

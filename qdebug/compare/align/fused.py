@@ -16,7 +16,7 @@ from qdebug.model import Node, operators
 from qdebug.model.operators import operands, same_family
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
 
-__all__ = ["absorbed", "behind_turn", "reads_only", "through_folded"]
+__all__ = ["absorbed", "behind_turn", "done_later", "reads_only", "through_folded"]
 
 
 def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
@@ -111,12 +111,12 @@ def through_folded(context: Context, tensor: str, output: str, *, into_weights: 
             behind = ref.consumers(turned)
             if len(behind) != 1 or not goes_into_weights(behind[0], maker):
                 return output, folded
-            if not reads_only(ref, behind[0], turned) or _done_later(context, tensor, behind[0]):
+            if not reads_only(ref, behind[0], turned) or done_later(context, tensor, behind[0]):
                 return ref.data_inputs(reader)[0], folded
             folded.append(reader)
             reader = behind[0]
         inside = maker is not None and goes_into_weights(reader, maker)
-        if not (inside or _is_clamped(context, tensor, reader)) or _done_later(context, tensor, reader):
+        if not (inside or _is_clamped(context, tensor, reader)) or done_later(context, tensor, reader):
             return output, folded
         folded.append(reader)
         output = reader.outputs[0]
@@ -133,7 +133,7 @@ def behind_turn(ref: IndexedRecording, output: str) -> str | None:
     return readers[0].outputs[0] if len(readers) == 1 and operators.of(readers[0].op).transposes else None
 
 
-def _done_later(context: Context, tensor: str, node: Node) -> bool:
+def done_later(context: Context, tensor: str, node: Node) -> bool:
     """Tell whether the backend does what a reference node does right after a tensor.
 
     Activations are left aside, and what only arranges values: behind that, constants alone tell a node from others.
@@ -171,4 +171,4 @@ def _is_clamped(context: Context, tensor: str, activation: Node) -> bool:
     if codes_clamp(context.be, tensor, bounds):
         return True
     inside = clamped_inside(context.be, tensor, context.ref, activation.inputs[0], bounds)
-    return inside and not _done_later(context, tensor, activation)
+    return inside and not done_later(context, tensor, activation)

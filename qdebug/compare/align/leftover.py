@@ -137,9 +137,27 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
         return "nothing reads it"
     if run.of_shape(tensor):
         return "arithmetic on shapes"
+    source = _reshaped(tensor, run, paired)
+    if source is not None:
+        return f"the values of {source!r}, which is compared, in other dimensions"
     if tensor not in graph.outputs and _only_moves(tensor, run, paired):
         return "only arranges values anew; what comes of it is compared"
     return ""
+
+
+def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | None:
+    """Return the compared tensor whose elements a tensor has in the same order, in other dimensions; None if none.
+
+    Their first values must bear it out: a Reshape that gives others is not what it is said to be.
+    """
+    node = run.graph.producer(tensor)
+    while node is not None and operators.of(node.op).reshapes and node.inputs and node.inputs[0]:
+        source = next((form for form in run.members(node.inputs[0]) if form in paired), None)
+        if source is not None:
+            first, second = run.recording.load(source), run.recording.load(tensor)
+            return source if first.dtype == second.dtype and first.tobytes() == second.tobytes() else None
+        node = run.graph.producer(run.root(node.inputs[0]))
+    return None
 
 
 def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:

@@ -33,9 +33,13 @@ __all__ = [
     "made_with_what_follows",
     "namesake",
     "outweighs_name",
+    "spellings",
     "strong_name",
     "weak_name",
 ]
+
+
+_FIRST_OUTPUT = ":0"
 
 
 class NameEvidence(IntEnum):
@@ -103,8 +107,8 @@ def _form(context: Context, tensor: str, reference: str, reason: str, match: Mat
     form = after_codes(context, tensor, reference) if after else reference
     if not after and tensor in ref.members(reference) and not is_after_codes(ref, tensor):
         form = tensor
-    if form == tensor:
-        return paired(tensor, form, Match.EXACT, "same name")
+    if form in spellings(tensor):
+        return paired(tensor, form, Match.EXACT, "same name" if form == tensor else "same name but for ':0'")
     return paired(tensor, form, Match.QUANTIZATION if after else match, reason)
 
 
@@ -136,23 +140,23 @@ def _named(context: Context, tensor: str, reference: str) -> Pair:
         return _form(context, tensor, reference, reason, Match.ORIGIN)
     if said is not None:
         return _form(context, tensor, reference, f"both are forms of {said!r}")
-    if reference == tensor:
-        return _of_same_name(context, tensor)
+    if reference in spellings(tensor):
+        return _of_same_name(context, tensor, reference)
     other = tensor in context.ref.graph.tensors or tensor in context.forms
     return _form(context, tensor, reference, "another form of it" if other else "the node that makes it has this name")
 
 
-def _of_same_name(context: Context, tensor: str) -> Pair:
+def _of_same_name(context: Context, tensor: str, reference: str) -> Pair:
     """Pair two tensors of one name; a runtime that folds what follows into a node may keep the earlier name."""
     node = context.be.graph.producer(tensor)
-    if node is not None and is_clamped_later(context, tensor, tensor, node):
+    if node is not None and is_clamped_later(context, tensor, reference, node):
         reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"
-        return paired(tensor, after_codes(context, tensor, tensor), Match.QUANTIZATION, reason)
-    reference, folded = (tensor, []) if node is None else through_folded(context, tensor, tensor)
+        return paired(tensor, after_codes(context, tensor, reference), Match.QUANTIZATION, reason)
+    last, folded = (reference, []) if node is None else through_folded(context, tensor, reference)
     if not folded:
-        return _form(context, tensor, tensor, "another form of it")
+        return _form(context, tensor, reference, "another form of it")
     extra = " + ".join(n.op for n in folded)
-    return paired(tensor, reference, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
+    return paired(tensor, last, Match.FUSED, f"the node that makes {tensor!r} also does {extra}")
 
 
 def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) -> Pair:
@@ -163,11 +167,16 @@ def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) ->
         return paired(tensor, before, Match.FUSED, reason)
     bounds = bounds_of(context.ref, clamp)
     view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None
-    said = "same name" if tensor == reference else "the same tensor"
+    said = "same name" if reference in spellings(tensor) else "the same tensor"
     return paired(tensor, reference, Match.EXACT, f"{said}; {clamp.op} applied to the backend's values first", view)
 
 
 # -- what a name leads to, and what it is worth ----------------------------------------------------------------------
+
+
+def spellings(name: str) -> tuple[str, str]:
+    """Return a tensor's name, and the same with or without ":0", TensorFlow's mark of a node's first output."""
+    return name, name.removesuffix(_FIRST_OUTPUT) if name.endswith(_FIRST_OUTPUT) else name + _FIRST_OUTPUT
 
 
 def namesake(context: Context, tensor: str) -> str | None:
@@ -175,15 +184,19 @@ def namesake(context: Context, tensor: str) -> str | None:
 
     Where nothing is known of a tensor but its name, that may be the name of the node that makes it.
     """
-    tensors, forms = context.ref.graph.tensors, context.forms
     source = context.be.graph.tensors[tensor].stands_for or tensor
+    spelt = (_of_spelling(context, tensor, name) for name in spellings(source))
+    return next(filter(None, spelt), None) or _of_node(context, source)
+
+
+def _of_spelling(context: Context, tensor: str, source: str) -> str | None:
+    """Return the reference tensor of exactly a name, or one that stands for that."""
+    tensors, forms = context.ref.graph.tensors, context.forms
     own = tensors.get(source)
     if own is not None and own.stands_for in (None, source) and not context.ref.folds(source):
         return source
-    if source not in forms:
-        return _of_node(context, source)
     twin = tensors.get(tensor)
-    return tensor if twin is not None and twin.stands_for == source else forms[source]
+    return tensor if source in forms and twin is not None and twin.stands_for == source else forms.get(source)
 
 
 def _of_node(context: Context, tensor: str) -> str | None:
@@ -192,7 +205,8 @@ def _of_node(context: Context, tensor: str) -> str | None:
     if ours is None:
         return None
     if says_nothing(ours):
-        return context.results.get(tensor) or context.results.get(ours.name)
+        known = (context.results.get(name) for name in (*spellings(tensor), ours.name))
+        return next(filter(None, known), None)
     theirs = context.ref.graph.producer(ours.name)
     single = only_result(ours) is not None and theirs is not None and says_nothing(theirs)
     return ours.name if single else None
@@ -276,7 +290,8 @@ def is_claimed(context: Context, reference: str, tensor: str) -> bool:
         return True
     ref, be = context.ref, context.be
     forms = ref.members(reference)
-    names = dict.fromkeys((*forms, *(ref.graph.tensors[form].stands_for or form for form in forms)))
+    said = (*forms, *(ref.graph.tensors[form].stands_for or form for form in forms))
+    names = dict.fromkeys(spelling for name in said for spelling in spellings(name))
     own = be.root(tensor)
     holders = [name for name in names if name in be.graph.tensors and be.root(name) != own]
     return any(_has_claim(context, name, forms) for name in holders)

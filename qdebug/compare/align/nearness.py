@@ -11,6 +11,7 @@ from itertools import permutations
 
 import numpy as np
 
+from qdebug.compare.align.clamps import bounds_of, within
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model import operators
@@ -22,7 +23,7 @@ from qdebug.model.thresholds.alignment import (
     VALUE_MATCH_SURE_REL_ERROR,
 )
 
-__all__ = ["distance", "enters_clamp", "stage"]
+__all__ = ["distance", "enters_clamp", "in_turn", "stage"]
 
 
 def stage(context: Context, tensor: str, reference: str) -> str | None:
@@ -39,10 +40,10 @@ def stage(context: Context, tensor: str, reference: str) -> str | None:
     if not error > VALUE_MATCH_SURE_REL_ERROR:
         return reference
     nearer = min(VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR)
-    for name in _in_turn(ref, reference):
+    for name in in_turn(ref, reference):
         if distance(ref.values(name), ours) < nearer:
             return name
-    later = any(distance(theirs, be.values(name)) < nearer for name in _in_turn(be, tensor))
+    later = any(distance(theirs, be.values(name)) < nearer for name in in_turn(be, tensor))
     return None if later else reference
 
 
@@ -63,12 +64,15 @@ def enters_clamp(context: Context, tensor: str, reference: str) -> str | None:
     source = clamp.inputs[0]
     if not (ref.has(source) and ref.has(reference)):
         return None
+    bounds = bounds_of(ref, clamp)
+    if bounds is None or within(be, tensor, bounds):  # what a Relu gave is wrong as such, however far off it is
+        return None
     ours = be.values(tensor)
-    before, after = (distance(ref.values(name), ours) for name in (source, reference))
+    before, after = (_least_error(ref.values(name), ours) for name in (source, reference))
     return source if before < CLEARER_CANDIDATE_MAX_ERROR_RATIO * after else None
 
 
-def _in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
+def in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
     """Return what is made of a tensor by adding constants, scaling and activations, as far as nothing else reads it."""
     size = run.size(tensor)
     for _ in range(FUSED_AFTER_PRODUCT_MAX_NODES):
@@ -83,10 +87,12 @@ def _in_turn(run: IndexedRecording, tensor: str) -> Iterator[str]:
 def distance(reference: np.ndarray, backend: np.ndarray) -> float:
     """Return norm(backend - reference) / norm(reference) in the order of dimensions in which that is least."""
     norm = float(np.linalg.norm(reference))
-    if not norm:
-        return math.inf
+    return _least_error(reference, backend) / norm if norm else math.inf
+
+
+def _least_error(reference: np.ndarray, backend: np.ndarray) -> float:
     turns = _turns(backend, reference.shape)
-    return min((float(np.linalg.norm(turned - reference)) for turned in turns), default=math.inf) / norm
+    return min((float(np.linalg.norm(turned - reference)) for turned in turns), default=math.inf)
 
 
 def _turns(array: np.ndarray, shape: tuple[int, ...]) -> Iterator[np.ndarray]:

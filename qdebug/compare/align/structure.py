@@ -9,10 +9,10 @@ import numpy as np
 from qdebug.compare.align.clamps import settled
 from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.expand import alike, goes_into_weights, says_nothing
-from qdebug.compare.align.fused import behind_turn, reads_only, through_folded
+from qdebug.compare.align.fused import behind_turn, done_later, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
 from qdebug.compare.align.names import is_claimed, made_with_what_follows, namesake, outweighs_name
-from qdebug.compare.align.nearness import stage
+from qdebug.compare.align.nearness import in_turn, stage
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.align.weights import weight_distance, weight_of
 from qdebug.model import Node, operators
@@ -76,7 +76,8 @@ def by_weights(context: Context, tensor: str, node: Node) -> Pair | None:
 
 
 def _at_its_stage(context: Context, pair: Pair) -> Pair | None:
-    """Return the pair that a tensor's values bear out: one side may do in one node what takes the other two."""
+    """Return the pair that a tensor's name or its values bear out: one side may do in one node what takes two."""
+    pair = _at_stage_of_name(context, pair)
     found = stage(context, pair.backend, pair.reference) if context.loose else pair.reference
     if found is None:
         reason = f"the reference computes it together with what follows, to {pair.reference!r}, as the values tell"
@@ -87,6 +88,22 @@ def _at_its_stage(context: Context, pair: Pair) -> Pair | None:
         reason = f"{pair.reason}, and what follows there up to {found!r}, as the values tell"
         pair = paired(pair.backend, found, Match.FUSED, reason)
     return settled(context, pair)
+
+
+def _at_stage_of_name(context: Context, pair: Pair) -> Pair:
+    """Return the pair with the later result that has the tensor's name, unless the backend has nodes for what follows.
+
+    Values do not tell as well: wrong ones may be near to neither.
+    """
+    named = namesake(context, pair.backend) if context.loose else None
+    stages = [] if named is None else list(in_turn(context.ref, pair.reference))
+    if named is None or named not in stages:
+        return pair
+    made = (context.ref.graph.producer(name) for name in stages[: stages.index(named) + 1])
+    if any(node is not None and done_later(context, pair.backend, node) for node in made):
+        return pair
+    reason = f"{pair.reason}, and what follows there up to {named!r}, which has its name"
+    return paired(pair.backend, named, Match.FUSED, reason)
 
 
 def _unless_made_later(context: Context, pair: Pair) -> Pair | None:

@@ -20,7 +20,7 @@ from qdebug.model.operators.queries import (
     turns_channels,
     valued_inputs,
 )
-from qdebug.model.operators.words import in_words_of_onnx, is_foreign, kinds_of, named
+from qdebug.model.operators.words import in_words_of_onnx, is_foreign, is_unknown, kinds_of, named
 
 __all__ = [
     "Gate",
@@ -33,6 +33,7 @@ __all__ = [
     "fused_activation",
     "in_words_of_onnx",
     "is_foreign",
+    "is_unknown",
     "kinds_of",
     "named",
     "names_where",

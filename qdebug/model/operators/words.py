@@ -16,7 +16,7 @@ from qdebug.model.operators.operator import Operator
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.table import ROWS
 
-__all__ = ["in_words_of_onnx", "is_foreign", "kinds_of", "named"]
+__all__ = ["in_words_of_onnx", "is_foreign", "is_unknown", "kinds_of", "named"]
 
 _LISTED = frozenset(row.name for row in ROWS)
 _WORDS = {word: row.name for row in ROWS for word in row.words.split()}
@@ -54,6 +54,11 @@ def named(op: str) -> Operator:
 def is_foreign(node: Node) -> bool:
     """Tell whether a node is said in words of another framework that have words of ONNX."""
     return _translated(node.op)[0] != node.op or any(name in node.attrs for name in _FUSED)
+
+
+def is_unknown(node: Node) -> bool:
+    """Tell whether the operator of a node is a word that neither ONNX nor another known framework has for it."""
+    return not node.domain and _translated(node.op)[0] not in _LISTED
 
 
 def in_words_of_onnx(node: Node) -> Node:
