@@ -9,7 +9,7 @@ from functools import cached_property
 
 import numpy as np
 
-from qdebug.compare.align.expand import expanded
+from qdebug.compare.align.expand import expanded, says_nothing
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
 from qdebug.model.operators import in_words_of_onnx, turns_channels
@@ -171,7 +171,7 @@ class IndexedRecording:
                 numbers[name] = seen.setdefault(name if value is None else ("constant", value), len(seen))
         for node in self.graph.nodes:
             read = tuple(numbers.get(self.root(name), -1) for name in node.inputs)
-            work = (node.op, node.domain, _attrs_key(node), read)
+            work = (node.op, node.domain, _attrs_key(node), node.name if says_nothing(node) else read)
             for slot, tensor in enumerate(node.outputs):
                 if tensor:
                     numbers[tensor] = seen.setdefault((*work, slot), len(seen))

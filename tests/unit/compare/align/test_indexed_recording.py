@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 import qdebug
 from qdebug.compare.align import layouts
 from qdebug.compare.align.context import Context
+from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -91,7 +92,8 @@ def test_tensors_share_a_number_if_the_same_is_computed_of_the_same(graph):
         node = graph.producer(tensor)
         if node is None:
             return tensor
-        return (node.op, node.outputs.index(tensor), tuple(name and computation(name) for name in node.inputs))
+        read = node.name if says_nothing(node) else tuple(name and computation(name) for name in node.inputs)
+        return (node.op, node.outputs.index(tensor), read)
 
     by_number, by_work = {}, {}
     for tensor in graph.tensors:

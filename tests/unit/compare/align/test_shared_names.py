@@ -153,3 +153,12 @@ def test_an_output_that_only_reshapes_a_compared_one_is_not_lost(side):
     assert result.exit_code == 0
     wrong = compared(run(both, flat=values["flat"][:, ::-1].copy()))
     assert [each.tensor for each in wrong.coverage.unmatched if each.kind == "lost"] == ["flat"]
+
+
+def test_tensors_of_which_nothing_is_known_are_not_the_same_computation():
+    with qdebug.Recorder(None, backend="harness") as rec:
+        rec.put("x", X)
+        rec.put("r", np.maximum(X, 0))
+        rec.put("extra", X * 3)
+    result = qdebug.diff(rec.recording, recorded(node("Relu", "x", "r")))
+    assert [each.tensor for each in result.coverage.unmatched if each.kind == "lost"] == ["extra"]
