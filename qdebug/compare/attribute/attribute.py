@@ -25,7 +25,7 @@ from qdebug.compare.attribute.band import (
     norm,
     unit_roundoff,
 )
-from qdebug.compare.attribute.code_spans import folded_clamp, held, span_before, uniform_span
+from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before, uniform_span
 from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import KernelError, RecordingError, UsageError
@@ -210,8 +210,10 @@ class _Split:
         entry, sample = self._entry, place[0]
         values = inputs_of(self._backend, self._form, place)
         replayed = run_form(self._node, self._form, self._opset, values)[entry.tensor]
-        replayed = held(replayed, self._folded, clamp_of(self._view))
         ours = self._backend.load(entry.tensor, *place)
+        if self._folded is not None and replayed.size == ours.size:
+            replayed = held_as_recorded(replayed, dequantize(ours, entry.quant), self._folded)
+        replayed = held(replayed, clamp_of(self._view))
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())

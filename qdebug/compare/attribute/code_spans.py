@@ -22,15 +22,16 @@ from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.operators import clamp_bounds, fused_activation
+from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.blocks import Clamp
 from qdebug.replay.segment import run_form
 
-__all__ = ["folded_clamp", "held", "rounding_inside", "span_before", "uniform_span"]
+__all__ = ["folded_clamp", "held", "held_as_recorded", "rounding_inside", "span_before", "uniform_span"]
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
-    """Return the interval of the reference's Relu or Clip that the backend computes along with its node."""
+    """Return the interval of the reference's Relu or Clip that the backend may compute along with its node."""
     theirs = _producer_of_values(reference.graph, entry.reference_tensor)
     ours = backend.graph.producer(entry.tensor)
     if theirs is None or ours is None or operators.of(ours.op).dequantizes:
@@ -40,6 +41,20 @@ def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -
     if not operators.of(theirs.op).clamps or ours.op == theirs.op:
         return None
     return clamp_bounds(theirs, {n: reference.load(n) for n in theirs.inputs[1:] if n and reference.has(n)})
+
+
+def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[float, float]) -> np.ndarray:
+    """Hold a replay to the interval of a fused clamp, unless the recorded values are plainly those without the clamp.
+
+    Args:
+        replayed: What the node gives without the clamp, on real numbers.
+        recorded: The real values that the backend recorded, as many.
+        folded: The interval.
+    """
+    clamped = held(replayed, folded)
+    ours = recorded.reshape(replayed.shape)
+    errors = (float(np.linalg.norm(np.subtract(each, ours, dtype=np.float64))) for each in (replayed, clamped))
+    return replayed if next(errors) < CLEARER_CANDIDATE_MAX_ERROR_RATIO * next(errors) else clamped
 
 
 def uniform_span(quant: QuantParams | None) -> Clamp:

@@ -28,6 +28,7 @@ from qdebug.model.thresholds.attribution import (
     SELF_CHECK_MIN_ERROR_RATIO,
     SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
 )
+from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["NodeContext", "Runs"]
@@ -157,6 +158,8 @@ class NodeContext:
         if attribution is None or not self.stats.mismatches:
             return None, None
         found, why = graph.difference(attribution, self.comparison)
+        if found is None and why is not None and self._goes_wrong_unreplayed:
+            found = graph.missing_before()
         return found or self._contradicted(graph.node, graph.segment), why
 
     @cached_property
@@ -302,6 +305,14 @@ class NodeContext:
         if found is None or any(contradicted(self.runs.reference, each) for each in segment.nodes):
             return None
         return found
+
+    @property
+    def _goes_wrong_unreplayed(self) -> bool:
+        """Whether a node without replay is off by more than rounding floats makes, and than came with its inputs."""
+        own = None if self.stats is None else self.stats.rel_l2
+        if self.unreplayed is None or own is None or self.entry.whole or self._passes_on:
+            return False
+        return own > SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF
 
     @cached_property
     def _passes_on(self) -> bool:

@@ -187,6 +187,13 @@ class GraphDifferences:
             kinds.append((form.op, tuple(constant.values())))
         return kinds[0] == kinds[1]
 
+    def missing_before(self, node: Node, tensor: str, missing: Sequence[Node]) -> Finding:
+        """Return that a backend node reads a tensor as it is, and the reference's node what some others make of it."""
+        said = (
+            f"it reads {tensor!r}, and the reference's {' + '.join(each.op for each in missing)} before it is missing"
+        )
+        return _difference(FindingKind.MISSING_NODE, node, said, evidence=missing[0].name)
+
     def _difference_wide(self, node: Node, segment: Segment) -> Finding:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
         read = ", ".join(repr(tensor) for tensor in segment.feeds.values())

@@ -21,7 +21,7 @@ from qdebug.compare.align.undeclared_quantization import computes_with_codes, ha
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import minus, norm, unit_roundoff
-from qdebug.compare.attribute.code_spans import folded_clamp, held, rounding_inside, span_before
+from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, rounding_inside, span_before
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
@@ -212,6 +212,54 @@ class TensorCheck:
             found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
         return found, why
 
+    def missing_before(self) -> Finding | None:
+        """Find an activation of the reference that is missing before a node that cannot be replayed, as an If.
+
+        Its own operator is the same, and what it reads is not what the activation gives.
+
+        Returns:
+            None if nothing is missing, or that is not known.
+        """
+        main = None if self.segment.wide else main_node(self.node, self.segment)
+        if main is None:
+            return None
+        names = self._be.data_inputs(self.node), self._replays.ref.data_inputs(main)
+        if len(names[0]) != len(names[1]):
+            return None
+        for ours, theirs in zip(*names, strict=True):
+            pair = self._replays.pairs.get(ours)
+            nodes = () if pair is None else self._activations(pair.reference, theirs)
+            if pair is not None and nodes and self._changes(pair, nodes):
+                return self._differences.missing_before(self.node, ours, nodes)
+        return None
+
+    def _activations(self, start: str, end: str) -> tuple[Node, ...]:
+        """Return the activations by which the reference makes one tensor of another; none if it does otherwise."""
+        ref, found = self._replays.ref, list[Node]()
+        while ref.root(end) != ref.root(start):
+            node = ref.graph.producer(ref.root(end))
+            if node is None or not operators.plain(node).activation or len(ref.data_inputs(node)) != 1:
+                return ()
+            found.append(node)
+            end = ref.data_inputs(node)[0]
+        return tuple(reversed(found))
+
+    def _changes(self, pair: Pair, nodes: tuple[Node, ...]) -> bool:
+        """Tell whether nodes of the reference change what a backend tensor has been recorded with."""
+        segment = Segment(nodes=nodes, feeds={pair.reference: pair.backend})
+        wanted = replace(pair, reference=nodes[-1].outputs[0])
+        try:
+            for place in self._places:
+                theirs = self._replays.values(wanted, segment, place)
+                ours = real_values(self._backend, pair.backend, place)
+                ours = in_reference_order(ours, pair.backend_view, theirs.shape)
+                unit = SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype)
+                if ours.shape == theirs.shape and norm(minus(theirs, ours)) > unit * norm(ours):
+                    return True
+        except (KernelError, RecordingError):
+            return False
+        return False
+
     def rounded_factors(self) -> tuple[str, ...]:
         """Return the short formats to which a product may have rounded its factors, by replaying the reference.
 
@@ -292,12 +340,15 @@ class TensorCheck:
         """Return what the reference's nodes and the backend's node make of the backend's inputs, in one order."""
         entry, theirs = self._entry, self._theirs(place)
         ours = replay(self._backend, self.node, entry.tensor, place)
-        stored = self._backend.load(entry.tensor, *place).shape
-        if not same_elements(ours.shape, stored):  # not all was said of what it does
-            raise KernelError(f"The replay gives shape {ours.shape} and the recording has {stored}.")
+        recorded = self._backend.load(entry.tensor, *place)
+        if not same_elements(ours.shape, recorded.shape):  # not all was said of what it does
+            raise KernelError(f"The replay gives shape {ours.shape} and the recording has {recorded.shape}.")
         span = span_before(self._reference.graph, entry.reference_tensor)
         folded = folded_clamp(self._reference, self._backend, entry)
-        ours = held(ours.reshape(stored), folded, clamp_of(entry.pair.backend_view), span)
+        ours = ours.reshape(recorded.shape)
+        if folded is not None:
+            ours = held_as_recorded(ours, dequantize(recorded, entry.quant), folded)
+        ours = held(ours, clamp_of(entry.pair.backend_view), span)
         theirs = held(theirs, span)  # what only comes from the backend may lie beyond the reference's codes
         return theirs, in_reference_order(ours, entry.pair.backend_view, theirs.shape)
 
