@@ -20,7 +20,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
-from qdebug.compare.measure.recordings import as_judged
+from qdebug.compare.measure.recordings import as_compared
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
@@ -84,8 +84,8 @@ class DiffSession:
         told: Callable[[str], object] | None = None,
     ) -> None:
         files = reference, backend
-        self.reference = reference = as_judged(reference)
-        self.backend = backend = as_judged(backend)
+        self.reference = reference = as_compared(reference)
+        self.backend = backend = as_compared(backend)
         self.limits = checked_limits(limits)
         told = told or _nobody
         told("reading both graphs")
@@ -365,7 +365,7 @@ def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) 
     if examiner is None or _worker.comparison != comparison:
         _worker.examiner = None  # let go of the one before first
         paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
-        reference, backend = (as_judged(open_recording(path)) for path in paths)
+        reference, backend = (as_compared(open_recording(path)) for path in paths)
         with gc_paused():
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)

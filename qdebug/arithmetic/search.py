@@ -12,6 +12,7 @@ fit there. None wraps around where it should saturate: that is no arithmetic but
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -163,6 +164,11 @@ def _swapped(steps: tuple[Step, ...]) -> tuple[Step, ...]:
 
 
 _CODES_AT_ONCE = 1 << 24
+
+
+def _fits(made: tuple[int, ...], recorded: tuple[int, ...]) -> bool:
+    """Tell whether a shape may be that of recorded elements: the same, or as many in another number of dimensions."""
+    return made == recorded if len(made) == len(recorded) else math.prod(made) == math.prod(recorded)
 
 
 def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
@@ -400,8 +406,9 @@ class _Search:
         except KernelError as error:
             self._failure = self._failure or error.message
             return False
-        if int(np.prod(columns.shape, dtype=np.int64)) != self._recorded.size:
-            found = self._source.codes(self._source.places[0]).shape
+        recorded = self._source.codes(self._source.places[0])
+        if not _fits(columns.shape, channels_first(recorded, self._unit).shape):
+            found = recorded.shape
             bare = self._unit.kind in _WINDOWED and not self._unit.attrs
             hint = "; no attributes were recorded, such as pads and strides" if bare else ""
             self._failure = f"the replay gives shape {columns.shape} and the recording has {found}{hint}"

@@ -16,7 +16,7 @@ from typing import NoReturn
 import numpy as np
 
 from qdebug.errors import KernelError, NoKernelError
-from qdebug.model import AttrValue, Node
+from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.variant import Arithmetic
 
 __all__ = [
@@ -231,8 +231,12 @@ def run_node(
     missing = [name for name in node.inputs if name and name not in values]
     if missing:
         raise KernelError(f"Input {missing[0]!r} of node {node.name!r} ({node.op}) has no values.")
+    read = [values[name] if name else None for name in node.inputs]
+    last = _keeps_channels_last(node)
+    if last and read and read[0] is not None and read[0].ndim > 2:
+        read[0] = np.moveaxis(read[0], -1, 1)
     call = Call(
-        inputs=tuple(values[name] if name else None for name in node.inputs),
+        inputs=tuple(read),
         attrs=node.attrs,
         opset=_version(node.domain, opset or {}),
         outputs=len(node.outputs),
@@ -254,7 +258,17 @@ def run_node(
         raise KernelError(
             f"Node {node.name!r} ({node.op}) asks for {len(node.outputs)} outputs; its kernel computes {len(arrays)}."
         )
-    return {name: np.asarray(array) for name, array in zip(node.outputs, arrays, strict=False) if name}
+    made = {name: np.asarray(array) for name, array in zip(node.outputs, arrays, strict=False) if name}
+    if not last:
+        return made
+    return {name: np.moveaxis(array, 1, -1) if array.ndim > 2 else array for name, array in made.items()}
+
+
+def _keeps_channels_last(node: Node) -> bool:
+    """Tell whether a node reads and gives channels last, and its kernel wants them second, as those of reals do."""
+    if not node.attrs.get("channels_last"):
+        return False
+    return operators.of(node.op).real is None and operators.has_channels_second(node.op)
 
 
 def _version(domain: str, opset: Mapping[str, int]) -> int:

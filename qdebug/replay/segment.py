@@ -35,12 +35,12 @@ Run = Callable[[Node, Node, Mapping[str, int], Mapping[str, np.ndarray]], Mappin
 
 
 def run_form(
-    node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
+    _node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]
 ) -> Mapping[str, np.ndarray]:
-    """Run a node's real form; kernels of real numbers want channels second.
+    """Run a node's real form, as a `Run`.
 
     Args:
-        node: The node.
+        _node: The node; all that counts is said of its form.
         form: Its real form.
         opset: Version of each operator set that the form is to be read by.
         values: Its inputs.
@@ -48,9 +48,6 @@ def run_form(
     Raises:
         KernelError: There is no kernel, or the inputs do not fit it.
     """
-    if form.op != node.op and node.attrs.get("channels_last"):
-        turned = {**values, form.inputs[0]: np.moveaxis(values[form.inputs[0]], -1, 1)}
-        return {name: np.moveaxis(array, 1, -1) for name, array in run_node(form, turned, opset).items()}
     return run_node(form, values, opset)
 
 

@@ -18,6 +18,7 @@ from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Side, Transform
 from qdebug.model import Node, operators
+from qdebug.model.layouts import is_channels_last
 from qdebug.model.operators import kinds_of
 from qdebug.model.outline import outline_of
 from qdebug.model.thresholds.alignment import (
@@ -38,7 +39,7 @@ def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
 def with_channels_second(context: Context) -> Iterator[Pair]:
     """Add to pairs how the side that keeps channels last is brought into the other's order."""
     ref, be, pairs = context.ref, context.be, context.pairs
-    said = {_is_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
+    said = {is_channels_last(info.layout) for run in (ref, be) for info in run.graph.tensors.values()}
     sides = [(True in said and _said(context, pair)) or _told(context, pair) for pair in pairs]
     ahead = sides.count(Side.BACKEND) > sides.count(Side.REFERENCE)
     last = Side.BACKEND if ahead else Side.REFERENCE if any(sides) else None
@@ -62,12 +63,8 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
 
 def _said(context: Context, pair: Pair) -> Side | None:
     """Return the side whose tensor is said to have channels last while the other is not."""
-    last = [side for side in Side if _is_last(context.run(side).graph.tensors[pair.of(side)].layout)]
+    last = [side for side in Side if is_channels_last(context.run(side).graph.tensors[pair.of(side)].layout)]
     return last[0] if len(last) == 1 else None
-
-
-def _is_last(layout: str | None) -> bool:
-    return layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
 
 
 def _told(context: Context, pair: Pair) -> Side | None:

@@ -105,7 +105,7 @@ def _dead(context: NodeContext, node: Node, quant: QuantParams) -> tuple[list[in
     first = runs.backend.load(entry.tensor, *places[0])
     axis = joining_axis(runs.backend, node, first.ndim)
     if axis is None:
-        axis = channel_axis(runs.reference.graph, runs.backend.graph, entry.pair, first.shape, quant=quant)
+        axis = channel_axis(runs.reference, runs.backend, entry.pair, first.shape, quant=quant)
     if axis is None:
         return [], 0.0, 0
     others = tuple(each for each in range(first.ndim) if each != axis)

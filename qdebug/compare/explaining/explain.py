@@ -30,7 +30,7 @@ from qdebug.compare.explaining.explanation import (
 )
 from qdebug.compare.explaining.float_band import judge_float
 from qdebug.compare.explaining.neighbours import with_neighbours
-from qdebug.compare.measure.recordings import RecentTensors, as_judged
+from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
@@ -63,7 +63,7 @@ def explain_recording(
         tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
         progress: Called with the number of outputs done, their total and the name of the next node.
     """
-    recording = RecentTensors(as_judged(recording))
+    recording = RecentTensors(as_compared(recording))
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
     findings: dict[int, SearchResult] = {}

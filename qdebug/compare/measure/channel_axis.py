@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from math import prod
 
 from qdebug.compare.align.pairs import Pair
-from qdebug.model import Graph, Node, QuantParams, operators
+from qdebug.model import Graph, Node, QuantParams, Recording, operators
+from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import CHANNEL_AXIS_MAX_NODES
 
 _Shape = tuple[int | None, ...]
@@ -22,7 +23,7 @@ def axis_of_scales(quant: QuantParams | None, rank: int) -> int | None:
 
 
 def channel_axis(
-    reference: Graph, backend: Graph, pair: Pair, shape: Sequence[int], *, quant: QuantParams | None = None
+    reference: Recording, backend: Recording, pair: Pair, shape: Sequence[int], *, quant: QuantParams | None = None
 ) -> int | None:
     """Tell which dimension of a compared tensor counts channels.
 
@@ -31,8 +32,8 @@ def channel_axis(
     rows picked from a table. Where none of them says, the second, but the last of three: those are features of tokens.
 
     Args:
-        reference: The reference's graph.
-        backend: The backend's graph.
+        reference: The reference run.
+        backend: The backend run.
         pair: The two tensors.
         shape: Extents of their values, in the order that they are compared in: the reference's.
         quant: Quantization of the backend's, its axis in that order.
@@ -46,38 +47,68 @@ def channel_axis(
         return scaled
     if rank < 2:
         return None
-    layout = reference.tensors[pair.reference].layout
+    layout = reference.graph.tensors[pair.reference].layout
     if layout is not None and len(layout) == rank and "C" in layout:
         return layout.index("C")
     sides = [(reference, pair.reference)] if pair.reference_view is None else []
     sides += [(backend, pair.backend)] if pair.backend_view is None else []
-    for graph, tensor in sides:
-        found = _of_operators(graph, tensor, tuple(shape), CHANNEL_AXIS_MAX_NODES)
+    for recording, tensor in sides:
+        found = _Search(recording).axis_of(tensor, tuple(shape))
         if found is not None and 0 <= found < rank:
             return found
     return 2 if rank == 3 else 1
 
 
-def _of_operators(graph: Graph, tensor: str, shape: _Shape, left: int) -> int | None:
-    """Ask the operators that a tensor comes from; None if none of them tells.
+class _Search:
+    """Asks the operators that a tensor comes from, one after the other."""
 
-    Args:
-        graph: The graph.
-        tensor: The tensor.
-        shape: Its extents.
-        left: How many more operators are asked.
-    """
-    node = graph.producer(tensor)
-    if node is None or not left or not shape:
+    def __init__(self, recording: Recording) -> None:
+        self._recording, self._graph = recording, recording.graph
+        self._left = CHANNEL_AXIS_MAX_NODES
+
+    def axis_of(self, tensor: str, shape: _Shape) -> int | None:
+        """Return the dimension of a tensor's channels; None if no operator tells.
+
+        Args:
+            tensor: The tensor.
+            shape: Its extents.
+        """
+        node = self._graph.producer(tensor)
+        if node is None or not self._left or not shape:
+            return None
+        self._left -= 1
+        own = _own(self._graph, node, len(shape))
+        if own is not None:
+            return own
+        for source, before in self._sources(node, shape):
+            above = self.axis_of(source, before)
+            found = None if above is None else taken_along(node, above, before, shape)
+            if found is not None and 0 <= found < len(shape) and shape[found] != 1:  # one channel is none to tell apart
+                return found
         return None
-    own = _own(graph, node, len(shape))
-    if own is not None:
-        return own
-    source, before = _source(graph, node, shape)
-    if source is None:
-        return None
-    above = _of_operators(graph, source, before, left - 1)
-    return None if above is None else taken_along(node, above, before, shape)
+
+    def _sources(self, node: Node, shape: _Shape) -> Iterator[tuple[str, _Shape]]:
+        """Yield what a node has its dimensions from, and its extents; nothing where it makes dimensions of its own."""
+        first = node.inputs[0] if node.inputs else ""
+        row = operators.plain(node)
+        if not first or (row.reduces and not row.picks_index):
+            return
+        read = (first,) if row.arranges or row.gathers else operators.operands(node)
+        every = row.arranges or row.gathers
+        known = {name: self._shape(name) for name in read if name and not self._graph.is_constant(name)}
+        yield from (
+            (name, extents)
+            for name, extents in known.items()
+            if extents is not None and (every or len(extents) == len(shape))
+        )
+        if not every:
+            yield from ((name, shape) for name, extents in known.items() if extents is None)
+
+    def _shape(self, tensor: str) -> _Shape | None:
+        """Return the extents of a tensor as they were recorded, or as the graph declares them."""
+        if self._recording.has(tensor):
+            return shape_of(self._recording, tensor)
+        return self._graph.tensors[tensor].shape
 
 
 def _own(graph: Graph, node: Node, rank: int) -> int | None:
@@ -95,22 +126,6 @@ def _picks_rows(graph: Graph, node: Node) -> bool:
     if not table or not graph.is_constant(table) or node.attrs.get("axis", 0):
         return False
     return len(graph.tensors[table].shape or ()) == 2
-
-
-def _source(graph: Graph, node: Node, shape: _Shape) -> tuple[str | None, _Shape]:
-    """Return what a node has its dimensions from, and its extents; None where it makes dimensions of its own."""
-    first = node.inputs[0] if node.inputs else ""
-    row = operators.plain(node)
-    if not first or (row.reduces and not row.picks_index):
-        return None, ()
-    if row.arranges or row.gathers:
-        known = graph.tensors[first].shape
-        return (None, ()) if known is None or graph.is_constant(first) else (first, known)
-    read = operators.operands(node)
-    shapes = {name: graph.tensors[name].shape for name in read if name and not graph.is_constant(name)}
-    alike = [name for name, known in shapes.items() if known is not None and len(known) == len(shape)]
-    alike = alike or [name for name, known in shapes.items() if known is None]
-    return (alike[0], shapes[alike[0]] or shape) if alike else (None, ())
 
 
 def taken_along(node: Node, axis: int, before: _Shape, after: _Shape) -> int | None:

@@ -97,8 +97,7 @@ class PairReader:
         Args:
             shape: Extents of the values.
         """
-        graphs = self._reference.graph, self._backend.graph
-        return channel_axis(*graphs, self._pair, shape, quant=self._quants[1])
+        return channel_axis(self._reference, self._backend, self._pair, shape, quant=self._quants[1])
 
     def places(self) -> list[tuple[int, int]]:
         """Return the samples and steps that both sides hold; those of a constant once."""

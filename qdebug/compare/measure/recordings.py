@@ -14,6 +14,7 @@ from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
+from qdebug.model.layouts import with_stated_layouts
 from qdebug.model.operators import in_words_of_onnx
 from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.outline import Outline, outline_of
@@ -21,7 +22,7 @@ from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "as_judged", "real_where_varying", "renumbered"]
+__all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "as_compared", "real_where_varying", "renumbered"]
 
 
 class OneSample(ForwardingRecording):
@@ -102,13 +103,32 @@ def renumbered(result: RunComparison, sample: int) -> RunComparison:
     return replace(result, nodes=tuple(nodes), outputs=outputs, verdict=verdict)
 
 
-def as_judged(recording: Recording) -> Recording:
-    """Return a recording with every scale that follows from it, in which each holds for all samples.
+def as_compared(recording: Recording) -> Recording:
+    """Return a recording with every scale that follows from it, in which nodes state the layouts of their tensors.
 
-    A harness may say the scale of a tensor once, where it is made or where it is read, or beside a tensor whose codes
-    are handed on. See `qdebug.model.operators.known_scales`.
+    Each scale holds for all samples. A harness may say the scale of a tensor once, where it is made or where it is
+    read, or beside a tensor whose codes are handed on, see `qdebug.model.operators.known_scales`. The same recording if
+    all that is so already.
+
+    Args:
+        recording: The recording.
     """
-    return real_where_varying(_with_known_scales(recording))
+    shown = real_where_varying(_with_known_scales(recording))
+    graph = with_stated_layouts(shown.graph)
+    return shown if graph is shown.graph else _WithGraph(shown, graph)
+
+
+class _WithGraph(ForwardingRecording):
+    """A recording with another graph of the same tensors."""
+
+    def __init__(self, recording: Recording, graph: Graph) -> None:
+        super().__init__(recording)
+        self._graph = graph
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
 
 
 def _with_known_scales(recording: Recording) -> Recording:
@@ -134,35 +154,14 @@ def _with_known_scales(recording: Recording) -> Recording:
         for name, quant in quant_facts(nodes, facts, stated).items()
         if name in graph.tensors and graph.tensors[name].quant is None and _may_be_code(graph.tensors[name])
     }
-    return _WithScales(recording, found) if found else recording
+    if not found:
+        return recording
+    infos = [replace(info, quant=found.get(name, info.quant)) for name, info in graph.tensors.items()]
+    return _WithGraph(recording, _with_tensors(graph, infos))
 
 
 def _may_be_code(info: TensorInfo) -> bool:
     return info.dtype is not None and is_integer(info.dtype) and info.shape != ()
-
-
-class _WithScales(ForwardingRecording):
-    """A recording with scales beside those that it states.
-
-    Args:
-        recording: The recording.
-        scales: The scales, by tensor.
-    """
-
-    def __init__(self, recording: Recording, scales: Mapping[str, QuantParams]) -> None:
-        super().__init__(recording)
-        self._graph = _with_tensors(
-            recording.graph,
-            [
-                replace(info, quant=scales[name]) if name in scales else info
-                for name, info in recording.graph.tensors.items()
-            ],
-        )
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that ran, with these scales."""
-        return self._graph
 
 
 def _with_tensors(graph: Graph, tensors: Sequence[TensorInfo]) -> Graph:

@@ -12,7 +12,7 @@ from functools import lru_cache
 from typing import Any, Literal
 
 from qdebug.model.graph import Node
-from qdebug.model.operators.operator import Operator
+from qdebug.model.operators.operator import Operator, Sums
 from qdebug.model.operators.table import ROWS
 
 __all__ = [
@@ -20,6 +20,7 @@ __all__ = [
     "clamp_bounds",
     "coded_inputs",
     "fused_activation",
+    "has_channels_second",
     "names_where",
     "of",
     "operands",
@@ -172,6 +173,18 @@ def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tupl
                 return None
         bounds.append(float(value))
     return bounds[0], bounds[1]
+
+
+def has_channels_second(op: str) -> bool:
+    """Tell whether an operator, on real numbers or on codes, is defined on channels in the second dimension.
+
+    Args:
+        op: The operator as ONNX or ONNX Runtime names it; one made for channels last is none of these.
+    """
+    row = of(op)
+    if not row.ordered and row.real is not None:
+        row = of(row.real.op)
+    return row.ordered and row.sums is not Sums.MATRIX and not row.recurrent
 
 
 @lru_cache(maxsize=4096)

@@ -32,7 +32,8 @@ def graph_of(steps, shapes, *, constants=(), layouts=None):
 
 def axis_of(graph, shape, *, quant=None, backend=None, **views):
     pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="named alike", **views)
-    return channel_axis(graph, backend or graph, pair, shape, quant=quant)
+    runs = (MemoryRecording.single(each, {}) for each in (graph, backend or graph))
+    return channel_axis(*runs, pair, shape, quant=quant)
 
 
 @pytest.mark.parametrize(
@@ -128,6 +129,32 @@ def test_channels_are_followed_through_what_arranges_them(steps, shapes, shape, 
 def test_a_graph_of_which_no_shape_is_known_does_no_harm():
     steps = [("Conv", ("x", "w"), "a", {}), ("Reshape", ("a", "b"), "c", {}), ("Add", ("c", "c"), "y", {})]
     assert axis_of(graph_of(steps, {}), (2, 3, 4, 5)) == 1
+
+
+def test_recorded_extents_tell_where_a_graph_declares_none():
+    """A detector's head: rows of boxes and scores for each place, of extents that no exporter writes down."""
+    steps = [
+        ("Conv", ("x", "w"), "a", {}),
+        ("Reshape", ("a", "b"), "c", {}),
+        ("Sigmoid", ("c",), "scores", {}),
+        ("Conv", ("x", "w"), "d", {}),
+        ("Reshape", ("d", "b"), "boxes", {}),
+        ("Concat", ("boxes", "scores"), "y", {"axis": 1}),
+    ]
+    graph = graph_of(steps, {}, constants=("w", "b"))
+    shapes = {
+        "a": (1, 18, 30, 70),
+        "c": (1, 18, 2100),
+        "scores": (1, 18, 2100),
+        "d": (1, 1, 4, 2100),
+        "boxes": (1, 4, 2100),
+        "y": (1, 22, 2100),
+    }
+    run = MemoryRecording.single(graph, {name: np.zeros(shape, F32) for name, shape in shapes.items()})
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="named alike")
+    assert channel_axis(run, run, pair, shapes["y"]) == 1
+    assert axis_of(graph_of(steps, shapes, constants=("w", "b")), shapes["y"]) == 1
+    assert PairReader(run, run, pair).channel_axis(shapes["y"]) == 1
 
 
 def test_the_backend_s_operator_counts_where_the_reference_has_none():

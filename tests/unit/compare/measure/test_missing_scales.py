@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.measure.recordings import as_judged
+from qdebug.compare.measure.recordings import as_compared
 from qdebug.compare.result.finding import Status
 from qdebug.model import QuantParams
 from qdebug.recording.recorder import Recorder
@@ -72,7 +72,7 @@ def by_tensors(*, y=YQ, scaled=("x", "w", "y"), op="Conv"):
 
 
 def test_scales_follow_from_the_inputs_of_nodes_and_from_what_hands_codes_on():
-    known = {name: info.quant for name, info in as_judged(by_inputs()).graph.tensors.items()}
+    known = {name: info.quant for name, info in as_compared(by_inputs()).graph.tensors.items()}
     assert known["x"] == QuantParams(dtype="int8", scale=SX, zero_point=3)
     assert known["y"] == known["p"] == QuantParams(dtype="int8", scale=SY, zero_point=-5)
     assert known["b"].scale == pytest.approx([SX * SW])
@@ -80,7 +80,7 @@ def test_scales_follow_from_the_inputs_of_nodes_and_from_what_hands_codes_on():
 
 
 def test_the_scale_of_a_bias_follows_from_those_of_data_and_weight():
-    known = as_judged(by_tensors()).graph.tensors
+    known = as_compared(by_tensors()).graph.tensors
     assert known["b"].quant == QuantParams(dtype="int32", scale=SX * SW)
     assert known["p"].quant == known["y"].quant
 
