@@ -31,6 +31,11 @@ replays. The inputs are one array per model input, saved with numpy.savez. With
 --samples N their leading axis is samples; with --steps N the next leading axis is
 the steps of a stateful net.
 
+With --steps, states are fed back: what an output gives at one step is read at the
+next. They are named by --state OUT=IN, or paired by names such as "h_out" and "h"
+with one shape. An array of a state is its first value, without an axis of steps;
+zeros if it is left out. A state whose array has that axis is read from it instead.
+
 The model runs plainly too, and the outputs are compared bit for bit: if looking
 at the tensors changed the result, the recording says so (fidelity)."""
 
@@ -39,6 +44,7 @@ examples:
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
   qdebug record net.onnx --backend onnxruntime --inputs x.npz --keep elements:4096 -o part.h5
+  qdebug record step.onnx --backend onnxruntime --inputs x.npz --steps 50 --state hn=h0 -o lstm.h5
   qdebug record int8.h5 --backend interpreter --inputs x.npz -o replay.h5
   qdebug record --list-backends"""
 
@@ -61,6 +67,7 @@ class RecordOptions:
     output: Path
     samples: int | None
     steps: int | None
+    state: list[str]
     taps: str
     weights: bool
     keep: list[str]
@@ -125,6 +132,14 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
     parser.add_argument("--steps", type=positive, metavar="N", help="run N steps: the next leading axis of the inputs")
     parser.add_argument(
+        "--state",
+        action="append",
+        default=[],
+        metavar="OUT=IN",
+        help="feed output OUT back into input IN at the next step; may come again. Without any, outputs and inputs are "
+        "paired by their names and shapes, and that is said",
+    )
+    parser.add_argument(
         "--taps",
         choices=_TAPS,
         default="faithful",
@@ -182,9 +197,12 @@ def run(arguments: argparse.Namespace) -> int:
                 on_progress=interrupts.checked(note),
                 on_tensor=interrupts.check,
                 keep=keep,
+                states=options.state,
             )
         recording = open_source(options.output)
         emit(_summary(recording, options.output))
+        if summary.states:
+            say(f"states fed back: {safe_text(', '.join(summary.states))}")
         if "note" in recording.info.options:
             say(f"note: {safe_text(recording.info.options['note'])}")
         say(f"next: {command('qdebug', 'info', options.output)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 import zipfile
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from qdebug.errors import InputError, UsageError
 from qdebug.model import TensorInfo
 from qdebug.model.dtypes import logical_dtype
 
-__all__ = ["ArrayFeeds", "read_inputs"]
+__all__ = ["ArrayFeeds", "has_steps", "read_inputs"]
 
 # What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
 _UNREADABLE = (
@@ -79,6 +79,11 @@ class ArrayFeeds:
         inputs: The model's inputs.
         samples: Number of samples to take; None if the arrays are one sample.
         steps: Number of steps to take; None if each sample is one step.
+        states: Inputs whose arrays are first values, without an axis of steps. One value may serve all samples, and
+            zeros serve where it is left out.
+
+    Attributes:
+        zeros: The states that were left out.
 
     Raises:
         UsageError: Less than one sample or step is asked for.
@@ -92,6 +97,7 @@ class ArrayFeeds:
         *,
         samples: int | None = None,
         steps: int | None = None,
+        states: Collection[str] = (),
     ) -> None:
         for what, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
@@ -101,39 +107,92 @@ class ArrayFeeds:
                 )
         self.samples = samples or 1
         self.steps = steps or 1
-        self._axes = [(what, count) for what, count in (("sample", samples), ("step", steps)) if count is not None]
+        axes = [(what, count) for what, count in (("sample", samples), ("step", steps)) if count is not None]
+        self.zeros = tuple(info.name for info in inputs if info.name in states and info.name not in arrays)
+        arrays = {**arrays, **{info.name: _zeros(info) for info in inputs if info.name in self.zeros}}
         _check_names(arrays, inputs)
-        self._arrays = {info.name: self._prepared(info, arrays[info.name]) for info in inputs}
+        self._axes = {info.name: axes for info in inputs} | {
+            info.name: _axes_of_state(info, arrays[info.name], axes) for info in inputs if info.name in states
+        }
+        self._arrays = {info.name: _prepared(info, arrays[info.name], self._axes[info.name]) for info in inputs}
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Return one array per model input."""
-        index = tuple({"sample": sample, "step": step}[what] for what, _ in self._axes)
-        return {name: np.asarray(array[index], order="C") for name, array in self._arrays.items()}
+        place = {"sample": sample, "step": step}
+        return {
+            name: np.asarray(array[tuple(place[what] for what, _ in self._axes[name])], order="C")
+            for name, array in self._arrays.items()
+        }
 
-    def _prepared(self, info: TensorInfo, array: np.ndarray) -> np.ndarray:
-        array = _of_dtype(info, array)
-        for axis, (what, count) in enumerate(self._axes):
-            if array.ndim <= axis or array.shape[axis] < count:
-                found = array.shape[axis] if array.ndim > axis else "no axis for them"
-                raise InputError(
-                    f"Input {info.name!r} has shape {_shape(array.shape)}: {count} {what}s are asked for along axis "
-                    f"{axis}, found {found}.",
-                    hint=f"Give --{what}s no more than there are; arrays have one leading axis for them.",
-                )
-        cut = len(self._axes)
-        if cut and info.shape is not None and array.ndim - cut == len(info.shape) - 1 and info.shape[0] in (None, 1):
-            with_batch = np.expand_dims(array, cut)
-            if _fits(with_batch.shape[cut:], info.shape):
-                array = with_batch
-        if info.shape is not None and not _fits(array.shape[cut:], info.shape):
+
+_Axes = Sequence[tuple[str, int]]
+"""What the leading axes of an array are, and how much of each is taken."""
+
+
+def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps: int) -> bool:
+    """Tell whether an array of an input has an axis of steps, and is no first value of a state.
+
+    Args:
+        info: The input.
+        array: Its array.
+        samples: Number of samples; None if the arrays are one sample.
+        steps: Number of steps.
+    """
+    axes = [("sample", samples)] if samples is not None else []
+    try:
+        _prepared(info, array, [*axes, ("step", steps)])
+    except InputError:
+        return False
+    return True
+
+
+def _axes_of_state(info: TensorInfo, array: np.ndarray, axes: _Axes) -> _Axes:
+    """Return the axes of a state's first value: that of samples if it has one, and never one of steps."""
+    own = [axis for axis in axes if axis[0] == "sample"]
+    return [] if info.shape is not None and _fits(array.shape, info.shape) else own
+
+
+def _zeros(info: TensorInfo) -> np.ndarray:
+    """Return a state of zeros; its batch is 1 where the model leaves that open.
+
+    Raises:
+        InputError: Another extent is open, or the dtype is not known.
+    """
+    shape = info.shape
+    batch = (0, 1) if shape is not None and len(shape) == 3 else (0,)
+    if shape is None or info.dtype is None or any(each is None and at not in batch for at, each in enumerate(shape)):
+        said = "not known" if shape is None else _shape(shape)
+        raise InputError(
+            f"The state {info.name!r} has no first value, and its shape is {said}.",
+            hint=f"Give an array {info.name!r} among the inputs.",
+        )
+    return np.zeros([1 if extent is None else extent for extent in shape], logical_dtype(info.dtype))
+
+
+def _prepared(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray:
+    array = _of_dtype(info, array)
+    for axis, (what, count) in enumerate(axes):
+        if array.ndim <= axis or array.shape[axis] < count:
+            found = array.shape[axis] if array.ndim > axis else "no axis for them"
             raise InputError(
-                f"Input {info.name!r} has shape {_shape(array.shape[cut:])}"
-                f"{' for each ' + self._axes[-1][0] if cut else ''}; expected {_shape(info.shape)}.",
-                hint="If the arrays hold several samples along their leading axis, say how many: --samples N."
-                if not cut
-                else "The leading axes are samples, then steps; what follows is the shape of the model's input.",
+                f"Input {info.name!r} has shape {_shape(array.shape)}: {count} {what}s are asked for along axis "
+                f"{axis}, found {found}.",
+                hint=f"Give --{what}s no more than there are; arrays have one leading axis for them.",
             )
-        return array
+    cut = len(axes)
+    if cut and info.shape is not None and array.ndim - cut == len(info.shape) - 1 and info.shape[0] in (None, 1):
+        with_batch = np.expand_dims(array, cut)
+        if _fits(with_batch.shape[cut:], info.shape):
+            array = with_batch
+    if info.shape is not None and not _fits(array.shape[cut:], info.shape):
+        raise InputError(
+            f"Input {info.name!r} has shape {_shape(array.shape[cut:])}"
+            f"{' for each ' + axes[-1][0] if cut else ''}; expected {_shape(info.shape)}.",
+            hint="If the arrays hold several samples along their leading axis, say how many: --samples N."
+            if not cut
+            else "The leading axes are samples, then steps; what follows is the shape of the model's input.",
+        )
+    return array
 
 
 def _check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) -> None:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,8 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
 from qdebug.session import open_recording
-from qdebug.workflow.feeds import ArrayFeeds, read_inputs
+from qdebug.workflow.feeds import ArrayFeeds, has_steps, read_inputs
+from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
 
 __all__ = ["RecordSummary", "record_feeds", "record_run"]
 
@@ -42,6 +43,7 @@ class RecordSummary:
         fidelity: Whether recording changed the result.
         fidelity_detail: One clause on how that was established, or how large the change is.
         skipped: Tensors of the run that were not recorded, with the reason.
+        states: What was fed back from step to step, a clause for each.
     """
 
     path: Path
@@ -52,6 +54,7 @@ class RecordSummary:
     fidelity: Fidelity
     fidelity_detail: str
     skipped: Mapping[str, str]
+    states: tuple[str, ...] = ()
 
 
 def record_run(
@@ -69,6 +72,7 @@ def record_run(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
+    states: Sequence[str] = (),
 ) -> RecordSummary:
     """Run a model, record its tensors, and compare its outputs with those of plain runs, bit for bit.
 
@@ -89,6 +93,8 @@ def record_run(
         on_progress: Called with (done, total, label).
         on_tensor: Called before each tensor is recorded; what it raises ends the run.
         keep: How much of each tensor is kept; all of it if None.
+        states: Outputs that are fed back into inputs at the next step, as "OUT=IN". Without any, those whose names,
+            shapes and dtypes pair with an input's, unless the array of that input has an axis of steps.
 
     Raises:
         UsageError: No such model or backend, unknown options, or files that are one and the same.
@@ -103,8 +109,35 @@ def record_run(
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
     with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
-        feeds = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps)
-        return record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
+        pairs = _states(run, arrays, states, samples=samples, steps=steps)
+        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
+        feeds = StateFeeds(given, run.plain, pairs) if pairs else given
+        made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
+        return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made
+
+
+def _states(
+    run: BackendRun,
+    arrays: Mapping[str, np.ndarray],
+    stated: Sequence[str],
+    *,
+    samples: int | None,
+    steps: int | None,
+) -> dict[str, str]:
+    """Return the output that each state's input is fed from; none without steps."""
+    if stated and steps is None:
+        raise UsageError("States are fed back from step to step, and there are no steps.", hint="Add --steps N.")
+    if steps is None:
+        return {}
+    if stated:
+        return stated_pairs(stated, [info.name for info in run.inputs], run.outputs)
+    pairs = paired_states(run.inputs, [run.graph.tensors[name] for name in run.outputs])
+    by_hand = {
+        info.name
+        for info in run.inputs
+        if info.name in arrays and has_steps(info, arrays[info.name], samples=samples, steps=steps)
+    }
+    return {name: out for name, out in pairs.items() if name not in by_hand}
 
 
 def record_feeds(
@@ -232,7 +265,7 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
     run.record(feeds, recorder, on_progress)
     moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
     for done, (sample, step) in enumerate(moments, start=1):
-        plain = run.plain(feeds.feed(sample, step))
+        plain = feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
         varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
         if varying:
             recorder.at(sample, step)

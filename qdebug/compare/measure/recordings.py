@@ -22,7 +22,15 @@ from qdebug.model.recording import event_quants_of, quant_of
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["DequantizedPerSample", "OneSample", "RecentTensors", "as_compared", "real_where_varying", "renumbered"]
+__all__ = [
+    "DequantizedPerSample",
+    "OneSample",
+    "RecentTensors",
+    "as_compared",
+    "is_fed_back",
+    "real_where_varying",
+    "renumbered",
+]
 
 
 class OneSample(ForwardingRecording):
@@ -241,6 +249,27 @@ class DequantizedPerSample(ForwardingRecording):
 def _shown_as(dtype: str | None) -> str:
     """Return the dtype that codes are shown in as real values."""
     return "float64" if dtype is not None and is_wide_code(logical_dtype(dtype)) else "float32"
+
+
+def is_fed_back(recording: Recording, tensor: str) -> bool:
+    """Tell whether an input holds, at each step but the first, what one output gave at the step before: a state.
+
+    Args:
+        recording: The run.
+        tensor: An input of the network.
+    """
+    moments = [(sample, step) for sample in range(recording.samples) for step in range(1, recording.steps)]
+    if not moments or not all(recording.has(tensor, sample, step) for sample, step in moments):
+        return False
+
+    def feeds(output: str) -> bool:
+        return all(
+            recording.has(output, sample, step - 1)
+            and np.array_equal(recording.load(tensor, sample, step), recording.load(output, sample, step - 1))
+            for sample, step in moments
+        )
+
+    return any(map(feeds, recording.graph.outputs))
 
 
 _MOST_BYTES = 1 << 23
