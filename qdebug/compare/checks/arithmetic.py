@@ -62,7 +62,7 @@ def steps(of: Measured) -> Finding | None:
 def sums(of: Measured) -> Finding | None:
     """Find more error introduced into real numbers than the rounding of the node's sums accounts for."""
     found = _differing(of, "bound")
-    if found is None or found.amount <= 1:
+    if found is None or found.amount <= 1 or of.excused:  # codes made real numbers may be rounded once
         return None
     said = f"its arithmetic makes {apart(found.amount, 1)} times the error that rounding its sums accounts for"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, 1, "times the rounding bound"), given=False)
@@ -71,7 +71,7 @@ def sums(of: Measured) -> Finding | None:
 def elements(of: Measured) -> Finding | None:
     """Find single elements that are off by more than rounding accounts for, however small beside the rest."""
     found, whole = _introduced(of), _differing(of, "bound")
-    if found is None or whole is None or not whole.amount <= 1 or not found[1].unexplained_elements:
+    if found is None or whole is None or not whole.amount <= 1 or not found[1].unexplained_elements or of.excused:
         return None
     stats, beyond = found[0], found[1].unexplained_elements
     said = f"{beyond} of {stats.count} elements are off by more than rounding what each is made of accounts for"
