@@ -7,11 +7,11 @@ families are imported when the first kernel is looked up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
 from types import MappingProxyType
-from typing import NoReturn
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -210,6 +210,7 @@ def run_node(
     *,
     arithmetic: Arithmetic | None = None,
     moved: Moved | None = None,
+    asked: dict[str, AttrValue | None] | None = None,
 ) -> dict[str, np.ndarray]:
     """Compute one node.
 
@@ -219,6 +220,8 @@ def run_node(
         opset: Version of each operator set by domain; the newest is assumed of one not named.
         arithmetic: Choices of quantized arithmetic; ONNX's own if left out.
         moved: How far operands are moved, by kernels of the domain `REAL`; None leaves them.
+        asked: Gets the default of each attribute that the node leaves out and its kernel reads; None where the kernel
+            has no plain value for it. Also where the node cannot be computed.
 
     Returns:
         The node's outputs by tensor name, those that it names only.
@@ -237,7 +240,7 @@ def run_node(
         read[0] = np.moveaxis(read[0], -1, 1)
     call = Call(
         inputs=tuple(read),
-        attrs=node.attrs,
+        attrs=node.attrs if asked is None else _AskedAttrs(node.attrs, asked),
         opset=_version(node.domain, opset or {}),
         outputs=len(node.outputs),
         op=node.op,
@@ -262,6 +265,34 @@ def run_node(
     if not last:
         return made
     return {name: np.moveaxis(array, 1, -1) if array.ndim > 2 else array for name, array in made.items()}
+
+
+class _AskedAttrs(Mapping[str, AttrValue]):
+    """Attributes that note with which default those are asked for that are left out."""
+
+    def __init__(self, attrs: Mapping[str, AttrValue], asked: dict[str, AttrValue | None]) -> None:
+        self._attrs, self._asked = attrs, asked
+
+    def __getitem__(self, name: str) -> AttrValue:
+        return self._attrs[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._attrs)
+
+    def __len__(self) -> int:
+        return len(self._attrs)
+
+    def __contains__(self, name: object) -> bool:
+        if isinstance(name, str) and name not in self._attrs:
+            self._asked.setdefault(name, None)
+        return name in self._attrs
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """Return an attribute; what is not there is noted."""
+        if name not in self._attrs:
+            self._asked[name] = default
+            return default
+        return self._attrs[name]
 
 
 def _keeps_channels_last(node: Node) -> bool:

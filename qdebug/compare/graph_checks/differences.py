@@ -5,7 +5,7 @@ What the graphs say tells what is different where replays show that something is
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -19,8 +19,9 @@ from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import Node, operators
+from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import run_node
 from qdebug.replay.segment import run_form
 
 __all__ = ["GraphDifferences"]
@@ -152,8 +153,11 @@ class GraphDifferences:
         attrs = _differing_attrs(form, theirs)
         if attrs:
             name = attrs[0]
-            said = f"its {name} is {form.attrs.get(name)}, the reference's is {theirs.attrs.get(name)}"
+            said = f"its {name} is {_written(form.attrs[name])}, the reference's is {_written(theirs.attrs[name])}"
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
+        left_out = self._left_out(node, form, theirs)
+        if left_out is not None:
+            return left_out
         others = segment.beside(main)
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
         found = unrepresentable_constant(self._reference, self._backend, main, node) or (
@@ -167,10 +171,33 @@ class GraphDifferences:
             return found
         if others and not scaled and self._lacks(node, (form, theirs), others):
             missing = " + ".join(each.op for each in others)
-            said = f"the reference's {missing} is missing here: its {node.op} is the same"
+            before = " before it" if segment.nodes[-1] is main else ""
+            said = f"the reference's {missing}{before} is missing here: its {node.op} is the same"
             return _difference(FindingKind.MISSING_NODE, node, said, evidence=others[0].name)
-        known = " + ".join([main.op, *(each.op for each in others)])
+        known = " + ".join(each.op for each in segment.nodes)
         return _difference(FindingKind.OPERATOR, node, f"it does not do what {known} does")
+
+    def _left_out(self, node: Node, ours: Node, theirs: Node) -> Finding | None:
+        """Find an attribute that one side states, and the other leaves at another default, with an effect."""
+        mine, other = ({k: v for k, v in form.attrs.items() if k not in _BESIDE} for form in (ours, theirs))
+        opsets = (real_form(node, self._backend.graph.opset)[1], real_form(theirs, self._reference.graph.opset)[1])
+        try:
+            values = inputs_of(self._backend, ours, (0, 0))
+        except RecordingError:
+            return None
+        for name in sorted(mine.keys() ^ other.keys(), key=lambda each: (each not in _SHAPING, each)):
+            stated, opset = (mine, opsets[1]) if name in mine else (other, opsets[0])
+            kept = {key: value for key, value in ours.attrs.items() if key != name}
+            asked: dict[str, AttrValue | None] = {}
+            without = _outcome(replace(ours, attrs=kept), values, opset, asked)
+            given = _outcome(replace(ours, attrs={**kept, name: stated[name]}), values, opset)
+            if name not in asked or given == without:
+                continue
+            default = f"the default{'' if asked[name] is None else f' {_written(asked[name])}'}"
+            pair = (_written(stated[name]), default) if name in mine else (default, _written(stated[name]))
+            said = f"its {name} is {pair[0]}, the reference's is {pair[1]}"
+            return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
+        return None
 
     def _lacks(self, node: Node, forms: tuple[Node, Node], others: Sequence[Node]) -> bool:
         """Tell whether the nodes beside the one that a backend node answers to are all that it lacks.
@@ -259,6 +286,25 @@ def _differing_attrs(one: Node, other: Node) -> Sequence[str]:
     common = [name for name in ours if name in theirs and ours[name] != theirs[name]]
     shaping = [name for name in common if name in _SHAPING]
     return shaping or common
+
+
+def _outcome(
+    form: Node,
+    values: Mapping[str, np.ndarray],
+    opset: Mapping[str, int],
+    asked: dict[str, AttrValue | None] | None = None,
+) -> list[tuple[tuple[int, ...], bytes]] | None:
+    """Return what a node computes, in a form that compares; None if it cannot be computed."""
+    try:
+        made = run_node(form, values, opset, asked=asked)
+    except KernelError:
+        return None
+    return [(array.shape, array.tobytes()) for array in made.values()]
+
+
+def _written(value: AttrValue | None) -> str:
+    """Write an attribute; a number without the digits that a float of 32 bits adds to it."""
+    return f"{value:.7g}" if isinstance(value, float) else str(value)
 
 
 def _attrs_key(node: Node) -> tuple[tuple[str, str], ...]:
