@@ -22,6 +22,7 @@ from qdebug.compare.attribute.band import (
     allowed_error,
     beyond_own_sums,
     beyond_own_terms,
+    is_free_scale,
     norm,
     unit_roundoff,
 )
@@ -211,6 +212,8 @@ class _Split:
         values = inputs_of(self._backend, self._form, place)
         replayed = run_form(self._node, self._form, self._opset, values)[entry.tensor]
         ours = self._backend.load(entry.tensor, *place)
+        if is_free_scale(self._form, entry.tensor, values, ours):
+            replayed = ours
         if self._folded is not None and replayed.size == ours.size:
             replayed = held_as_recorded(replayed, dequantize(ours, entry.quant), self._folded)
         replayed = held(replayed, clamp_of(self._view))

@@ -37,6 +37,7 @@ __all__ = [
     "beyond_own_sums",
     "beyond_own_terms",
     "held_unit",
+    "is_free_scale",
     "minus",
     "narrow_sums_error",
     "norm",
@@ -219,6 +220,22 @@ def narrow_sums_error(
         NARROW_SUM_TERMS_FACTOR * norm(sums)
         + NARROW_SUM_RESULT_FACTOR * math.sqrt(_terms(node, values, output)) * norm(output)
     )
+
+
+def is_free_scale(form: Node, tensor: str, values: Mapping[str, np.ndarray], recorded: np.ndarray) -> bool:
+    """Tell whether a tensor is a scale chosen for data that is all zero: then any scale is right, and each code is.
+
+    ONNX's formula gives 0, ONNX Runtime writes 1, and others 1/255.
+
+    Args:
+        form: The node.
+        tensor: One of its outputs.
+        values: What it reads.
+        recorded: What was recorded of the output.
+    """
+    if not operators.of(form.op).gives_scale or form.outputs[1:2] != (tensor,):
+        return False
+    return not np.any(values[form.inputs[0]]) and bool(np.all(np.isfinite(recorded) & (recorded >= 0)))
 
 
 def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ import numpy as np
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
-from qdebug.compare.attribute.band import allowed_error, narrow_sums_error, norm, unit_roundoff
+from qdebug.compare.attribute.band import allowed_error, is_free_scale, narrow_sums_error, norm, unit_roundoff
 from qdebug.compare.explaining.explanation import Band
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
@@ -246,10 +246,11 @@ class _Case:
                 for name, array in values.items()
             }
         replayed = run_node(self._form, values, self._opset)[self._tensor]
-        if self._free(values):
-            replayed = self._recording.load(self._tensor, *place)
+        recorded = self._recording.load(self._tensor, *place)
+        if is_free_scale(self._form, self._tensor, values, recorded):
+            replayed = recorded
         quant = self._recording.graph.tensors[self._tensor].quant
-        ours = dequantize(self._recording.load(self._tensor, *place), quant)
+        ours = dequantize(recorded, quant)
         if ours.shape != replayed.shape:
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         if ours.dtype.kind not in "fV" or replayed.dtype.kind not in "fV":
@@ -260,14 +261,6 @@ class _Case:
             FLOAT32_UNIT_ROUNDOFF, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0
         )
         return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
-
-    def _free(self, values: Mapping[str, np.ndarray]) -> bool:
-        """Tell whether the tensor is a scale chosen for data that is all zero: of that any scale is right.
-
-        ONNX's formula gives 0, and ONNX Runtime writes 1.
-        """
-        chosen = operators.of(self._form.op).gives_scale and self._form.outputs[1:2] == (self._tensor,)
-        return chosen and not np.any(values[self._form.inputs[0]])
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Yield the coarser precisions, the finest first, and how much of the error each allows is there."""

@@ -41,3 +41,31 @@ def test_any_scale_is_right_of_data_that_is_all_zero(scale):
         for name, made in (("q", np.zeros((2, 8), np.uint8)), ("s", np.float32(scale)), ("z", np.uint8(0))):
             rec.put(name, made, node="dynamic", op="DynamicQuantizeLinear", inputs=("x",))
     assert {str(node.status) for node in qdebug.explain(rec.recording).nodes} == {"in_band"}
+
+
+def dynamic(scale, *, data=0.0):
+    """Record a dynamic quantization, its codes multiplied and made real numbers again."""
+    x = np.full((2, 8), data, np.float32)
+    with qdebug.Recorder(None, backend="b") as rec:
+        rec.put("x", x)
+        for name, made in (("q", np.zeros((2, 8), np.uint8)), ("s", np.float32(scale)), ("z", np.uint8(0))):
+            rec.put(name, made, node="dynamic", op="DynamicQuantizeLinear", inputs=("x",))
+        rec.put("f", np.zeros((2, 8), np.float32), node="cast", op="Cast", inputs=("q",), attrs={"to": 1})
+        rec.put("y", np.zeros((2, 8), np.float32), node="mul", op="Mul", inputs=("f", "s"))
+        rec.outputs("y")
+    return rec.recording
+
+
+@pytest.mark.parametrize(("theirs", "ours"), [(0.0, 1 / 255), (1.0, 1 / 255), (1 / 255, 0.0), (0.0, 1.0), (2.0, 1e-30)])
+def test_scales_of_data_that_is_all_zero_may_differ(theirs, ours):
+    result = qdebug.diff(dynamic(theirs), dynamic(ours))
+    row = next(each for each in result.nodes if each.tensor == "s")
+    assert (row.status, row.findings) == ("within", ())
+    assert result.exit_code == 0
+
+
+@pytest.mark.parametrize(("scale", "data"), [(-1.0, 0.0), (np.inf, 0.0), (np.nan, 0.0), (0.5, 1.0)])
+def test_what_is_no_scale_or_is_one_of_other_data_is_beyond_the_limit(scale, data):
+    result = qdebug.diff(dynamic(1 / 255, data=data), dynamic(scale, data=data))
+    row = next(each for each in result.nodes if each.tensor == "s")
+    assert row.status in ("diverged", "nonfinite")
