@@ -96,7 +96,7 @@ class DiffSession:
             told("planning what to compare")
             facts, versions = result_facts(self.alignment.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
             self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
-            self._plan = plan(reference, backend, self.alignment)
+            self._plan = plan(reference, backend, self.alignment, said=files[1].graph)
             self._by_tensor = {entry.tensor: entry for entry in self._plan}
             self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
         self.timing = self._examiner.timing

@@ -1,4 +1,4 @@
-"""What a recorded layout such as "NHWC" says of the nodes that tell channels from other dimensions."""
+"""What is understood of a graph: a layout such as "NHWC" as the attribute of a node, quantizers in any words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import replace
 from qdebug.model import operators
 from qdebug.model.graph import Graph, Node
 
-__all__ = ["is_channels_last", "with_stated_layouts"]
+__all__ = ["as_understood", "is_channels_last"]
 
 
 def is_channels_last(layout: str | None) -> bool:
@@ -20,17 +20,20 @@ def is_channels_last(layout: str | None) -> bool:
     return layout in ("NHWC", "NDHWC", "NWC", "NLC", "NTC")
 
 
-def with_stated_layouts(graph: Graph) -> Graph:
-    """Return a graph whose nodes say `channels_last=1` where only the layout of a tensor does; itself if none do.
+def as_understood(graph: Graph) -> Graph:
+    """Return a graph in which nodes say what kernels and searches ask for; itself if they do.
 
-    Kernels and searches read that attribute. A node that states it, as 0 or 1, keeps it.
+    A node says `channels_last=1` where only the layout of a tensor does; one that states it, as 0 or 1, keeps it. What
+    makes codes of real numbers, or the reverse, does so by the scale of the codes in any framework: it is said in words
+    of ONNX.
 
     Args:
         graph: The graph of a recording.
     """
-    if not any(is_channels_last(info.layout) for info in graph.tensors.values()):
+    laid_out = any(is_channels_last(info.layout) for info in graph.tensors.values())
+    if not laid_out and not any(_converts_in_other_words(node) for node in operators.kinds_of(graph.nodes)):
         return graph
-    stated = [_stated(graph, node) for node in graph.nodes]
+    stated = [_stated(graph, _in_onnx(node)) if laid_out else _in_onnx(node) for node in graph.nodes]
     if all(one is other for one, other in zip(stated, graph.nodes, strict=True)):
         return graph
     return Graph(
@@ -41,6 +44,14 @@ def with_stated_layouts(graph: Graph) -> Graph:
         name=graph.name,
         opset=graph.opset,
     )
+
+
+def _converts_in_other_words(node: Node) -> bool:
+    return operators.is_foreign(node) and operators.of(operators.in_words_of_onnx(node).op).converts_codes
+
+
+def _in_onnx(node: Node) -> Node:
+    return operators.in_words_of_onnx(node) if _converts_in_other_words(node) else node
 
 
 def _stated(graph: Graph, node: Node) -> Node:

@@ -60,15 +60,19 @@ class PlannedNode:
         return self.pair.reason
 
 
-def plan(reference: Recording, backend: Recording, alignment: Alignment) -> tuple[PlannedNode, ...]:
+def plan(
+    reference: Recording, backend: Recording, alignment: Alignment, *, said: Graph | None = None
+) -> tuple[PlannedNode, ...]:
     """List the backend tensors that will be compared, in the backend's topological order.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         alignment: Its pairs.
+        said: The backend's graph in the words that it was recorded in, which operators are shown by; its graph if None.
     """
-    return tuple(_planned(index, pair, reference.graph, backend.graph) for index, pair in enumerate(alignment.pairs))
+    graphs = reference.graph, backend.graph, said or backend.graph
+    return tuple(_planned(index, pair, *graphs) for index, pair in enumerate(alignment.pairs))
 
 
 def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
@@ -78,8 +82,8 @@ def _has_floor(reference: Graph, backend: Graph, pair: Pair) -> bool:
     return clamps_at_zero(backend, pair.backend) or clamps_at_zero(reference, pair.reference)
 
 
-def _planned(index: int, pair: Pair, reference: Graph, backend: Graph) -> PlannedNode:
-    node, info = backend.producer(pair.backend), backend.tensors[pair.backend]
+def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, said: Graph) -> PlannedNode:
+    node, info = said.producer(pair.backend), backend.tensors[pair.backend]
     return PlannedNode(
         index=index,
         node=pair.backend if node is None else node.name,

@@ -63,6 +63,7 @@ def explain_recording(
         tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
         progress: Called with the number of outputs done, their total and the name of the next node.
     """
+    said = recording.graph
     recording = RecentTensors(as_compared(recording))
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
     answers: list[NodeExplanation] = []
@@ -86,7 +87,11 @@ def explain_recording(
             answers[position] = _with_recorded(_answer(findings[position], pooled))
     if progress is not None:
         progress(len(todo), len(todo), "")
-    nodes = with_neighbours(recording.graph, answers)
+    nodes = tuple(
+        answer if producer is None or producer.op == answer.op else replace(answer, op=producer.op)
+        for answer in with_neighbours(recording.graph, answers)
+        for producer in (said.producer(answer.tensor),)
+    )
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)

@@ -14,7 +14,7 @@ from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
-from qdebug.model.layouts import with_stated_layouts
+from qdebug.model.layouts import as_understood
 from qdebug.model.operators import in_words_of_onnx
 from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.outline import Outline, outline_of
@@ -112,7 +112,7 @@ def renumbered(result: RunComparison, sample: int) -> RunComparison:
 
 
 def as_compared(recording: Recording) -> Recording:
-    """Return a recording with every scale that follows from it, in which nodes state the layouts of their tensors.
+    """Return a recording with every scale that follows from it, in which nodes say all that is understood of them.
 
     Each scale holds for all samples. A harness may say the scale of a tensor once, where it is made or where it is
     read, or beside a tensor whose codes are handed on, see `qdebug.model.operators.known_scales`. The same recording if
@@ -122,7 +122,7 @@ def as_compared(recording: Recording) -> Recording:
         recording: The recording.
     """
     shown = real_where_varying(_with_known_scales(recording))
-    graph = with_stated_layouts(shown.graph)
+    graph = as_understood(shown.graph)
     return shown if graph is shown.graph else _WithGraph(shown, graph)
 
 

@@ -30,6 +30,7 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
 )
 _FUSED = ("fused_activation_function", "fused_activation")
 _FUSED_WORDS = {"relu": ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
+_FRAMEWORKS = ("aten.", "quantized_decomposed.", "tfl.")
 _OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|dim|self)$")
 
 
@@ -87,8 +88,14 @@ def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
 
 def _word(op: str) -> str:
     """Return the letters and digits of an operator's name without its framework and overload, in lower case."""
-    name = op.rpartition("::")[2]
-    name = name.removeprefix("aten.").lower()
-    while (shorter := _OVERLOAD.sub("", name)) != name:
-        name = shorter
+    name = op.rpartition("::")[2].lower()
+    for framework in _FRAMEWORKS:
+        name = name.removeprefix(framework)
+    word = _letters(name)
+    while word not in _WORDS and (shorter := _OVERLOAD.sub("", name)) != name:
+        name, word = shorter, _letters(shorter)
+    return word
+
+
+def _letters(name: str) -> str:
     return re.sub(r"[^a-z0-9]", "", name)
