@@ -222,6 +222,7 @@ class DiffSession:
             limits=self.limits,
             outputs=self.outputs(),
             contributing=self._contributions if contributors else None,
+            errors=self._examiner.errors_by_input,
         )
 
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:

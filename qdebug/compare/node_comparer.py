@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from time import perf_counter
 
@@ -12,6 +12,7 @@ from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
+from qdebug.compare.attribute.input_errors import errors_by_input
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
@@ -120,6 +121,23 @@ class NodeComparer:
         part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
         with _quiet():
             return contributions(self._runs.graphs, plan, of, entry, seconds=seconds, part=part)
+
+    def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
+        """Return the error that each of some inputs alone makes of a compared tensor in one sample.
+
+        Args:
+            tensor: The backend tensor.
+            names: Compared tensors that its node reads.
+            sample: The sample; of a stateful net its first recorded step.
+
+        Returns:
+            None where the node cannot be replayed.
+        """
+        runs = self._runs
+        steps = range(runs.backend.steps)
+        place = next(((sample, step) for step in steps if runs.backend.has(tensor, sample, step)), (sample, 0))
+        with _quiet():
+            return errors_by_input(runs.graphs.replays, tensor, names, place)
 
 
 def _quiet() -> np.errstate:

@@ -12,7 +12,7 @@ from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import short_outputs, shortcomings, verdict
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.origin import compounding_nodes, origin_of, worst_output
+from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, origin_of, worst_output
 from qdebug.compare.result.result import Contributions, Coverage, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError
@@ -30,6 +30,7 @@ def sum_up(
     limits: Limits,
     outputs: tuple[OutputRanking, ...] = (),
     contributing: Callable[[ResultTable, NodeResult], Contributions] | None = None,
+    errors: ErrorsByInput | None = None,
 ) -> RunComparison:
     """Sum up compared tensors.
 
@@ -42,6 +43,7 @@ def sum_up(
         outputs: For each network output that may hold scores, whether its winner is still the same.
         contributing: Finds what nodes contribute to an output that is beyond its limit while no node is; None to leave
             that out.
+        errors: Tells what each of several inputs brings to the error of a node; None to leave that out.
 
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
@@ -59,7 +61,7 @@ def sum_up(
         verdict=verdict(
             of,
             missing,
-            origin=origin_of(of, graph),
+            origin=origin_of(of, graph, errors=errors),
             output=of[worst_output(of, graph)] if len(of) else None,
             outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qdebug.compare.attribute.input_errors import between
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import Compounding, NodeResult
 from qdebug.compare.result.result_table import ResultTable
@@ -28,7 +29,20 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, Node
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["compounding_nodes", "largest_fall", "origin_of", "original_of", "upstream", "with_gain", "worst_output"]
+__all__ = [
+    "ErrorsByInput",
+    "compounding_nodes",
+    "largest_fall",
+    "origin_of",
+    "original_of",
+    "upstream",
+    "with_gain",
+    "worst_output",
+]
+
+ErrorsByInput = Callable[[str, Sequence[str], int], Mapping[str, float] | None]
+"""Gives the error that each of some inputs alone makes of a compared tensor in one sample; None where that is not
+known."""
 
 
 def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorStats | None]) -> NodeResult:
@@ -60,16 +74,17 @@ def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
     return out / largest
 
 
-def origin_of(of: ResultTable, graph: Graph) -> NodeResult | None:
+def origin_of(of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None) -> NodeResult | None:
     """Find the node whose own error feeds the worst output error.
 
-    From the output with the largest relative error, go to the input that carries most error, until a node introduces
-    at least as much as it passes on. Only nodes beyond a limit come into question; if the way leads past all of them,
-    it is the one among them that introduces most.
+    From the output with the largest relative error, go to the input that brings most error, be it data, an index, a
+    condition or a shape, until a node introduces at least as much as it passes on. Only nodes beyond a limit come into
+    question; if the way leads past all of them, it is the one among them that introduces most.
 
     Args:
         of: How compared tensors stand.
         graph: The backend's graph.
+        errors: Tells what each of several inputs brings; None where no values are at hand.
     """
     beyond = np.flatnonzero(of.beyond)
     if not beyond.size:
@@ -79,7 +94,7 @@ def origin_of(of: ResultTable, graph: Graph) -> NodeResult | None:
         return _with_cause(of, int(nonfinite[0]), graph)
     if beyond.size == 1 or all(of[row].introduced is None for row in beyond):
         return of[beyond[0]]
-    found = _upwards(of, graph)
+    found = _upwards(of, graph, errors)
     if found is None:
         found = int(beyond[of.relative("introduced")[beyond].argmax()])
     original = original_of(graph, graph.producer(of[found].tensor))
@@ -104,16 +119,34 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
     return None
 
 
-def _upwards(of: ResultTable, graph: Graph) -> int | None:
-    """Go from the worst output to the input that carries most error, and so on, to a candidate; None if none comes."""
+def _upwards(of: ResultTable, graph: Graph, errors: ErrorsByInput | None) -> int | None:
+    """Go from the worst output to the input that brings most error, and so on, to a candidate; None if none comes.
+
+    Only inputs that a candidate leads to come into question. Where several do, replays tell which one brings most;
+    where these are not known, it is the one with the largest error relative to its signal.
+    """
     # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
     chosen, carried, rows = (of.beyond & of.introducing).tolist(), of.carried.tolist(), of.rows
+    below = _downstream(graph, (node.tensor for node, one in zip(of.nodes, chosen, strict=True) if one))
     at: int | None = worst_output(of, graph)
+    stats = of[worst_output(of, graph)].metrics
+    sample = 0 if stats is None else stats.worst_sample or 0
     while at is not None and not chosen[at]:
-        producer = graph.producer(of[at].tensor)
-        into = () if producer is None else [rows[name] for name in producer.inputs if name in rows]
-        at = max((row for row in into if carried[row] > 0.0), key=carried.__getitem__, default=None)
+        _, names = between(graph, of[at].tensor, rows)
+        into = [name for name in names if name in below and carried[rows[name]] > 0.0]
+        known = errors(of[at].tensor, into, sample) if len(into) > 1 and errors is not None else None
+        most = max(into, key=lambda name: (0.0 if known is None else known[name], carried[rows[name]]), default=None)
+        at = None if most is None else rows[most]
     return at
+
+
+def _downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
+    """Return the tensors that depend on any of some tensors, these included."""
+    found = set(tensors)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(filter(None, node.outputs))
+    return found
 
 
 def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:

@@ -1,0 +1,117 @@
+"""Tells how much of a node's error each of its inputs brings, by replaying the node.
+
+The error of an input says little about that. An index that is off by one is off by little, and what it picks may be
+wrong altogether; a large error of a small term counts for nothing beside a large one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Container, Mapping, Sequence
+
+import numpy as np
+
+from qdebug.compare.align.layouts import in_one_order, into_stored_order
+from qdebug.compare.attribute.backend_replay import read, real_values
+from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.reference_replay import ReferenceReplay
+from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.model import Graph, Node
+from qdebug.replay.segment import run_segment
+
+__all__ = ["between", "errors_by_input", "partner_values"]
+
+
+def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """Return the nodes between a tensor and the nearest compared tensors above it, in order, and these tensors.
+
+    Args:
+        graph: A graph.
+        tensor: One of its tensors.
+        compared: The tensors where the search ends; `tensor` itself does not end it.
+    """
+    nodes: dict[str, Node] = {}
+    entries: dict[str, None] = {}
+    waiting = [tensor]
+    while waiting:
+        node = graph.producer(waiting.pop())
+        if node is None or node.name in nodes:
+            continue
+        nodes[node.name] = node
+        for name in filter(None, node.inputs):
+            if name in compared:
+                entries[name] = None
+            else:
+                waiting.append(name)
+    ordered = sorted(nodes.values(), key=lambda each: graph.position(next(filter(None, each.outputs))) or 0)
+    return tuple(ordered), tuple(entries)
+
+
+def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) -> np.ndarray:
+    """Return the reference's real values of a compared backend tensor, arranged as the backend stores it.
+
+    Args:
+        replays: Both runs and their pairs.
+        tensor: The backend tensor.
+        place: Sample and step.
+
+    Returns:
+        The reference's elements in the backend's dimensions; in the reference's own where the shapes differ.
+
+    Raises:
+        KernelError: The backend keeps the tensor in blocks of channels.
+        RecordingError: One side was not recorded.
+    """
+    pair = replays.pairs[tensor]
+    theirs = real_values(replays.ref.recording, pair.reference, place)
+    ours = real_values(replays.be.recording, tensor, place)
+    turned, _ = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
+    stored = into_stored_order(turned, pair.backend_view)
+    return stored.reshape(ours.shape) if stored.size == ours.size else stored
+
+
+def errors_by_input(
+    replays: ReferenceReplay, tensor: str, names: Sequence[str], place: tuple[int, int]
+) -> Mapping[str, float] | None:
+    """Return the error that each of some inputs alone makes of a compared tensor.
+
+    The node is replayed with the reference's values of everything it reads, then with the backend's values of one
+    input: the norm of the difference is that input's. It is infinite where the shape differs.
+
+    Args:
+        replays: Both runs and their pairs.
+        tensor: A compared backend tensor.
+        names: The compared backend tensors that its node reads, directly or through tensors without a partner.
+        place: Sample and step.
+
+    Returns:
+        None if the node cannot be replayed.
+    """
+    recording = replays.be.recording
+    nodes, entries = between(recording.graph, tensor, replays.pairs)
+    try:
+        theirs = {name: partner_values(replays, name, place) for name in entries}
+
+        def replayed(own: str = "") -> np.ndarray:
+            def load(form: Node, name: str) -> np.ndarray:
+                ours = read(recording, place, form, name)
+                return theirs[name].astype(ours.dtype) if name in theirs and name != own else ours
+
+            made = run_segment(nodes, tensor, recording.graph.opset, load)
+            if made is None:
+                raise KernelError(f"A replay does not give {tensor!r}.")
+            return made
+
+        plain = replayed()
+        return {name: _distance(plain, replayed(name)) for name in names}
+    except (KernelError, RecordingError, UsageError):
+        return None
+
+
+def _distance(one: np.ndarray, other: np.ndarray) -> float:
+    """Return the norm of a difference; infinite where the shapes differ or one side alone is not finite."""
+    if one.shape != other.shape:
+        return math.inf
+    same = (one == other) | (np.isnan(one) & np.isnan(other))
+    found = norm(np.where(same, 0.0, minus(one, other)))
+    return math.inf if math.isnan(found) else found
