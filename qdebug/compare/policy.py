@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import numpy as np
 
@@ -14,7 +14,7 @@ from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import blamed, is_excused
-from qdebug.compare.result.origin import largest_fall
+from qdebug.compare.result.origin import largest_fall, upstream
 from qdebug.compare.result.result import (
     Compounding,
     Contributions,
@@ -253,6 +253,8 @@ def verdict(
     sentence = _sentence(of, first, origin, graph)
     if short and graph is not None and floor is not None:
         sentence = _accumulated(of, short, floor, graph) + _contributed(contributing, floor) + f" {sentence}"
+    if first is None and (short or of.having(Status.INCOMPARABLE).any()):
+        sentence += _selected(of, upstream(graph, [node.tensor for node in short] or outputs) if graph else ())
     if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
     if first is None and not short and output is not None and output.tensor in outputs:
@@ -343,6 +345,21 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
     named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
     text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
+
+
+def _selected(of: ResultTable, above: Collection[str]) -> str:
+    """Say which node selects something else than in the reference, where no node is beyond its limit."""
+    found = [
+        (node, each.sentence)
+        for node in of.nodes
+        for each in node.findings
+        if each.kind is FindingKind.SELECTION and node.tensor in above
+    ]
+    if not found:
+        return ""
+    node, said = found[0]
+    more = f" So it is at {len(found) - 1} more {'tensor' if len(found) == 2 else 'tensors'}." if found[1:] else ""
+    return f" At {node.op} {node.node!r}, {said}. That difference is within the limits.{more}"
 
 
 def _level(node: NodeResult, floor: float) -> str:

@@ -234,3 +234,76 @@ def test_a_shape_that_differs_is_followed_to_what_sizes_it():
     assert nodes["part"].status == "incomparable"
     assert nodes["end"].metrics.rel_l2 < nodes["table"].metrics.rel_l2
     assert result.verdict.origin == "scores"
+
+
+ONES = np.ones((4, 8), np.float32)
+NEARLY = np.zeros((8, 6), np.float32)
+NEARLY[0] = 1
+NEARLY[0, 4] = 1 + 1e-6
+HAIR = np.zeros((4, 6), np.float32)
+HAIR[1, 2] = 1.5e-6
+NEAR = {
+    "argmax": ([*BEST, node("Gather", "table index", "picked"), node("Neg", "picked", "y")], "index", "1 of 4"),
+    "top k": (
+        [*FIRST, node("GatherElements", "other index", "picked", axis=1), node("Neg", "picked", "y")],
+        "index",
+        "2 of 8",
+    ),
+    "cast": (
+        [
+            SCORES,
+            node("Cast", "scores", "index", to=7),
+            node("Gather", "table index", "picked"),
+            node("Neg", "picked", "y"),
+        ],
+        "index",
+        "1 of 24",
+    ),
+    "greater": (
+        [
+            SCORES,
+            node("Greater", "scores one", "mask"),
+            node("NonZero", "mask", "found"),
+            node("Transpose", "found", "places"),
+            node("GatherND", "a places", "picked"),
+            node("Neg", "picked", "y"),
+        ],
+        "mask",
+        "1 of 24",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", NEAR)
+def test_where_rounding_alone_selects_another_element_no_node_is_at_fault_and_the_difference_is_said(name):
+    nodes, selecting, count = NEAR[name]
+    read = {tensor for each in nodes for tensor in each.input}
+    constants = {"w": NEARLY, "one": np.float32(1), "k": whole(2), "table": real(6, 5), "other": real(4, 6)}
+    constants |= {"a": real(4, 6)}
+    error = HAIR if name != "cast" else -HAIR
+    known = {key: array for key, array in constants.items() if key in read}
+    result = compared(nodes, {"x": ONES}, known, {"scores": error})
+    assert (result.verdict.origin, result.verdict.first_divergence) == (None, None), result.verdict.sentence
+    assert result.status in ("accumulated", "incomplete")
+    entry = by_node(result)[selecting]
+    assert entry.introduced.mismatches == 0
+    (found,) = [each for each in entry.findings if each.kind == "selection"]
+    assert found.evidence == "scores"
+    assert found.amount < 2e-6
+    assert found.sentence.startswith(count)
+    assert f"{found.sentence}. That difference is within the limits." in result.verdict.sentence
+
+
+def test_an_index_that_another_score_accounts_for_is_no_fault_of_the_node_however_large_the_difference_is():
+    nodes = [*BEST, node("Gather", "table index", "picked"), node("Neg", "picked", "y")]
+    result = compared(nodes, {"x": X}, {"w": W, "table": real(6, 5)}, {"scores": JUMP})
+    (found,) = by_node(result)["index"].findings
+    assert (found.kind, found.role, found.amount) == ("selection", "note", pytest.approx(9, abs=1e-3))
+    assert found.sentence not in result.verdict.sentence
+
+
+def test_an_index_that_nothing_accounts_for_is_not_said_to_be_selected():
+    nodes = [*BEST, node("Gather", "table index", "picked"), node("Neg", "picked", "y")]
+    result = compared(nodes, {"x": X}, {"w": W, "table": real(9, 5)}, {"index": whole(1, 0, 2, 1)})
+    assert result.verdict.origin == "index"
+    assert not [each for node in result.nodes for each in node.findings if each.kind == "selection"]

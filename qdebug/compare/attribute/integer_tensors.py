@@ -24,6 +24,7 @@ __all__ = [
     "holds_few_bits",
     "holds_whole_numbers",
     "lacks_scale",
+    "picked_values",
     "picks_of_equals",
     "rounds_nothing",
     "rounds_to_integers",
@@ -142,17 +143,36 @@ def picks_of_equals(node: Node, values: Mapping[str, np.ndarray], replayed: np.n
         recorded: Those that were recorded, in as many dimensions.
     """
     data = values.get(node.inputs[0])
-    indices = [np.asarray(side, np.int64) for side in (replayed, recorded)]
-    row = operators.of(node.op)
-    if not row.picks_index or data is None or not data.ndim or indices[0].shape != indices[1].shape:
+    found = None if data is None else picked_values(node, data, replayed, recorded)
+    if found is None:
         return 0
-    axis = node.attrs.get("axis", row.default_axis)
+    return int(np.count_nonzero((found[0] == found[1]) & (replayed != recorded).reshape(found[0].shape)))
+
+
+def picked_values(
+    node: Node, data: np.ndarray, one: np.ndarray, other: np.ndarray
+) -> tuple[np.ndarray, np.ndarray] | None:
+    """Return the values that two sets of indices of one node point to.
+
+    Args:
+        node: The node.
+        data: What it picks from.
+        one: Indices that it gives.
+        other: Other indices in as many dimensions.
+
+    Returns:
+        None if the node picks no index, or one lies outside.
+    """
+    indices = [np.asarray(side, np.int64) for side in (one, other)]
+    axis = node.attrs.get("axis", operators.of(node.op).default_axis)
+    if not operators.of(node.op).picks_index or not data.ndim or indices[0].shape != indices[1].shape:
+        return None
     if not isinstance(axis, int) or not -data.ndim <= axis < data.ndim:
-        return 0
+        return None
     if indices[0].ndim == data.ndim - 1:  # an ArgMax that does not keep the dimension
         indices = [np.expand_dims(side, axis % data.ndim) for side in indices]
     extent = data.shape[axis]
     if indices[0].ndim != data.ndim or any(np.any((side < 0) | (side >= extent)) for side in indices):
-        return 0
+        return None
     ours, theirs = (np.take_along_axis(data, side, axis) for side in indices)
-    return int(np.count_nonzero((ours == theirs) & (indices[0] != indices[1])))
+    return ours, theirs

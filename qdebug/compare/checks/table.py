@@ -8,6 +8,7 @@ from qdebug.compare.checks import graph, outputs, statistics
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
+from qdebug.compare.checks.selection import selection
 from qdebug.compare.result.finding import Finding, FindingRole
 
 __all__ = ["CHECKS", "Check", "findings_of"]
@@ -31,6 +32,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.undecided,
     statistics.unjudged,
     statistics.bare_codes,
+    selection,
     graph.precision,
 )
 """All checks."""

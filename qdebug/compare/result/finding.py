@@ -38,6 +38,7 @@ class FindingKind(StrEnum):
     DEAD_ZONE = "dead_zone"
     PRECISION = "precision"
     NONFINITE = "nonfinite"
+    SELECTION = "selection"
     ARITHMETIC = "arithmetic"
     ERROR = "error"
 

@@ -95,6 +95,7 @@ class Operator:
     default_axis: int = 0  # the axis that it works along where the node states none
     indices_beside: bool = False  # its outputs after the first are indices
     counts: bool = False  # gives indices, extents or truth values: never codes, whatever it reads
+    compares: bool = False  # tells of each pair of elements which is the larger, or whether they are equal
     exact: bool = False  # computes something that is never rounded
     casts: bool = False  # gives the same numbers in another data type
     gives_extents: bool = False  # gives the extents of what it reads

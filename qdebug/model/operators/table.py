@@ -140,8 +140,9 @@ def _movements() -> Iterator[Operator]:
 
 def _whole() -> Iterator[Operator]:
     """Operators that give indices, extents and truth values, and those that make values of nothing."""
-    compares = "Equal Greater GreaterOrEqual Less LessOrEqual And Or Xor Not IsNaN IsInf"
-    yield from _like(Operator(name="", counts=True), f"{compares} NonMaxSuppression NonZero Range SequenceLength Size")
+    truth = Operator(name="", counts=True)
+    yield from _like(replace(truth, compares=True), "Equal Greater GreaterOrEqual Less LessOrEqual")
+    yield from _like(truth, "And Or Xor Not IsNaN IsInf NonMaxSuppression NonZero Range SequenceLength Size")
     yield from _like(Operator(name="", counts=True, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin")
     yield Operator(name="Shape", words="shape shapeof", counts=True, gives_extents=True)
     yield Operator(name="Cast", words="cast convert", casts=True, data=_FIRST)

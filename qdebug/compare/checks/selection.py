@@ -1,0 +1,93 @@
+"""Says by how little an index, a truth value or a rounded number was decided that is not the reference's.
+
+Integers that are no codes have no step: they are equal or they are not. Where a node gives what its inputs account for,
+the difference came with these, and it may be as small as rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.band import minus
+from qdebug.compare.attribute.input_errors import partner_values
+from qdebug.compare.attribute.integer_tensors import picked_values
+from qdebug.compare.attribute.plan import recorded_places
+from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, operators
+from qdebug.numerics.accumulate import same_elements
+
+__all__ = ["selection"]
+
+
+def selection(context: NodeContext) -> Finding | None:
+    """Find that a node gives what its inputs account for, and which difference in them decides it otherwise.
+
+    The difference is what the two sides have otherwise of the distance of two values: of those that an index chose
+    between, or those that were compared. For a conversion to integers it is that of the number that was converted.
+    """
+    node, stats, attribution = context.node, context.stats, context.attribution
+    if node is None or stats is None or not stats.mismatches or not context.entry.whole:
+        return None
+    own = None if attribution is None else attribution.introduced
+    if own is None or own.mismatches:
+        return None
+    try:
+        found = [margin for place in _places(context) for margin in _margins(context, node, place)]
+    except (KernelError, RecordingError):
+        return None
+    if not found:
+        return None
+    most, source = max(found), node.inputs[0]
+    verb = "differs" if stats.mismatches == 1 else "differ"
+    count = f"{stats.mismatches} of {stats.count} elements {verb}"
+    return Finding(
+        kind=FindingKind.SELECTION,
+        role=FindingRole.NOTE,
+        node=context.name,
+        sentence=f"{count}, selected by a difference of {'' if len(found) == 1 else 'up to '}{most:.3g} in {source!r}",
+        amount=most,
+        evidence=source,
+    )
+
+
+def _places(context: NodeContext) -> Iterator[tuple[int, int]]:
+    return recorded_places(context.runs.reference, context.runs.backend, context.entry)
+
+
+def _margins(context: NodeContext, node: Node, place: tuple[int, int]) -> Iterator[float]:
+    """Yield the difference that decided it, for each element that differs; none of operators that select nothing.
+
+    Raises:
+        KernelError: An input is kept in an order that nothing computes on.
+        RecordingError: An input was not recorded.
+    """
+    row, replays, tensor = operators.of(node.op), context.runs.graphs.replays, context.entry.tensor
+    ours = real_values(context.runs.backend, tensor, place)
+    theirs = partner_values(replays, tensor, place)
+    if ours.shape != theirs.shape or np.array_equal(ours, theirs):
+        return
+
+    def read(slot: int) -> tuple[np.ndarray, np.ndarray]:
+        name = node.inputs[slot]
+        mine = real_values(context.runs.backend, name, place)
+        return (partner_values(replays, name, place) if name in context.runs.pairs else mine), mine
+
+    differing, gaps = ours != theirs, None
+    if row.compares:
+        gaps = [minus(*operands) for operands in zip(read(0), read(1), strict=True)]
+    elif row.casts and read(0)[1].dtype.kind == "f":
+        gaps = list(read(0))
+    elif row.picks_index and not (row.indices_beside and tensor == node.outputs[0]):
+        picked = [picked_values(node, side, theirs, ours) for side in read(0)]
+        gaps = [minus(*each) for each in picked if each is not None]
+    if gaps is None or len(gaps) < 2 or gaps[0].shape != gaps[1].shape:
+        return
+    apart = np.abs(minus(gaps[0], gaps[1]))
+    if same_elements(apart.shape, differing.shape):
+        apart = apart.reshape(differing.shape)[differing]
+        yield from apart[np.isfinite(apart)].tolist()
