@@ -174,6 +174,7 @@ def _judged(context: NodeContext) -> NodeResult:
         judged=arithmetic.judged(context),
         clipping=None if attribution is None else attribution.clipping,
         findings=findings,
+        born=context.birth,
         declared=None if declared is None else declared.sentence,
         attribution_note=None if attribution is None else attribution.reason,
         explained=None if context.reproduced is None else context.reproduced.by,

@@ -14,6 +14,7 @@ from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import blamed, is_excused
+from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.origin import largest_fall, upstream
 from qdebug.compare.result.result import (
     Compounding,
@@ -231,6 +232,7 @@ def verdict(
     short: Sequence[NodeResult] = (),
     floor: float | None = None,
     contributing: Contributions | None = None,
+    nonfinite: Nonfinite | None = None,
 ) -> Verdict:
     """Sum up compared tensors.
 
@@ -246,11 +248,14 @@ def verdict(
         short: Outputs of the network that are beyond their limit while no node is beyond its own, the worst first.
         floor: That limit, in dB.
         contributing: What nodes contribute to the worst of them; None if nobody looked.
+        nonfinite: Where a NaN or an infinity is born, and its path; None if that is not known.
     """
     first = of[of.beyond.argmax()] if of.beyond.any() else None
     status = _status(of, incomplete=bool(missing), accumulated=bool(short))
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
+    if nonfinite is not None:
+        sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
         sentence = _accumulated(of, short, floor, graph) + _contributed(contributing, floor) + f" {sentence}"
     if first is None and (short or of.having(Status.INCOMPARABLE).any()):
@@ -274,6 +279,7 @@ def verdict(
         worst_sample=sample,
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
+        nonfinite=nonfinite,
     )
 
 
@@ -431,6 +437,25 @@ def _acknowledged(of: ResultTable) -> str:
         expires = node.acknowledged.expires if node.acknowledged else None
         text += f" The acknowledgement of {node.tensor!r} expired on {expires}{also}."
     return text
+
+
+def _born(of: ResultTable, found: Nonfinite, said: str, origin: NodeResult | None) -> str:
+    """Say where a NaN or an infinity is born, what selects it there, and how it reaches the outputs."""
+    born = found.born
+    text = "" if born.sentence in said else f" At {born.op} {born.node!r}, {born.sentence}."
+    if born.selected:
+        each = born.selected[0]
+        why = f"A difference of {each.difference:.3g} in {each.tensor!r} selects it"
+        finite = origin is not None and of.rows[origin.tensor] != found.row
+        text += f" {why}{'' if finite else ', and no node beyond its limit accounts for that'}."
+    nodes = [repr(name) for name in found.path]
+    if found.left_out:
+        middle = len(nodes) // 2
+        nodes.insert(middle, f"{found.left_out} more")
+    way = f" by way of {', '.join(nodes)}" if len(nodes) > 1 else ""
+    if found.output is not None:
+        return f"{text} It reaches the output {found.output!r}{way}."
+    return f"{text} It reaches no output{f', and ends after {nodes[-1]}' if len(nodes) > 1 else ''}."
 
 
 def _in_the_model(node: NodeResult, graph: Graph | None) -> str:

@@ -12,6 +12,7 @@ from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import short_outputs, shortcomings, verdict
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
+from qdebug.compare.result.nonfinite import nonfinite_of
 from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, origin_of, worst_output
 from qdebug.compare.result.result import Contributions, Coverage, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.result.result_table import ResultTable
@@ -54,6 +55,7 @@ def sum_up(
     coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of))
     missing = shortcomings(*runs, coverage, of, limits=limits)
     short = short_outputs(of, graph, limits)
+    born = nonfinite_of(of, graph)
     every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
     return RunComparison(
         reference=runs[0],
@@ -61,7 +63,7 @@ def sum_up(
         verdict=verdict(
             of,
             missing,
-            origin=origin_of(of, graph, errors=errors),
+            origin=origin_of(of, graph, errors=errors, born=born),
             output=of[worst_output(of, graph)] if len(of) else None,
             outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),
@@ -69,6 +71,7 @@ def sum_up(
             graph=graph,
             short=short,
             floor=limits.output_sqnr_in_force,
+            nonfinite=born,
             contributing=contributing(of, short[0]) if short and contributing is not None else None,
         ),
         coverage=coverage,

@@ -33,11 +33,13 @@ class ShortFormat:
     Args:
         name: What people call it.
         bits: Digits of its significand, the leading one included.
+        largest: Its largest number.
         rounded: Rounds values to it, ties to even, and gives float32.
     """
 
     name: str
     bits: int
+    largest: float
     rounded: Callable[[np.ndarray], np.ndarray]
 
     @property
@@ -54,9 +56,19 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
 
 
 SHORT_FORMATS = (
-    ShortFormat(name="bfloat16", bits=8, rounded=lambda values: values.astype(ml_dtypes.bfloat16).astype(np.float32)),
-    ShortFormat(name="float16", bits=11, rounded=lambda values: values.astype(np.float16).astype(np.float32)),
-    ShortFormat(name="TF32", bits=11, rounded=to_tf32),
+    ShortFormat(
+        name="bfloat16",
+        bits=8,
+        largest=(2 - 2.0**-7) * 2.0**127,
+        rounded=lambda values: values.astype(ml_dtypes.bfloat16).astype(np.float32),
+    ),
+    ShortFormat(
+        name="float16",
+        bits=11,
+        largest=65504.0,
+        rounded=lambda values: values.astype(np.float16).astype(np.float32),
+    ),
+    ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, rounded=to_tf32),
 )
 """The one of fewest digits first, and of as many the one of the smaller range."""
 

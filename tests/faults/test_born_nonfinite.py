@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib.util
+import json
 from pathlib import Path
 
 import numpy as np
@@ -131,3 +133,156 @@ def test_the_node_where_it_is_born_is_named(tmp_path, name):
     assert result.verdict.first_divergence == born
     if constant is not None:
         assert repr(constant) in result.verdict.sentence
+
+
+def test_an_overflow_of_half_precision_names_the_element_the_result_and_the_format(tmp_path):
+    result = compared("norm_overflows_to_the_end", tmp_path)
+    found = result.verdict.nonfinite
+    assert (found.born.node, found.born.rule, found.born.format, found.born.largest) == (
+        "norm",
+        "overflow",
+        "float16",
+        65504,
+    )
+    assert abs(found.born.exact) > 65504
+    assert not found.born.selected  # the reference's values do not fit the format either
+    assert (found.path, found.output) == (("norm", "relu", "y"), "y")
+    assert "the largest float16" in result.verdict.sentence
+    assert "It reaches the output 'y' by way of 'norm', 'relu', 'y'." in result.verdict.sentence
+
+
+def test_what_does_not_reach_an_output_is_said_to_end_where_it_does(tmp_path):
+    result = compared("norm_overflows_and_is_clipped", tmp_path)
+    assert (result.verdict.nonfinite.path, result.verdict.nonfinite.output) == (("norm",), None)
+    assert "It reaches no output." in result.verdict.sentence
+
+
+def test_a_constant_that_is_infinite_in_this_precision_is_named(tmp_path):
+    born = compared("constant_overflows", tmp_path).verdict.nonfinite.born
+    assert (born.node, born.rule, [operand.tensor for operand in born.operands]) == ("wide", "constant", ["large"])
+
+
+# one element of one tensor is wrong, and finite
+
+_SPEC = importlib.util.spec_from_file_location("qdebug_tests_faults_rig", Path(__file__).with_name("rig.py"))
+rig = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(rig)
+node = rig.node
+
+X = np.abs(np.random.default_rng(0).standard_normal((3, 4)).astype(np.float32)) + np.float32(0.5)
+PLACE = (1, 2)
+ONE = {"one": np.float32(1)}
+MADE = node("Mul", "x one", "made")
+TAIL = [node("Mul", "born one", "next"), node("Add", "next one", "y")]
+MASK = {"least": np.float32(0.1), "low": np.float32(-np.inf)}
+
+
+def wrong(value, dtype=np.float32):
+    """Return what is added to an element."""
+    error = np.zeros(X.shape, dtype)
+    error[PLACE] = value
+    return error
+
+
+GONE = wrong(-X[PLACE])
+HALF, LARGE, ENDLESS = np.float32(0.5), np.float32(1e17), np.float32(np.inf)
+# each: nodes, more constants, what is added to "made", the rule, and what the sentence says
+RULES = {
+    "x/0": ([node("Div", "one made", "born")], {}, GONE, "x/0", "1 is divided by 'made', which is 0"),
+    "0/0": ([node("Div", "made made", "born")], {}, GONE, "0/0", "0 is divided by 'made', which is 0"),
+    "reciprocal": ([node("Reciprocal", "made", "born")], {}, GONE, "x/0", "1 is divided by 'made', which is 0"),
+    "log": ([node("Log", "made", "born")], {}, wrong(-9), "domain", "which has no finite logarithm"),
+    "log of 0": ([node("Log", "made", "born")], {}, GONE, "domain", "'made' is 0, which has no finite logarithm"),
+    "root": ([node("Sqrt", "made", "born")], {}, wrong(-9), "domain", "which has no finite root"),
+    "arc": ([node("Mul", "made one", "m"), node("Acosh", "m", "born")], {}, wrong(-2), "domain", "cosine"),
+    "power": ([node("Pow", "made half", "born")], {"half": HALF}, wrong(-9), "power", "which has no power of 0.5"),
+    "exp": ([node("Exp", "made", "born")], {}, wrong(100), "overflow", "beyond 3.40282e+38, the largest float32"),
+    "product": ([node("Mul", "made made", "born")], {}, wrong(1e25), "overflow", "its exact result 1e+50 is beyond"),
+    "0*inf": ([node("Mul", "made big", "born")], {"big": ENDLESS}, GONE, "0*inf", "0 is multiplied by an infinity"),
+    "taken": (
+        [node("Greater", "made least", "mask"), node("Where", "mask made low", "born")],
+        MASK,
+        wrong(-9),
+        "taken",
+        "it is taken from 'low', and not in the reference",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", RULES)
+def test_the_rule_is_named_and_a_finite_error_that_selects_it_is_the_origin(name):
+    nodes, constants, error, rule, said = RULES[name]
+    x = X if name != "arc" else X + 1
+    result = rig.compared([MADE, *nodes, *TAIL], {"x": x}, ONE | constants, {"made": error})
+    found = result.verdict.nonfinite
+    assert (found.born.tensor, found.born.index, found.born.rule) == ("born", PLACE, rule), found.born.sentence
+    assert said in result.verdict.sentence
+    assert found.born.elements == 1
+    assert result.verdict.origin == "made"
+    assert result.status == "nonfinite"
+    assert [each.tensor for each in found.born.selected] == [found.born.selected[0].tensor]
+    assert f"in {found.born.selected[0].tensor!r} selects it." in result.verdict.sentence
+    assert (found.path, found.output) == (("born", "next", "y"), "y")
+    (cause,) = [each for each in named(result, "born").findings if each.sentence == found.born.sentence]
+    assert (cause.kind, cause.role) == ("nonfinite", "cause")
+    json.dumps(result.to_dict(), allow_nan=False)
+
+
+def named(result, tensor):
+    return next(each for each in result.nodes if each.tensor == tensor)
+
+
+def test_a_value_that_the_arithmetic_of_a_node_spoils_is_born_there_and_selected_by_nothing():
+    nodes = [MADE, node("Sigmoid", "made", "born"), *TAIL]
+    result = rig.compared(nodes, {"x": X}, ONE, {"born": wrong(np.nan), "made": wrong(0.5)})
+    born = result.verdict.nonfinite.born
+    assert (born.rule, born.selected, result.verdict.origin) == ("arithmetic", (), "born")
+    assert born.exact == pytest.approx(1 / (1 + np.exp(-X[PLACE] - 0.5)), rel=1e-5)
+
+
+def test_where_rounding_within_the_limits_selects_it_its_own_node_is_the_origin():
+    x = np.full((3, 4), 1e-3, np.float32)
+    nodes = [node("Add", "x big", "sum"), node("Sub", "sum big", "made"), node("Div", "one made", "born"), *TAIL]
+    step = np.spacing(np.float32(1e4))
+    result = rig.compared(nodes, {"x": x}, ONE | {"big": np.float32(1e4)}, {"sum": wrong(-step)})
+    assert (result.verdict.origin, result.verdict.first_divergence) == ("born", "born")
+    said = f"A difference of {step:.3g} in 'made' selects it, and no node beyond its limit accounts for that."
+    assert said in result.verdict.sentence
+
+
+def test_an_infinity_that_arrives_is_not_born_again_and_a_second_birth_is():
+    nodes = [MADE, node("Div", "one made", "born"), node("MatMul", "born square", "next"), node("Log", "x2", "other")]
+    nodes += [node("Add", "next other", "y")]
+    feeds = {"x": X, "x2": X}
+    constants = ONE | {"square": np.eye(4, dtype=np.float32) + 1}
+    result = rig.compared(nodes, feeds, constants, {"made": GONE})
+    assert [each.tensor for each in result.nodes if each.born is not None] == ["born"]
+    assert named(result, "next").status == named(result, "y").status == "nonfinite"
+    nodes[3:4] = [node("Mul", "x2 one", "less"), node("Log", "less", "other")]
+    result = rig.compared(nodes, feeds, constants, {"made": GONE, "less": wrong(-9)})
+    assert [each.tensor for each in result.nodes if each.born is not None] == ["born", "other"]
+
+
+def test_the_birth_that_reaches_the_output_counts_and_not_the_first():
+    nodes = [MADE, node("Div", "one made", "early"), node("Sigmoid", "early", "gate"), node("Mul", "x one", "later")]
+    nodes += [node("Log", "later", "late"), node("Add", "late gate", "y")]
+    result = rig.compared(nodes, {"x": X}, ONE, {"made": GONE, "later": wrong(-9)})
+    assert named(result, "early").born is not None
+    assert (result.verdict.nonfinite.born.node, result.verdict.origin) == ("late", "later")
+    assert result.verdict.nonfinite.path == ("late", "y")
+
+
+def test_a_long_path_is_cut_in_the_middle_and_counted():
+    nodes = [MADE, node("Div", "one made", "p0")]
+    nodes += [node("Add", f"p{at} one", f"p{at + 1}") for at in range(14)]
+    found = rig.compared([*nodes, node("Neg", "p14", "y")], {"x": X}, ONE, {"made": GONE}).verdict
+    assert found.nonfinite.path == ("p0", "p1", "p2", "p3", "p12", "p13", "p14", "y")
+    assert found.nonfinite.left_out == 8
+    assert "'p3', 8 more, 'p12'" in found.sentence
+
+
+def test_what_is_not_finite_alike_on_both_sides_is_no_birth():
+    nodes = [node("Sub", "x x", "none"), node("Div", "none none", "both"), MADE, node("Add", "both made", "y")]
+    result = rig.compared(nodes, {"x": X}, ONE, {"made": wrong(5)})
+    assert named(result, "y").metrics.matched_nonfinite == X.size
+    assert (result.status, result.verdict.origin, result.verdict.nonfinite) == ("diverged", "made", None)

@@ -19,7 +19,7 @@ from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Graph, Node
 from qdebug.replay.segment import run_segment
 
-__all__ = ["between", "errors_by_input", "partner_values"]
+__all__ = ["between", "errors_by_input", "partner_values", "replayed_with"]
 
 
 def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
@@ -87,25 +87,49 @@ def errors_by_input(
     Returns:
         None if the node cannot be replayed.
     """
-    recording = replays.be.recording
-    nodes, entries = between(recording.graph, tensor, replays.pairs)
+    nodes, entries = between(replays.be.recording.graph, tensor, replays.pairs)
     try:
         theirs = {name: partner_values(replays, name, place) for name in entries}
-
-        def replayed(own: str = "") -> np.ndarray:
-            def load(form: Node, name: str) -> np.ndarray:
-                ours = read(recording, place, form, name)
-                return theirs[name].astype(ours.dtype) if name in theirs and name != own else ours
-
-            made = run_segment(nodes, tensor, recording.graph.opset, load)
-            if made is None:
-                raise KernelError(f"A replay does not give {tensor!r}.")
-            return made
-
-        plain = replayed()
-        return {name: _distance(plain, replayed(name)) for name in names}
+        plain = replayed_with(replays, nodes, tensor, theirs, place)
+        found = {}
+        for name in names:
+            others = {each: values for each, values in theirs.items() if each != name}
+            found[name] = _distance(plain, replayed_with(replays, nodes, tensor, others, place))
+        return found
     except (KernelError, RecordingError, UsageError):
         return None
+
+
+def replayed_with(
+    replays: ReferenceReplay,
+    nodes: Sequence[Node],
+    tensor: str,
+    instead: Mapping[str, np.ndarray],
+    place: tuple[int, int],
+) -> np.ndarray:
+    """Replay nodes of the backend on what it recorded, but for some inputs.
+
+    Args:
+        replays: Both runs and their pairs.
+        nodes: The nodes, in order.
+        tensor: The backend tensor that is asked for.
+        instead: Values that take the place of recorded ones, by backend tensor.
+        place: Sample and step.
+
+    Raises:
+        KernelError: A node cannot be replayed, or none of them makes the tensor.
+        RecordingError: An input was not recorded.
+    """
+    recording = replays.be.recording
+
+    def load(form: Node, name: str) -> np.ndarray:
+        ours = read(recording, place, form, name)
+        return instead[name].astype(ours.dtype) if name in instead else ours
+
+    made = run_segment(nodes, tensor, recording.graph.opset, load)
+    if made is None:
+        raise KernelError(f"A replay does not give {tensor!r}.")
+    return made
 
 
 def _distance(one: np.ndarray, other: np.ndarray) -> float:

@@ -12,6 +12,7 @@ from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
 from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.birth import Birth, find_birth
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment
@@ -171,6 +172,17 @@ class NodeContext:
         """A constant that its format cannot hold, where the graphs are not known to differ otherwise."""
         known = self.stats is None or not self.stats.mismatches or self.difference[0] is not None
         return None if known or self.graph is None or self.by_reference else self.graph.unrepresentable_constant()
+
+    @cached_property
+    def birth(self) -> Birth | None:
+        """Where what is not finite here is born; None if the node's inputs account for it, or that is not known."""
+        if self.node is None or self.stats is None or not self.stats.nonfinite:
+            return None
+        runs = self.runs
+        places = recorded_places(runs.reference, runs.backend, self.entry)
+        return next(
+            (found for place in places if (found := find_birth(runs.graphs.replays, self.entry.tensor, place))), None
+        )
 
     @cached_property
     def short_format(self) -> str | None:

@@ -17,7 +17,16 @@ from qdebug.errors import RecordingError
 from qdebug.model import Node, operators
 from qdebug.replay.real_form import real_form
 
-__all__ = ["difference", "otherwise_said", "overflow", "precision", "read_otherwise", "unholdable", "zero_divisor"]
+__all__ = [
+    "born",
+    "difference",
+    "otherwise_said",
+    "overflow",
+    "precision",
+    "read_otherwise",
+    "unholdable",
+    "zero_divisor",
+]
 
 
 def difference(context: NodeContext) -> Finding | None:
@@ -47,6 +56,23 @@ def otherwise_said(context: NodeContext) -> Finding | None:
         "what its node is said to do does not give its values; what the reference's nodes make of the same inputs does"
     )
     return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=context.name, sentence=said)
+
+
+def born(context: NodeContext) -> Finding | None:
+    """Find where a NaN or an infinity that no input accounts for is born, and by which rule."""
+    found = context.birth
+    if found is None:
+        return None
+    where = "" if found.tensor == context.entry.tensor else f"in {found.op} {found.node!r}, which has no partner, "
+    return Finding(
+        kind=FindingKind.NONFINITE,
+        role=FindingRole.CAUSE,
+        node=context.name,
+        sentence=where + found.sentence,
+        amount=found.exact,
+        limit=found.largest,
+        evidence=found.operands[0].tensor if found.operands else None,
+    )
 
 
 def zero_divisor(context: NodeContext) -> Finding | None:

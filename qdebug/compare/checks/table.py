@@ -27,6 +27,7 @@ CHECKS: tuple[Check, ...] = (
     dead_channels,
     graph.zero_divisor,
     graph.overflow,
+    graph.born,
     graph.otherwise_said,
     outputs.joined_part,
     statistics.undecided,

@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from qdebug.compare.align.pairs import Match
+from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.result.finding import Finding, Judged, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
@@ -106,6 +107,7 @@ class NodeResult:
             no such number.
         clipping: What saturation cuts off; None if the tensor is not quantized.
         findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
+        born: Where a NaN or an infinity that none of the node's inputs accounts for is born; None if none is.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
             that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
@@ -143,6 +145,7 @@ class NodeResult:
     judged: Judged | None = None
     clipping: ErrorStats | None = None
     findings: tuple[Finding, ...] = ()
+    born: Birth | None = None
     declared: str | None = None
     attribution_note: str | None = None
     unchecked: str | None = None
@@ -178,6 +181,7 @@ class NodeResult:
             "clipping": _metrics_dict(self.clipping),
             "judged": None if self.judged is None else self.judged.to_dict(),
             "findings": [finding.to_dict() for finding in self.findings],
+            "born": None if self.born is None else self.born.to_dict(),
             "declared": self.declared,
             "attribution_note": self.attribution_note,
             "gain": self.gain,

@@ -12,6 +12,7 @@ import numpy as np
 
 from qdebug.compare.attribute.input_errors import between
 from qdebug.compare.result.finding import Status
+from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.result import Compounding, NodeResult
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, operators
@@ -74,27 +75,36 @@ def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
     return out / largest
 
 
-def origin_of(of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None) -> NodeResult | None:
+def origin_of(
+    of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None, born: Nonfinite | None = None
+) -> NodeResult | None:
     """Find the node whose own error feeds the worst output error.
 
     From the output with the largest relative error, go to the input that brings most error, be it data, an index, a
     condition or a shape, until a node introduces at least as much as it passes on. Only nodes beyond a limit come into
     question; if the way leads past all of them, it is the one among them that introduces most.
 
+    A NaN or an infinity comes before any error: its origin is where it is born, or the node whose finite error selects
+    it there.
+
     Args:
         of: How compared tensors stand.
         graph: The backend's graph.
         errors: Tells what each of several inputs brings; None where no values are at hand.
+        born: Where what is not finite is born; None if that is not known.
     """
     beyond = np.flatnonzero(of.beyond)
     if not beyond.size:
         return None
     nonfinite = np.flatnonzero(of.beyond & of.having(Status.NONFINITE))
     if nonfinite.size:
-        return _with_cause(of, int(nonfinite[0]), graph)
+        selecting = None if born is None else _selecting(of, graph, born, errors)
+        if selecting is not None:
+            return of[selecting]
+        return _with_cause(of, int(nonfinite[0]) if born is None else born.row, graph)
     if beyond.size == 1 or all(of[row].introduced is None for row in beyond):
         return of[beyond[0]]
-    found = _upwards(of, graph, errors)
+    found = _upwards(of, graph, errors, worst_output(of, graph), of.beyond & of.introducing)
     if found is None:
         found = int(beyond[of.relative("introduced")[beyond].argmax()])
     original = original_of(graph, graph.producer(of[found].tensor))
@@ -119,17 +129,19 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
     return None
 
 
-def _upwards(of: ResultTable, graph: Graph, errors: ErrorsByInput | None) -> int | None:
-    """Go from the worst output to the input that brings most error, and so on, to a candidate; None if none comes.
+def _upwards(
+    of: ResultTable, graph: Graph, errors: ErrorsByInput | None, start: int, candidates: np.ndarray
+) -> int | None:
+    """Go from a row to the input that brings most error, and so on, to a candidate; None if none comes.
 
     Only inputs that a candidate leads to come into question. Where several do, replays tell which one brings most;
     where these are not known, it is the one with the largest error relative to its signal.
     """
     # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
-    chosen, carried, rows = (of.beyond & of.introducing).tolist(), of.carried.tolist(), of.rows
+    chosen, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
     below = _downstream(graph, (node.tensor for node, one in zip(of.nodes, chosen, strict=True) if one))
-    at: int | None = worst_output(of, graph)
-    stats = of[worst_output(of, graph)].metrics
+    at: int | None = start
+    stats = of[start].metrics
     sample = 0 if stats is None else stats.worst_sample or 0
     while at is not None and not chosen[at]:
         _, names = between(graph, of[at].tensor, rows)
@@ -138,6 +150,17 @@ def _upwards(of: ResultTable, graph: Graph, errors: ErrorsByInput | None) -> int
         most = max(into, key=lambda name: (0.0 if known is None else known[name], carried[rows[name]]), default=None)
         at = None if most is None else rows[most]
     return at
+
+
+def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
+    """Return the node whose finite error makes a NaN or an infinity where it is born; None if there is none."""
+    candidates = of.beyond & of.introducing & of.having(Status.DIVERGED)
+    for each in born.born.selected:
+        row = of.rows.get(each.tensor)
+        found = None if row is None else _upwards(of, graph, errors, row, candidates)
+        if found is not None:
+            return found
+    return None
 
 
 def _downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:

@@ -11,6 +11,7 @@ from typing import Any
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.result.flat_rows import flat_row
 from qdebug.compare.result.node_result import NodeResult, SampleError, SampleResult, Status
+from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
 
 __all__ = [
@@ -159,6 +160,7 @@ class Verdict:
         worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
         compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
         contributors: Where an output alone is beyond its limit, what each node contributes to that, the most first.
+        nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
     """
 
     status: Status
@@ -168,6 +170,7 @@ class Verdict:
     worst_sample: int | None = None
     compounding: tuple[Compounding, ...] = ()
     contributors: tuple[Contributor, ...] = ()
+    nonfinite: Nonfinite | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain values, with the keys of the diff JSON."""
@@ -178,6 +181,7 @@ class Verdict:
             "worst_sample": self.worst_sample,
             "compounding": [entry.to_dict() for entry in self.compounding],
             "contributors": [entry.to_dict() for entry in self.contributors],
+            "nonfinite": None if self.nonfinite is None else self.nonfinite.to_dict(),
             "sentence": self.sentence,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum, auto
@@ -9,7 +10,7 @@ from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue
 
-__all__ = ["Gate", "Operator", "RealForm", "Sums"]
+__all__ = ["Domain", "Gate", "Operator", "RealForm", "Sums"]
 
 
 class Sums(Enum):
@@ -48,6 +49,27 @@ class RealForm:
     def positions(self, count: int) -> tuple[int, ...]:
         """Return the positions of the data of a node with so many inputs."""
         return tuple(range(self.data[0], count, self.step)) if self.step else self.data
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Domain:
+    """The numbers of which a function of one element gives a finite number.
+
+    Args:
+        function: What the function is called.
+        low: The least of them.
+        high: The largest.
+        ends: Whether these two are among them.
+    """
+
+    function: str
+    low: float = -math.inf
+    high: float = math.inf
+    ends: bool = True
+
+    def holds(self, value: float) -> bool:
+        """Tell whether the function gives a finite number of a finite value, but for overflow."""
+        return self.low <= value <= self.high if self.ends else self.low < value < self.high
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +125,9 @@ class Operator:
     reads_nothing: bool = False  # has no inputs
     holds_nodes: bool = False  # runs nodes of its own, which are not part of the graph
 
+    elementwise: bool = False  # each element depends on one element of each input, broadcast to the result
+    domain: Domain | None = None  # of which elements of its first input it gives a finite number; None for all
+    raises: bool = False  # raises its first input to the power of its second
     sums: Sums | None = None  # what each element of its result is a sum of; None if of nothing, or if that is not known
     adds: bool = False  # each element is a sum or a difference of one element of each operand
     neutral: float | None = None  # the constant operand that changes nothing; None if there is none

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from types import MappingProxyType
 
-from qdebug.model.operators.operator import Gate, Operator, RealForm, Sums
+from qdebug.model.operators.operator import Domain, Gate, Operator, RealForm, Sums
 
 __all__ = ["ROWS"]
 
@@ -158,38 +158,51 @@ def _whole() -> Iterator[Operator]:
 
 def _elementwise() -> Iterator[Operator]:
     """Arithmetic on one element of each operand."""
-    pair = Operator(name="", folds=True, data=_BOTH)
+    pair = Operator(name="", folds=True, data=_BOTH, elementwise=True)
     yield replace(pair, name="Add", words="add", unit="add", sums=Sums.OPERANDS, adds=True, neutral=0.0, commutes=True)
     yield replace(pair, name="Sub", words="sub subtract", unit="sub", adds=True, neutral=0.0)
     yield replace(pair, name="Mul", words="mul multiply", unit="mul", neutral=1.0, commutes=True)
     yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0, divisor=1)
-    yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True)
-    yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True)
-    yield Operator(name="Pow", words="pow power", real_inside=True)
-    function = Operator(name="", unit="lookup", data=_FIRST)
+    yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True, elementwise=True)
+    yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True, elementwise=True)
+    yield Operator(name="Pow", words="pow power", real_inside=True, elementwise=True, raises=True)
+    function = Operator(name="", unit="lookup", data=_FIRST, elementwise=True)
     yield replace(function, name="Abs", words="abs", exact=True)
     yield replace(function, name="Neg", words="neg negative", exact=True)
     yield from _like(replace(function, exact=True), "Ceil Floor Round")
-    yield Operator(name="Sign", exact=True, data=_FIRST)
-    for name in ("Exp", "Log", "Sqrt"):
-        yield replace(function, name=name, words=name.lower())
+    yield Operator(name="Sign", exact=True, data=_FIRST, elementwise=True)
+    yield replace(function, name="Exp", words="exp")
+    yield replace(function, name="Log", words="log", domain=Domain(function="logarithm", low=0, ends=False))
+    yield replace(function, name="Sqrt", words="sqrt", domain=Domain(function="root", low=0))
     yield from _like(function, "Cos Sin")
     yield replace(function, name="Reciprocal", divisor=0)
-    yield from _like(Operator(name="", data=_FIRST), "Acos Acosh Asin Asinh Atan Atanh Cosh Sinh Tan")
+    plain = Operator(name="", data=_FIRST, elementwise=True)
+    yield from _like(plain, "Asinh Atan Cosh Sinh Tan")
+    yield replace(plain, name="Acos", domain=Domain(function="inverse cosine", low=-1, high=1))
+    yield replace(plain, name="Asin", domain=Domain(function="inverse sine", low=-1, high=1))
+    yield replace(plain, name="Acosh", domain=Domain(function="inverse hyperbolic cosine", low=1))
+    yield replace(plain, name="Atanh", domain=Domain(function="inverse hyperbolic tangent", low=-1, high=1, ends=False))
     yield from _like(Operator(name="", data=_FIRST), "CumSum CumProd")
 
 
 def _activations() -> Iterator[Operator]:
     """Functions of one element."""
     clamp = Operator(
-        name="", family="Relu", unit="requantize", folds=True, data=_FIRST, activation=True, contracts=True
+        name="",
+        family="Relu",
+        unit="requantize",
+        folds=True,
+        data=_FIRST,
+        activation=True,
+        contracts=True,
+        elementwise=True,
     )
     yield replace(clamp, name="Relu", words="relu", selects=True, least=0.0)
     yield replace(
         clamp, name="Clip", words="clip clamp hardtanh", selects=True, bounded=True,
         parameters=("min", "max"), in_codes=(1, 2),
     )  # fmt: skip
-    function = Operator(name="", unit="lookup", folds=True, data=_FIRST)
+    function = Operator(name="", unit="lookup", folds=True, data=_FIRST, elementwise=True)
     fused = replace(function, activation=True)
     yield replace(
         fused, name="LeakyRelu", words="leakyrelu", family="LeakyRelu", contracts=True, parameters=("alpha",),

@@ -54,6 +54,12 @@ CONTRIBUTORS_NAMED = threshold(
     unit="nodes",
     why="The verdict names as many nodes that contribute most to an output. The JSON has all.",
 )
+NONFINITE_PATH_ENDS = threshold(
+    "NONFINITE_PATH_ENDS",
+    4,
+    unit="nodes",
+    why="Of a long path of a NaN or an infinity, as many nodes are named at either end.",
+)
 COMPOUNDING_MIN_NODES = threshold(
     "COMPOUNDING_MIN_NODES",
     5,

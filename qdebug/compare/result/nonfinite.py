@@ -1,0 +1,113 @@
+"""Finds the NaN or infinity that reaches the outputs: where it is born, and the nodes that hand it on."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from qdebug.compare.attribute.birth import Birth
+from qdebug.compare.attribute.input_errors import between
+from qdebug.compare.result.finding import Status
+from qdebug.compare.result.result_table import ResultTable
+from qdebug.model import Graph
+from qdebug.model.thresholds.verdict import NONFINITE_PATH_ENDS
+
+__all__ = ["Nonfinite", "nonfinite_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nonfinite:
+    """The birth of a NaN or an infinity, and its way through the network.
+
+    Args:
+        row: The compared tensor in which it is seen first.
+        born: Where it is born.
+        path: The nodes from there on that give what is not finite, in order; of a long path the two ends.
+        left_out: How many nodes were left out in the middle.
+        output: The output of the network that it reaches; None if it reaches none.
+    """
+
+    row: int
+    born: Birth
+    path: tuple[str, ...]
+    left_out: int = 0
+    output: str | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain values, with the keys of the diff JSON."""
+        return {
+            "born": self.born.to_dict(),
+            "path": list(self.path),
+            "left_out": self.left_out,
+            "output": self.output,
+        }
+
+
+def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:
+    """Return the birth of what is not finite at the worst output, and the shortest path from there.
+
+    Of several births that reach the output it is the first one in order. Where none reaches an output, it is the first
+    of all, and its path ends where the last tensor is that is not finite.
+
+    Args:
+        of: How compared tensors stand.
+        graph: The backend's graph.
+
+    Returns:
+        None if no birth is known.
+    """
+    births = {row: node.born for row, node in enumerate(of.nodes) if node.born is not None and of.beyond[row]}
+    if not births:
+        return None
+    spoilt = set(of.having(Status.NONFINITE).nonzero()[0].tolist())
+    above = {
+        row: [of.rows[name] for name in between(graph, of[row].tensor, of.rows)[1] if of.rows[name] in spoilt]
+        for row in spoilt
+    }
+    ends = [row for row in of.rows_of(graph.outputs) if row in spoilt]
+    for end in sorted(ends, key=lambda row: -_count(of, row)):
+        below = _walk(end, above)
+        reached = [row for row in births if row in below]
+        if reached:
+            return _traced(of, births, min(reached), below, output=of[end].tensor)
+    first = min(births)
+    following: dict[int, list[int]] = {}
+    for row, inputs in above.items():
+        for name in inputs:
+            following.setdefault(name, []).append(row)
+    last = max(_walk(first, following))
+    return _traced(of, births, first, _walk(last, above), output=None)
+
+
+def _count(of: ResultTable, row: int) -> int:
+    stats = of[row].metrics
+    return 0 if stats is None else stats.nonfinite
+
+
+def _walk(start: int, edges: Mapping[int, list[int]]) -> dict[int, int | None]:
+    """Return what is reached from a row, each with the row that it was reached from, the nearest first."""
+    reached: dict[int, int | None] = {start: None}
+    waiting = deque([start])
+    while waiting:
+        row = waiting.popleft()
+        for other in sorted(edges.get(row, ())):
+            if other not in reached:
+                reached[other] = row
+                waiting.append(other)
+    return reached
+
+
+def _traced(
+    of: ResultTable, births: Mapping[int, Birth], row: int, below: Mapping[int, int | None], *, output: str | None
+) -> Nonfinite:
+    """Return the path from a birth along the rows that each was reached from."""
+    nodes: list[str] = []
+    at: int | None = row
+    while at is not None:
+        nodes.append(of[at].node)
+        at = below[at]
+    left_out = max(0, len(nodes) - 2 * NONFINITE_PATH_ENDS)
+    path = nodes if not left_out else [*nodes[:NONFINITE_PATH_ENDS], *nodes[-NONFINITE_PATH_ENDS:]]
+    return Nonfinite(row=row, born=births[row], path=tuple(path), left_out=left_out, output=output)
