@@ -147,6 +147,7 @@ def test_an_overflow_of_half_precision_names_the_element_the_result_and_the_form
     assert abs(found.born.exact) > 65504
     assert not found.born.selected  # the reference's values do not fit the format either
     assert (found.path, found.output) == (("norm", "relu", "y"), "y")
+    assert next(each for each in result.nodes if each.node == "relu").born is None  # it hands on what arrives
     assert "the largest float16" in result.verdict.sentence
     assert "It reaches the output 'y' by way of 'norm', 'relu', 'y'." in result.verdict.sentence
 

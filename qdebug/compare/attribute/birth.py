@@ -280,16 +280,12 @@ class _Node:
         if any(self._graph.tensors[name].quant is not None for name in arriving):
             return None  # a code that stands for more than float32 holds: another finding says so
         constants = [name for name in arriving if self._graph.is_constant(name)]
-        largest, _ = _format(stored, math.inf)
         varying = {name: mask for name, mask in arriving.items() if name not in constants}
         if varying:
-            if not varying.keys() <= self._theirs.keys():
+            without = self._without(varying, stored)
+            if without is None:
                 return None
-            clean = {name: np.where(mask, self._theirs[name], self._ours[name]) for name, mask in varying.items()}
-            made = self._computed(self._ours | clean)
-            if made is None:
-                return None
-            bad = bad & ~(np.isfinite(made) & (np.abs(made) <= largest))
+            bad = bad & without
         if not bad.any():
             return None
         index = tuple(int(at) for at in np.argwhere(bad)[0])
@@ -306,6 +302,24 @@ class _Node:
             operands=tuple(self._constant(name, arriving[name]) for name in constants),
         )
         return found if constants else self._selected(self._explained(found, stored))
+
+    def _without(self, arriving: Mapping[str, np.ndarray], stored: np.ndarray) -> np.ndarray | None:
+        """Tell which elements are not finite, and do not depend on what arrives; None if that is not known.
+
+        An element that changes with what is put in the place of an infinity is accounted for by that infinity.
+
+        Args:
+            arriving: Which elements of each input are not finite.
+            stored: The output.
+        """
+        clean = [
+            {name: np.where(mask, fill, self._ours[name]) for name, mask in arriving.items()} for fill in (0.0, 1.0)
+        ]
+        made = [self._computed(self._ours | each) for each in clean]
+        if made[0] is None or made[1] is None or made[0].shape != stored.shape:
+            return None
+        alike = (made[0] == made[1]) | (np.isnan(made[0]) & np.isnan(made[1]))
+        return np.asarray(alike & ~(np.abs(made[0]) <= _format(stored, math.inf)[0]))
 
     def _arriving(self, name: str) -> np.ndarray:
         """Tell which elements of an input are not finite; those that the reference has alike do not count."""

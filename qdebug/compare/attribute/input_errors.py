@@ -137,5 +137,5 @@ def _distance(one: np.ndarray, other: np.ndarray) -> float:
     if one.shape != other.shape:
         return math.inf
     same = (one == other) | (np.isnan(one) & np.isnan(other))
-    found = norm(np.where(same, 0.0, minus(one, other)))
-    return math.inf if math.isnan(found) else found
+    apart = np.where(same, 0.0, minus(one, other))
+    return norm(apart) if np.all(np.isfinite(apart)) else math.inf
