@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apa
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import blamed, is_excused
 from qdebug.compare.result.nonfinite import Nonfinite
-from qdebug.compare.result.origin import largest_fall, upstream
+from qdebug.compare.result.origin import downstream, largest_fall, upstream
 from qdebug.compare.result.result import (
     Compounding,
     Contributions,
@@ -258,8 +258,8 @@ def verdict(
         sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
         sentence = _accumulated(of, short, floor, graph) + _contributed(contributing, floor) + f" {sentence}"
-    if first is None and (short or of.having(Status.INCOMPARABLE).any()):
-        sentence += _selected(of, upstream(graph, [node.tensor for node in short] or outputs) if graph else ())
+    if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
+        sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
     if first is not None and output is not None and len(output.samples) > 1:
         sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
     if first is None and not short and output is not None and output.tensor in outputs:
@@ -353,13 +353,15 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
 
-def _selected(of: ResultTable, above: Collection[str]) -> str:
-    """Say which node selects something else than in the reference, where no node is beyond its limit."""
+def _selected(of: ResultTable, graph: Graph, outputs: Sequence[str]) -> str:
+    """Say which node above some outputs selects something else than in the reference, by an error within the limits."""
+    above = upstream(graph, outputs)
+    wrong = downstream(graph, (of[row].tensor for row in np.flatnonzero(of.breaking)))
     found = [
         (node, each.sentence)
         for node in of.nodes
         for each in node.findings
-        if each.kind is FindingKind.SELECTION and node.tensor in above
+        if each.kind is FindingKind.SELECTION and node.tensor in above and node.tensor not in wrong
     ]
     if not found:
         return ""

@@ -25,14 +25,14 @@ def node(op: str, inputs: str | Sequence[str], outputs: str, **attrs: object) ->
     return helper.make_node(op, inputs.split() if isinstance(inputs, str) else inputs, made, name=made[0], **attrs)
 
 
-def model(nodes: Sequence[onnx.NodeProto], feeds: Feeds, constants: Feeds, output: str = "y") -> onnx.ModelProto:
-    """Make a net of one output."""
+def model(nodes: Sequence[onnx.NodeProto], feeds: Feeds, constants: Feeds, *outputs: str) -> onnx.ModelProto:
+    """Make a net."""
     inputs = [
         helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
         for name, array in feeds.items()
     ]
     stored = [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()]
-    graph = helper.make_graph(nodes, "net", inputs, [onnx.ValueInfoProto(name=output)], stored)
+    graph = helper.make_graph(nodes, "net", inputs, [onnx.ValueInfoProto(name=name) for name in outputs], stored)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
@@ -71,5 +71,5 @@ def recorded(net: onnx.ModelProto, feeds: Feeds, constants: Feeds, added: Feeds)
 
 def compared(nodes: Sequence[onnx.NodeProto], feeds: Feeds, constants: Feeds, added: Feeds) -> RunComparison:
     """Compare the right run with the one in which something is added to some tensors."""
-    net = model(nodes, feeds, constants)
+    net = model(nodes, feeds, constants, "y")
     return diff(recorded(net, feeds, constants, {}), recorded(net, feeds, constants, added))

@@ -307,3 +307,26 @@ def test_an_index_that_nothing_accounts_for_is_not_said_to_be_selected():
     result = compared(nodes, {"x": X}, {"w": W, "table": real(9, 5)}, {"index": whole(1, 0, 2, 1)})
     assert result.verdict.origin == "index"
     assert not [each for node in result.nodes for each in node.findings if each.kind == "selection"]
+
+
+def test_a_tie_that_rounding_decides_is_said_beside_a_fault_that_it_has_nothing_to_do_with():
+    """The output with the largest error is off by the tie alone; the origin is looked for at the one that is wrong."""
+    nodes = [
+        *BEST,
+        node("Gather", "table index", "y"),
+        node("Mul", "x gain", "first"),
+        node("Relu", "first", "second"),
+        node("Neg", "second", "y2"),
+        node("Mul", "gain gain", "aside"),
+    ]
+    constants = {"w": NEARLY, "table": real(6, 5)}
+    feeds = {"x": ONES, "gain": np.full((1, 8), 3, np.float32)}
+    net = rig.model(nodes, feeds, constants, "y", "y2")
+    errors = {"scores": HAIR, "first": np.full((4, 8), 0.3, np.float32), "aside": np.full((1, 8), 90, np.float32)}
+    right, wrong = (rig.recorded(net, feeds, constants, each) for each in ({}, errors))
+    result = rig.diff(right, wrong)
+    nodes = by_node(result)
+    assert nodes["y"].metrics.rel_l2 > nodes["y2"].metrics.rel_l2
+    assert nodes["aside"].introduced.rel_l2 > nodes["first"].introduced.rel_l2
+    assert (result.verdict.origin, result.verdict.first_divergence) == ("first", "first"), result.verdict.sentence
+    assert "At ArgMax 'index', 1 of 4 elements differs" in result.verdict.sentence

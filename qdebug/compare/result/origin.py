@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ErrorsByInput",
     "compounding_nodes",
+    "downstream",
     "largest_fall",
     "origin_of",
     "original_of",
@@ -80,9 +81,9 @@ def origin_of(
 ) -> NodeResult | None:
     """Find the node whose own error feeds the worst output error.
 
-    From the output with the largest relative error, go to the input that brings most error, be it data, an index, a
-    condition or a shape, until a node introduces at least as much as it passes on. Only nodes beyond a limit come into
-    question; if the way leads past all of them, it is the one among them that introduces most.
+    From the output with the largest relative error that such a node leads to, go to the input that brings most error,
+    be it data, an index, a condition or a shape, until a node introduces at least as much as it passes on. Only nodes
+    beyond a limit come into question; if the way leads past all of them, it is the one among them that introduces most.
 
     A NaN or an infinity comes before any error: its origin is where it is born, or the node whose finite error selects
     it there.
@@ -104,7 +105,11 @@ def origin_of(
         return _with_cause(of, int(nonfinite[0]) if born is None else born.row, graph)
     if beyond.size == 1 or all(of[row].introduced is None for row in beyond):
         return of[beyond[0]]
-    found = _upwards(of, graph, errors, worst_output(of, graph), of.beyond & of.introducing)
+    candidates = of.beyond & of.introducing
+    below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
+    fed = of.rows_of(name for name in graph.outputs if name in below)
+    start = max(fed, key=of.carried.__getitem__) if fed else worst_output(of, graph)
+    found = _upwards(of, graph, errors, start, candidates)
     if found is None:
         found = int(beyond[of.relative("introduced")[beyond].argmax()])
     original = original_of(graph, graph.producer(of[found].tensor))
@@ -139,7 +144,7 @@ def _upwards(
     """
     # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
     chosen, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
-    below = _downstream(graph, (node.tensor for node, one in zip(of.nodes, chosen, strict=True) if one))
+    below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
     at: int | None = start
     stats = of[start].metrics
     sample = 0 if stats is None else stats.worst_sample or 0
@@ -161,15 +166,6 @@ def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByI
         if found is not None:
             return found
     return None
-
-
-def _downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
-    """Return the tensors that depend on any of some tensors, these included."""
-    found = set(tensors)
-    for node in graph.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.update(filter(None, node.outputs))
-    return found
 
 
 def _with_cause(of: ResultTable, row: int, graph: Graph) -> NodeResult:
@@ -304,3 +300,12 @@ def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
         waiting.extend(fresh)
         seen.update(fresh)
     return seen
+
+
+def downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
+    """Return the tensors that depend on any of some tensors, these included."""
+    found = set(tensors)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(filter(None, node.outputs))
+    return found

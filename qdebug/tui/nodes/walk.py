@@ -112,6 +112,8 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
     or that computes something else than the reference, which a replay of what it declares does not show. If it leads
     past all of them, it ends at the one that introduces most; if there is none, at whichever node introduces most.
 
+    The verdict replays a node whose inputs lead to several such nodes. This goes by the errors of the inputs alone.
+
     Args:
         graph: The backend's graph.
         table: The rows.
