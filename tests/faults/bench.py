@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnx
@@ -19,20 +17,13 @@ from qdebug.model import Graph, MemoryRecording, Recording
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
 
-TESTS = Path(__file__).resolve().parents[1]
+HERE = Path(__file__).resolve().parent
+TESTS = HERE.parent
+sys.path.insert(0, str(HERE))
+
+import surgery  # noqa: E402
+
 DIGITS = TESTS.parent / "samples" / "digits"
-
-
-def _surgery() -> ModuleType:
-    name = "qdebug_tests_faults_surgery"
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, TESTS / "faults" / "surgery.py")
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-surgery = _surgery()
 
 
 @dataclass(frozen=True)
@@ -45,6 +36,7 @@ class Outcome:
     fault: object
     expected: frozenset[str]
     result: RunComparison
+    recording: Recording
 
     @property
     def origin_right(self) -> bool:
@@ -71,12 +63,21 @@ class Bench:
         reference: The float model.
         forms: Models to operate on, by name; the reference's own model among them.
         feeds: Two inputs or more, stacked; the first is the test's, the last is what stale memory holds.
+        count: How many of them are recorded.
+        surgeons: The kinds of faults.
     """
 
     def __init__(
-        self, folder: Path, reference: Path, forms: Mapping[str, Path], feeds: Mapping[str, np.ndarray], count: int = 1
+        self,
+        folder: Path,
+        reference: Path,
+        forms: Mapping[str, Path],
+        feeds: Mapping[str, np.ndarray],
+        count: int = 1,
+        surgeons: Mapping[str, surgery.Surgeon] = surgery.SURGEONS,
     ) -> None:
         self._folder = folder
+        self._surgeons = surgeons
         self._all = feeds
         self._feeds = {name: array[:count] for name, array in feeds.items()}
         self._count = count
@@ -90,7 +91,7 @@ class Bench:
         record_run(
             source,
             backend="onnxruntime",
-            options={"opt": level},
+            options={"opt": level, "threads": "1"},
             inputs=self._feeds,
             samples=self._count,
             out=target,
@@ -98,14 +99,28 @@ class Bench:
         )
         return open_recording(target)
 
-    def seed(self, form: str, kind: str, seed: int) -> Outcome:
-        """Seed a fault, record the faulty net as it really runs and compare it with the healthy reference."""
-        faulty, fault = self._operate(self._forms[form], kind, seed)
-        recording = self._record(faulty, "faulty", "extended")
+    def seed(self, form: str, kind: str, seed: int, *, felt: float = 1e-4, level: str = "extended") -> Outcome:
+        """Seed a fault, record the faulty net as it really runs and compare it with the healthy reference.
+
+        Args:
+            form: Name of the model to operate on.
+            kind: Name of the surgeon.
+            seed: Chooses the node.
+            felt: How much an output must change, as a share of its largest value.
+            level: Optimization level of the faulty run.
+        """
+        faulty, fault = self._operate(self._forms[form], kind, seed, felt)
+        recording = self._record(faulty, "faulty", level)
         if fault.disguise is not None:
             recording = disguised(recording, fault.disguise)
-        expected = holders(recording.graph, surgery.Net(faulty), fault.nodes)
-        return Outcome(form, kind, seed, fault, expected, diff(self.reference, recording))
+        expected = self._holders(recording, surgery.Net(faulty), fault.nodes)
+        return Outcome(form, kind, seed, fault, expected, self._compare(recording), recording)
+
+    def _compare(self, recording: Recording) -> RunComparison:
+        return diff(self.reference, recording)
+
+    def _holders(self, recording: Recording, net: surgery.Net, nodes: frozenset[str]) -> frozenset[str]:
+        return holders(recording.graph, net, nodes)
 
     def seed_two(self, form: str, kind: str, seed: int) -> tuple[tuple[frozenset[str], frozenset[str]], RunComparison]:
         """Seed two faults that the graph shows; the nodes with the one that comes first are given first."""
@@ -118,7 +133,9 @@ class Bench:
         found.sort(key=lambda names: min(order[name] for name in names))
         return (found[0], found[1]), diff(self.reference, recording)
 
-    def _operate(self, model: onnx.ModelProto, kind: str, seed: int) -> tuple[onnx.ModelProto, object]:
+    def _operate(
+        self, model: onnx.ModelProto, kind: str, seed: int, felt: float = 1e-4
+    ) -> tuple[onnx.ModelProto, object]:
         healthy = self._run(model, 0)
 
         def changes(net: object) -> bool:
@@ -126,16 +143,16 @@ class Bench:
                 found = self._run(net.model, 0)
             except Exception:  # noqa: BLE001  the runtime's own errors: the surgery made a net that cannot run
                 return False
-            return _differ(healthy, found)
+            return differ(healthy, found, felt)
 
         def look(tensor: str, *, other: bool = False) -> dict[str, np.ndarray]:
             return self._run(model, -1 if other else 0, tensor)
 
-        return surgery.operate(model, kind, seed, changes=changes, look=look)
+        return surgery.operate(model, kind, seed, changes=changes, look=look, surgeons=self._surgeons)
 
-    def healthy(self, form: str) -> RunComparison:
+    def healthy(self, form: str, level: str = "extended") -> RunComparison:
         """Compare a net without fault."""
-        return diff(self.reference, self._record(self._forms[form], "healthy", "extended"))
+        return diff(self.reference, self._record(self._forms[form], "healthy", level))
 
     def _run(self, model: onnx.ModelProto, sample: int, tensor: str | None = None) -> dict[str, np.ndarray]:
         if tensor is not None and tensor not in [value.name for value in model.graph.output]:
@@ -160,8 +177,8 @@ def _session(model: bytes):
     return onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
 
 
-def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> bool:
-    """Tell whether an output element differs by more than rounding, or a shape."""
+def differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray], felt: float = 1e-4) -> bool:
+    """Tell whether an output element differs by more than a share of the largest one, or a shape."""
     for name, array in one.items():
         theirs = other[name]
         if array.shape != theirs.shape:
@@ -171,7 +188,7 @@ def _differ(one: Mapping[str, np.ndarray], other: Mapping[str, np.ndarray]) -> b
                 return True
             continue
         scale = float(np.abs(array).max(initial=0))
-        if np.any(np.abs(array - theirs) > 1e-4 * scale) or np.isnan(theirs).any() != np.isnan(array).any():
+        if np.any(np.abs(array - theirs) > felt * scale) or np.isnan(theirs).any() != np.isnan(array).any():
             return True
     return False
 

@@ -77,7 +77,7 @@ class Net:
     def add_constant(self, array: np.ndarray, title: str) -> str:
         taken = {tensor.name for tensor in self.graph.initializer}
         name = next(f"{title}__{number}" for number in itertools.count(1) if f"{title}__{number}" not in taken)
-        self.graph.initializer.append(numpy_helper.from_array(np.ascontiguousarray(array), name))
+        self.graph.initializer.append(numpy_helper.from_array(np.array(array, order="C"), name))
         return name
 
     def consumers(self, tensor: str) -> list[onnx.NodeProto]:
@@ -119,8 +119,9 @@ def set_attribute(node: onnx.NodeProto, name: str, value: object) -> None:
     node.attribute.append(helper.make_attribute(name, value))
 
 
-def _is(fault_in: onnx.NodeProto, what: str, disguise: Disguise | None = None) -> Fault:
-    return Fault(frozenset({fault_in.name}), what, disguise)
+def fault_of(node: onnx.NodeProto, what: str, disguise: Disguise | None = None) -> Fault:
+    """Return the fault of one node."""
+    return Fault(frozenset({node.name}), what, disguise)
 
 
 # -- what a node of real numbers may have wrong ------------------------------------------------------------------------
@@ -153,7 +154,7 @@ def wrong_channel(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> F
     moved = np.moveaxis(weight.copy(), axis, 0)
     moved[channel] = moved[(channel + 1) % count] if count > 1 else -moved[channel]
     node.input[slot] = net.add_constant(np.moveaxis(moved, 0, axis), "wrong_weight")
-    return _is(node, f"channel {channel} of its weight is its neighbour's")
+    return fault_of(node, f"channel {channel} of its weight is its neighbour's")
 
 
 def bias_dropped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -172,7 +173,7 @@ def bias_dropped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fa
         del node.input[slot]
     else:
         node.input[slot] = net.add_constant(np.zeros_like(bias), "no_bias")
-    return _is(node, "its bias is dropped")
+    return fault_of(node, "its bias is dropped")
 
 
 def activation_removed(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -183,7 +184,7 @@ def activation_removed(net: Net, node: onnx.NodeProto, rng: np.random.Generator)
     before.output[list(before.output).index(node.input[0])] = node.output[0]
     what = f"the {node.op_type} after it is gone"
     net.graph.node.remove(node)
-    return _is(before, what)
+    return fault_of(before, what)
 
 
 def activation_bypassed(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -197,7 +198,7 @@ def activation_bypassed(net: Net, node: onnx.NodeProto, rng: np.random.Generator
     readers[0].input[slot] = node.input[0]
     what = f"it reads what enters the {node.op_type}"
     net.graph.node.remove(node)
-    return _is(readers[0], what)
+    return fault_of(readers[0], what)
 
 
 def pads_shifted(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -211,7 +212,7 @@ def pads_shifted(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fa
     pads[axis], pads[axis + half] = pads[axis] - 1, pads[axis + half] + 1
     set_attribute(node, "pads", pads)
     net.forget_shapes()
-    return _is(node, f"its pads are {pads}")
+    return fault_of(node, f"its pads are {pads}")
 
 
 def stride_doubled(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -225,7 +226,7 @@ def stride_doubled(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> 
     strides[-1] = 2 if strides[-1] == 1 else 1
     set_attribute(node, "strides", strides)
     net.forget_shapes()
-    return _is(node, f"its strides are {strides}")
+    return fault_of(node, f"its strides are {strides}")
 
 
 # -- what only a kernel does wrong -------------------------------------------------------------------------------------
@@ -254,7 +255,7 @@ def _stale(net: Net, node: onnx.NodeProto, rng: np.random.Generator, *, zero: bo
     )
     net.insert_after(node, spoil)
     hidden = Disguise(drop=frozenset({spoil.name}), rename={node.output[0]: tensor})
-    return _is(node, f"row {row} of axis {axis} is {'zero' if zero else 'of another input'}", hidden)
+    return fault_of(node, f"row {row} of axis {axis} is {'zero' if zero else 'of another input'}", hidden)
 
 
 def stale_row(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -280,7 +281,7 @@ def zero_point_dropped(net: Net, node: onnx.NodeProto, rng: np.random.Generator)
     if zero is None or zero.ndim or not zero:
         return None
     node.input[2] = net.add_constant(np.zeros_like(zero), "zero_point_dropped")
-    return _is(node, f"zero point {zero} of its input is dropped")
+    return fault_of(node, f"zero point {zero} of its input is dropped")
 
 
 def scale_doubled(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -310,7 +311,7 @@ def _doubled(net: Net, node: onnx.NodeProto, slot: int) -> Fault | None:
         return None
     what = f"scale {node.input[slot]!r} is doubled"
     node.input[slot] = net.add_constant(scale * np.float32(2), "scale_doubled")
-    return _is(node, what)
+    return fault_of(node, what)
 
 
 def scales_rolled(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -320,7 +321,7 @@ def scales_rolled(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> F
     if slot is None or scale is None or scale.ndim != 1 or scale.size < 2:
         return None
     node.input[slot] = net.add_constant(np.roll(scale, 1), "scales_rolled")
-    return _is(node, "its weight's scales are rolled by one channel")
+    return fault_of(node, "its weight's scales are rolled by one channel")
 
 
 def axis_swapped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -334,7 +335,7 @@ def axis_swapped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fa
     node.input[1] = net.add_constant(np.resize(scale, reach), "scale_of_another_axis")
     node.input[2] = net.add_constant(np.resize(zero, reach), "zero_point_of_another_axis")
     set_attribute(node, "axis", 1)
-    return _is(node, "its scales run along axis 1")
+    return fault_of(node, "its scales run along axis 1")
 
 
 def output_clamped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -357,7 +358,7 @@ def output_clamped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> 
     )
     net.insert_after(node, cast, clamp)
     hidden = Disguise(drop=frozenset({cast.name, clamp.name}), rename={node.output[0]: tensor})
-    return _is(node, f"its codes are clamped to {low + margin}..{high - margin}", hidden)
+    return fault_of(node, f"its codes are clamped to {low + margin}..{high - margin}", hidden)
 
 
 def padded_with_zero(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
@@ -392,7 +393,7 @@ def padded_with_zero(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -
     hidden = Disguise(
         drop=frozenset({pad.name}), rename={padded: codes}, attrs={node.name: {"pads": [int(p) for p in pads]}}
     )
-    return _is(node, f"it pads with code 0 in place of {zero}", hidden)
+    return fault_of(node, f"it pads with code 0 in place of {zero}", hidden)
 
 
 SURGEONS: Mapping[str, Surgeon] = {
@@ -417,7 +418,9 @@ SURGEONS: Mapping[str, Surgeon] = {
 }
 
 
-def operate(model: onnx.ModelProto, kind: str, seed: int, *, changes: Callable[[Net], bool], look=None):
+def operate(
+    model: onnx.ModelProto, kind: str, seed: int, *, changes: Callable[[Net], bool], look=None, surgeons=SURGEONS
+):
     """Seed a fault of a kind: nodes are tried in an order given by the seed until one changes the net's output.
 
     Returns:
@@ -427,7 +430,7 @@ def operate(model: onnx.ModelProto, kind: str, seed: int, *, changes: Callable[[
     names = [node.name for node in Net(model).graph.node]
     for index in rng.permutation(len(names)):
         net = Net(model, look)
-        fault = SURGEONS[kind](net, net.node(names[index]), rng)
+        fault = surgeons[kind](net, net.node(names[index]), rng)
         if fault is not None and changes(net):
             return net.model, fault
     raise LookupError(f"no node of this net can have {kind}")

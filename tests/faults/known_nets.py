@@ -1,0 +1,170 @@
+"""Nets of the bench whose answers may be looked at while rules change: made here, or out of packages.
+
+A net is a model and a function that makes inputs for a number of samples. No unit test uses them.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from net_builder import Builder, packaged, smooth, tokens
+
+
+def mobile() -> onnx.ModelProto:
+    """Build a picture classifier of separable convolutions, with squeeze and excitation."""
+    b = Builder(11, "mobile")
+    x = b.input("image", [1, 3, 48, 48])
+    x = b.scope("stem").op("Relu", b.norm(b.conv(x, 3, 16, strides=[2, 2]), 16))
+    for number, (inside, out, stride) in enumerate([(16, 24, 2), (24, 24, 1), (24, 40, 2)]):
+        b.scope(f"block{number}")
+        wide = inside * 3
+        y = b.op("Clip", b.norm(b.conv(x, inside, wide, 1), wide), b.constant(0.0, "low"), b.constant(6.0, "high"))
+        y = b.op("HardSwish", b.norm(b.conv(y, wide, wide, group=wide, strides=[stride, stride]), wide))
+        if number == 1:
+            gate = b.op("Relu", b.conv(b.op("GlobalAveragePool", y), wide, wide // 4, 1))
+            y = b.op("Mul", y, b.op("HardSigmoid", b.conv(gate, wide // 4, wide, 1)))
+        y = b.norm(b.conv(y, wide, out, 1), out)
+        x = b.op("Add", x, y) if inside == out and stride == 1 else y
+    b.scope("head")
+    x = b.op("Relu", b.norm(b.conv(x, 40, 64, 1), 64))
+    x = b.op("AveragePool", x, kernel_shape=[3, 3], strides=[1, 1], pads=[1, 1, 1, 1])
+    x = b.op("Flatten", b.op("GlobalAveragePool", x))
+    return b.build(b.op("Softmax", b.gemm(x, 64, 10), axis=-1))
+
+
+def encoder() -> onnx.ModelProto:
+    """Build two transformer layers over tokens."""
+    b, width, heads, length = Builder(12, "encoder"), 48, 4, 24
+    ids = b.input("ids", [1, length], "i")
+    b.scope("embed")
+    x = b.op("Gather", b.random(200, width, scale=0.7, title="table"), ids, axis=0)
+    x = b.layer_norm(b.op("Add", x, b.random(1, length, width, scale=0.3, title="positions")), width)
+    for number in range(2):
+        b.scope(f"layer{number}")
+        parts = b.op("Split", b.dense(x, width, 3 * width), b.integers([width] * 3, "sizes"), outputs=3, axis=-1)
+        q, k, v = (
+            b.op("Transpose", b.reshape(part, 1, length, heads, width // heads), perm=perm)
+            for part, perm in zip(b.outputs_of(parts, 3), ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+        )
+        scores = b.op("Mul", b.op("MatMul", q, k), b.constant(1 / np.sqrt(width // heads), "scale"))
+        mixed = b.op("MatMul", b.op("Softmax", scores, axis=-1), v)
+        joined = b.reshape(b.op("Transpose", mixed, perm=[0, 2, 1, 3]), 1, length, width)
+        x = b.layer_norm(b.op("Add", x, b.dense(joined, width, width)), width)
+        y = b.dense(b.gelu(b.dense(x, width, 2 * width)), 2 * width, width)
+        x = b.layer_norm(b.op("Add", x, y), width)
+    b.scope("head")
+    first = b.op("Squeeze", b.op("Slice", x, *(b.integers([n], "bound") for n in (0, 1, 1))), b.integers([1], "axes"))
+    pooled = b.op("Tanh", b.gemm(first, width, width))
+    return b.build(b.gemm(pooled, width, 6))
+
+
+def unet() -> onnx.ModelProto:
+    """Build a small U-Net."""
+    b = Builder(13, "unet")
+    x = b.input("image", [1, 3, 32, 32])
+    kept = []
+    for number, (inside, out) in enumerate([(3, 12), (12, 24)]):
+        b.scope(f"down{number}")
+        x = b.op("LeakyRelu", b.conv(x, inside, out), alpha=0.1)
+        x = b.op("Relu", b.conv(x, out, out))
+        kept.append(x)
+        x = b.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2])
+    x = b.scope("middle").op("Relu", b.conv(x, 24, 32, dilations=[2, 2]))
+    for number, (inside, out) in enumerate([(32, 24), (24, 12)]):
+        b.scope(f"up{number}")
+        if number:
+            weight = b.constant(b.rng.normal(0, np.sqrt(1.6 / inside), (inside, inside, 2, 2)), "weight")
+            x = b.op("ConvTranspose", x, weight, b.random(inside, scale=0.1, title="bias"), strides=[2, 2])
+        else:
+            scales = b.constant([1, 1, 2, 2], "scales")
+            x = b.op("Resize", x, "", scales, mode="linear", coordinate_transformation_mode="half_pixel")
+        x = b.op("Concat", x, kept[1 - number], axis=1)
+        x = b.op("Relu", b.conv(x, inside + out, out))
+    return b.build(b.scope("head").op("Sigmoid", b.conv(x, 12, 2, 1)))
+
+
+def speech() -> onnx.ModelProto:
+    """Build a recurrent acoustic model: convolutions in time, an LSTM, a GRU."""
+    b, width, length = Builder(14, "speech"), 24, 30
+    x = b.input("frames", [1, 20, length])
+    x = b.scope("front").op("Relu", b.norm(b.conv(x, 20, width, 5, rank=1), width))
+    x = b.op("Relu", b.norm(b.conv(x, width, width, 3, rank=1), width))
+    x = b.op("Transpose", x, perm=[2, 0, 1])
+    for kind, gates in (("LSTM", 4), ("GRU", 3)):
+        b.scope(kind.lower())
+        parts = [b.random(1, gates * width, width, scale=0.25) for _ in range(2)]
+        parts.append(b.random(1, 2 * gates * width, scale=0.1, title="bias"))
+        more = {"linear_before_reset": 1} if kind == "GRU" else {}
+        x = b.op("Squeeze", b.op(kind, x, *parts, hidden_size=width, **more), b.integers([1], "axes"))
+    x = b.scope("head").dense(x, width, 16)
+    return b.build(b.op("LogSoftmax", x, axis=-1))
+
+
+def detector() -> onnx.ModelProto:
+    """Build a detector: two heads, boxes from exponentials, the best of them picked."""
+    b = Builder(15, "detector")
+    x = b.input("image", [1, 3, 40, 40])
+    for number, (inside, out) in enumerate([(3, 16), (16, 32), (32, 48)]):
+        x = b.scope(f"stage{number}").op("Relu", b.norm(b.conv(x, inside, out, strides=[2, 2]), out))
+    raw = b.scope("head").conv(x, 48, 2 * 8, 1)
+    flat = b.op("Transpose", b.reshape(raw, 1, 2, 8, 25), perm=[0, 1, 3, 2])
+    flat = b.reshape(flat, 1, 50, 8)
+    first = b.op("Split", flat, b.integers([2, 2, 4], "sizes"), outputs=3, axis=-1)
+    centre, size, scores = b.outputs_of(first, 3)
+    grid = np.stack(np.meshgrid(np.arange(5.0), np.arange(5.0)), -1).reshape(1, 25, 2)
+    centre = b.op("Add", b.op("Sigmoid", centre), b.constant(np.tile(grid, (1, 2, 1)), "grid"))
+    centre = b.op("Mul", centre, b.constant(8.0, "stride"))
+    size = b.op("Mul", b.op("Exp", size), b.constant(b.rng.uniform(6, 20, (1, 50, 2)), "anchors"))
+    half = b.op("Mul", size, b.constant(0.5, "half"))
+    boxes = b.op("Concat", b.op("Sub", centre, half), b.op("Add", centre, half), axis=-1)
+    scores = b.op("Softmax", scores, axis=-1)
+    best = b.op("ReduceMax", scores, axes=[2], keepdims=0)
+    top = b.op("TopK", best, b.integers([8], "count"), outputs=2, axis=-1)
+    values, at = b.outputs_of(top, 2)
+    picked = b.op("Gather", boxes, b.op("Squeeze", at, b.integers([0], "axes")), axis=1)
+    return b.build(boxes, scores, values, picked)
+
+
+def ranking() -> onnx.ModelProto:
+    """Build a recommender: embeddings, their dot products, a deep part."""
+    b, width = Builder(16, "ranking"), 16
+    dense = b.input("numbers", [8, 13])
+    fields = [b.input(name, [8], "i") for name in ("user", "item", "place")]
+    b.scope("bottom")
+    centred = b.op("Sub", dense, b.random(13, scale=0.3, title="mean"))
+    scaled = b.op("Div", centred, b.constant(b.rng.uniform(0.8, 1.5, 13), "spread"))
+    x = b.op("Relu", b.gemm(scaled, 13, 32))
+    x = b.op("Relu", b.gemm(x, 32, width))
+    b.scope("tables")
+    rows = [b.op("Gather", b.random(50, width, scale=0.5, title="table"), field, axis=0) for field in fields]
+    stacked = b.op("Concat", *(b.op("Unsqueeze", row, b.integers([1], "axes")) for row in (x, *rows)), axis=1)
+    b.scope("cross")
+    dots = b.op("MatMul", stacked, b.op("Transpose", stacked, perm=[0, 2, 1]))
+    picked = b.op("Gather", b.reshape(dots, 8, 16), b.integers([4, 8, 9, 12, 13, 14], "pairs"), axis=1)
+    b.scope("top")
+    x = b.op("Concat", x, picked, axis=1)
+    x = b.op("PRelu", b.gemm(x, width + 6, 24), b.constant(b.rng.uniform(0.1, 0.4, 24), "slope"))
+    wide = b.op("ReduceSum", scaled, b.integers([1], "axes"), keepdims=1)
+    x = b.op("Add", b.gemm(x, 24, 1), b.op("Mul", wide, b.constant(0.1, "share")))
+    return b.build(b.op("Sigmoid", x))
+
+
+NETS = {
+    "mobile": (lambda cache: mobile(), lambda n: {"image": smooth(n, 3, 48, 48, seed=1)}),
+    "encoder": (lambda cache: encoder(), lambda n: {"ids": tokens(n, 24, most=200, seed=2)}),
+    "unet": (lambda cache: unet(), lambda n: {"image": smooth(n, 3, 32, 32, seed=3)}),
+    "speech": (lambda cache: speech(), lambda n: {"frames": smooth(n, 20, 30, seed=4)}),
+    "detector": (lambda cache: detector(), lambda n: {"image": smooth(n, 3, 40, 40, seed=5)}),
+    "ranking": (
+        lambda cache: ranking(),
+        lambda n: {
+            "numbers": smooth(n, 8, 13, seed=6)[:, 0],
+            **{name: tokens(n, 8, most=50, seed=7 + i)[:, 0] for i, name in enumerate(("user", "item", "place"))},
+        },
+    ),
+    "wake word": (
+        packaged("openwakeword==0.4.0", "openwakeword/resources/models/alexa_v0.1.onnx"),
+        lambda n: {"onnx::Flatten_0": smooth(n, 16, 96, seed=17, scale=5)},
+    ),
+}
+"""Builder of the model, given the cache, and maker of inputs for a number of samples, by name."""
