@@ -201,6 +201,8 @@ class _Split:
         if entry.whole and (exact or substitute_replay is None):
             self._whole_off = int(substitute_replay is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
+        spans = (self._span, (None, None) if substitute_replay is not None else self._reference_span)
+        self._saturates = any(span != (None, None) for span in spans)
         self._parts: dict[int, _Part] = {}
 
     def add(self, place: tuple[int, int]) -> None:
@@ -220,8 +222,9 @@ class _Split:
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())
-        if self._span != (None, None):
+        if self._saturates:  # what the codes of either side cut off is no error of the node
             part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
+        if self._span != (None, None):
             self._add_fit(part, replayed, place)
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
@@ -368,7 +371,7 @@ class _Split:
             constants=part.constants.stats() if self._constants_known else None,
             arithmetic=arithmetic,
             clipping=None if self._span == (None, None) else part.clipping.stats(),
-            arithmetic_unsaturated=arithmetic if self._span == (None, None) else part.arithmetic_unsaturated.stats(),
+            arithmetic_unsaturated=part.arithmetic_unsaturated.stats() if self._saturates else arithmetic,
             saturation_error=None if self._span == (None, None) else part.saturation_error.stats(),
             quantization_error=None if self._span == (None, None) else part.quantization_error.stats(),
             arriving=None if part.arriving is None else part.arriving.stats(),

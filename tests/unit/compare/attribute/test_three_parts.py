@@ -144,3 +144,17 @@ def test_constants_are_not_known_where_only_the_reference_can_be_replayed():
     node = DiffSession(known, backend).result().nodes[-1]
     assert node.introduced.rel_l2 > 0.1
     assert node.constants is None
+
+
+def test_what_the_reference_s_codes_cut_off_is_no_error_of_a_float_backend():
+    rng = np.random.default_rng(11)
+    x, w, b = rng.normal(size=(1, 3, 6, 6)), rng.normal(size=(2, 3, 3, 3)), rng.normal(size=2)
+    y = conv(x, w, b)
+    quant = QuantParams(dtype="int8", scale=float(np.abs(y).max()) / 200, zero_point=0)  # it saturates
+    x, w, b = (value.astype(np.float32) for value in (x, w, b))
+    reference = recorded({"x": x, "w": w, "b": b, "y": quantize(y, quant)}, quant=quant)
+    backend = recorded({"x": x, "w": w, "b": b, "y": y.astype(np.float32)})
+    node = DiffSession(reference, backend).result().nodes[-1]
+    assert node.arithmetic.max_abs > quant.scale[0] * 10  # the backend is beyond what the codes hold
+    assert (node.status, node.judged.unit) == (Status.WITHIN, "bound")
+    assert node.judged.amount < 1
