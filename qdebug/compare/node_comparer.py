@@ -67,6 +67,7 @@ class NodeComparer:
             pairs={pair.backend: pair for pair in pairs},
             graphs=GraphCheck(reference, backend, pairs, runs=runs),
             reproducer=ReproductionCheck(backend),
+            reference_reproducer=ReproductionCheck(reference),
         )
         self.timing = Timing()
 
@@ -148,7 +149,7 @@ def _quiet() -> np.errstate:
 def _judged(context: NodeContext) -> NodeResult:
     """Return the result of a compared tensor: what the checks find, and what follows from it."""
     entry, comparison = context.entry, context.comparison
-    attribution = _settled(context.attribution, comparison.stats)
+    attribution = _settled(_by_arithmetics(context), comparison.stats)
     findings = findings_of(context)
     status, reason = judge(context, findings)
     parts = {} if attribution is None else attribution.samples
@@ -197,6 +198,14 @@ def _judged(context: NodeContext) -> NodeResult:
             )
         ),
     )
+
+
+def _by_arithmetics(context: NodeContext) -> Attribution | None:
+    """Return how an error splits up: by the reference's arithmetic where both runs are in the same codes."""
+    attribution, pair = context.attribution, context.arithmetics
+    if attribution is None or attribution.introduced is None or pair is None:
+        return attribution
+    return replace(attribution, introduced=pair.introduced, propagated=pair.propagated, arithmetic=pair.introduced)
 
 
 def _settled(attribution: Attribution | None, stats: ErrorStats | None) -> Attribution | None:

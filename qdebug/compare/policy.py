@@ -171,6 +171,36 @@ def _is_doubt(found: Finding) -> bool:
     return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
 
 
+def _codes_apart(of: ResultTable) -> str:
+    """Say where two quantized runs first give other codes for equal inputs."""
+    found = [
+        (node, each)
+        for node in of.nodes
+        for each in node.findings
+        if (each.kind, each.role) == (FindingKind.ARITHMETIC, FindingRole.NOTE)
+    ]
+    if not found:
+        return ""
+    node, first = found[0]
+    more = "" if len(found) == 1 else f" {len(found) - 1} more nodes do so too."
+    return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
+
+
+def _codes_apart(of: ResultTable) -> str:
+    """Say where two quantized runs first give other codes for equal inputs."""
+    found = [
+        (node, each)
+        for node in of.nodes
+        for each in node.findings
+        if (each.kind, each.role) == (FindingKind.ARITHMETIC, FindingRole.NOTE)
+    ]
+    if not found:
+        return ""
+    node, first = found[0]
+    more = "" if len(found) == 1 else f" {len(found) - 1} more {'does' if len(found) == 2 else 'do'} so."
+    return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
+
+
 def _said_unjudged(of: ResultTable) -> str:
     unjudged = _unjudged(of)
     if not unjudged:
@@ -265,7 +295,13 @@ def verdict(
     if first is None and not short and output is not None and output.tensor in outputs:
         sentence += _left_with(output)
     sentence += (
-        _said_unjudged(of) + _overruled(of) + _short(of) + _partly(of) + _compounded(compounding) + _acknowledged(of)
+        _codes_apart(of)
+        + _said_unjudged(of)
+        + _overruled(of)
+        + _short(of)
+        + _partly(of)
+        + _compounded(compounding)
+        + _acknowledged(of)
     )
     if missing:
         sentence += " Incomplete: " + "; ".join(missing) + "."

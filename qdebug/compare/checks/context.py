@@ -10,6 +10,7 @@ import numpy as np
 
 from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
 from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.birth import Birth, find_birth
@@ -51,6 +52,7 @@ class Runs:
         pairs: All pairs, by backend tensor.
         graphs: Holds the two graphs against each other.
         reproducer: Looks for the arithmetic of the backend's nodes.
+        reference_reproducer: Looks for that of the reference's.
     """
 
     reference: Recording
@@ -58,6 +60,7 @@ class Runs:
     pairs: Mapping[str, Pair]
     graphs: GraphCheck
     reproducer: ReproductionCheck
+    reference_reproducer: ReproductionCheck
 
 
 class NodeContext:
@@ -102,7 +105,7 @@ class NodeContext:
     def exact(self) -> bool:
         """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
         unknown = self.entry.whole and self._own.arithmetic_unsaturated is None
-        return unknown and (self.node is None or self._reads_the_same)
+        return unknown and (self.node is None or self.reads_the_same)
 
     @cached_property
     def excused(self) -> bool:
@@ -130,6 +133,17 @@ class NodeContext:
         if not self.limits.explain or self.node is None or self.stats is None or not self.stats.mismatches:
             return None
         return self.runs.reproducer.reproduce(self.node, self.entry.tensor)
+
+    @cached_property
+    def arithmetics(self) -> ArithmeticPair | None:
+        """The node held against the arithmetic of the reference's node, where both are in the same codes."""
+        comparable = self.graph is not None and self.graph.alike and self.comparison.basis == "full"
+        found = self.reproduced if comparable else None
+        if found is None:
+            return None
+        runs = self.runs
+        checks = runs.reference_reproducer, runs.reproducer
+        return hold_arithmetics((runs.reference, runs.backend), self.entry, checks, found.variant)
 
     @property
     def by_reference(self) -> bool:
@@ -345,7 +359,7 @@ class NodeContext:
         return any(own <= PASSED_ON_MAX_ERROR_RATIO * each for each in errors)
 
     @cached_property
-    def _reads_the_same(self) -> bool:
+    def reads_the_same(self) -> bool:
         """Whether all that a node reads is known to be equal, up to what arranges it and rounds nothing."""
         segment = self.segment
         if segment is None or segment.elsewhere or not all(node.inputs for node in segment.own):

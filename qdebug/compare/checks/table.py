@@ -9,6 +9,7 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.selection import selection
+from qdebug.compare.checks.two_runs import apart_on_equal_inputs
 from qdebug.compare.result.finding import Finding, FindingRole
 
 __all__ = ["CHECKS", "Check", "findings_of"]
@@ -30,6 +31,7 @@ CHECKS: tuple[Check, ...] = (
     graph.born,
     graph.otherwise_said,
     outputs.joined_part,
+    apart_on_equal_inputs,
     statistics.undecided,
     statistics.unjudged,
     statistics.bare_codes,

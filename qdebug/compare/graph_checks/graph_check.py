@@ -151,8 +151,8 @@ class TensorCheck:
             rounding_noise=self._rounding_noise if rounding else None,
             instead=instead,
             exact=all(map(rounds_nothing, self.segment.nodes)),
-            as_reference=None if instead or self._alike else self._theirs,
-            alike=self._alike and not instead,
+            as_reference=None if instead or self.alike else self._theirs,
+            alike=self.alike and not instead,
         )
         if self._entry.quant is not None or found.arithmetic_unsaturated is None:
             return found
@@ -164,7 +164,7 @@ class TensorCheck:
         return replace(found, arithmetic_unsaturated=None, allowed=None, samples=samples, reason=_UNSAID)
 
     @cached_property
-    def _alike(self) -> bool:
+    def alike(self) -> bool:
         """Whether both graphs say the same of the node, constants included."""
         return self._differences.same(self._entry.pair, self.node, self.segment)
 
@@ -198,7 +198,7 @@ class TensorCheck:
         places = tuple(dict.fromkeys((*self._places[:1], *at_worst[:1])))
         if (self._dynamic.applies or self.segment.wide) and (wrong := self._dynamic.wrong(places)):
             return wrong, None
-        if self._alike or self._differences.same(self._entry.pair, self.node, self.segment, places):
+        if self.alike or self._differences.same(self._entry.pair, self.node, self.segment, places):
             return None, None
         why = self._why_not(attribution)
         found = None

@@ -1,0 +1,31 @@
+"""Holds two quantized runs against each other: where equal inputs give other codes."""
+
+from __future__ import annotations
+
+from qdebug.compare.checks.arithmetic import differing
+from qdebug.compare.checks.context import NodeContext
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+
+__all__ = ["apart_on_equal_inputs"]
+
+
+def apart_on_equal_inputs(context: NodeContext) -> Finding | None:
+    """Say that two quantized runs give other codes for equal inputs, and by which arithmetic each computes."""
+    pair, quant, stats = context.arithmetics, context.entry.quant, context.stats
+    if pair is None or pair.same or quant is None or stats is None or not context.reads_the_same:
+        return None
+    most = stats.max_lsb or 0.0
+    codes = "1 code" if most == 1 else f"{most:g} codes"
+    ours = "by an arithmetic that is not known" if pair.backend is None else f"by {pair.backend}"
+    said = (
+        f"{differing(stats)} on equal inputs, by up to {codes}; the reference computes by {pair.reference}, the backend {ours}"
+    )
+    return Finding(
+        kind=FindingKind.ARITHMETIC,
+        role=FindingRole.NOTE,
+        node=context.name,
+        sentence=said,
+        amount=most,
+        limit=0.0,
+        unit="LSB",
+    )
