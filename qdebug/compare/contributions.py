@@ -16,10 +16,10 @@ import numpy as np
 from qdebug.compare.align.layouts import in_one_order, into_stored_order
 from qdebug.compare.attribute.backend_replay import read, real_values
 from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.joined_parts import JoinedPart
-from qdebug.compare.result.origin import upstream
 from qdebug.compare.result.result import Contributions, Contributor
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import KernelError, QdebugError, RecordingError

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
+from qdebug.compare.attribute.graph_walk import downstream, upstream
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
@@ -15,7 +16,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apa
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import blamed, is_excused
 from qdebug.compare.result.nonfinite import Nonfinite
-from qdebug.compare.result.origin import downstream, largest_fall, upstream
+from qdebug.compare.result.origin import largest_fall
 from qdebug.compare.result.result import (
     Compounding,
     Contributions,

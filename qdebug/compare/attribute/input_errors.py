@@ -7,44 +7,20 @@ wrong altogether; a large error of a small term counts for nothing beside a larg
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, into_stored_order
 from qdebug.compare.attribute.backend_replay import read, real_values
 from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, RecordingError, UsageError
-from qdebug.model import Graph, Node
+from qdebug.model import Node
 from qdebug.replay.segment import run_segment
 
-__all__ = ["between", "errors_by_input", "partner_values", "replayed_with"]
-
-
-def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
-    """Return the nodes between a tensor and the nearest compared tensors above it, in order, and these tensors.
-
-    Args:
-        graph: A graph.
-        tensor: One of its tensors.
-        compared: The tensors where the search ends; `tensor` itself does not end it.
-    """
-    nodes: dict[str, Node] = {}
-    entries: dict[str, None] = {}
-    waiting = [tensor]
-    while waiting:
-        node = graph.producer(waiting.pop())
-        if node is None or node.name in nodes:
-            continue
-        nodes[node.name] = node
-        for name in filter(None, node.inputs):
-            if name in compared:
-                entries[name] = None
-            else:
-                waiting.append(name)
-    ordered = sorted(nodes.values(), key=lambda each: graph.position(next(filter(None, each.outputs))) or 0)
-    return tuple(ordered), tuple(entries)
+__all__ = ["errors_by_input", "partner_values", "replayed_with"]
 
 
 def partner_values(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) -> np.ndarray:

@@ -13,7 +13,8 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
 from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.birth import Birth, find_birth
+from qdebug.compare.attribute.birth import Birth
+from qdebug.compare.attribute.birth_search import find_birth
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.segments import Segment

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from qdebug.compare.attribute.birth import Birth
-from qdebug.compare.attribute.input_errors import between
+from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph

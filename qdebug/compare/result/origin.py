@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.compare.attribute.input_errors import between
+from qdebug.compare.attribute.graph_walk import between, downstream, upstream
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.result import Compounding, NodeResult
@@ -33,11 +33,9 @@ if TYPE_CHECKING:
 __all__ = [
     "ErrorsByInput",
     "compounding_nodes",
-    "downstream",
     "largest_fall",
     "origin_of",
     "original_of",
-    "upstream",
     "with_gain",
     "worst_output",
 ]
@@ -289,23 +287,3 @@ def _grows(of: ResultTable, row: int, graph: Graph) -> bool:
     producer = graph.producer(of[row].tensor)
     into = of.rows_of(() if producer is None else producer.inputs)
     return bool(of.carried[row] > of.carried[into].max(initial=0.0))
-
-
-def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
-    """Return the tensors that some tensors depend on, these included."""
-    waiting, seen = list(tensors), set(tensors)
-    while waiting:
-        producer = graph.producer(waiting.pop())
-        fresh = [name for name in (producer.inputs if producer else ()) if name and name not in seen]
-        waiting.extend(fresh)
-        seen.update(fresh)
-    return seen
-
-
-def downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
-    """Return the tensors that depend on any of some tensors, these included."""
-    found = set(tensors)
-    for node in graph.nodes:
-        if not found.isdisjoint(node.inputs):
-            found.update(filter(None, node.outputs))
-    return found

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.attribute.input_errors import between, errors_by_input, partner_values
+from qdebug.compare.attribute.input_errors import errors_by_input, partner_values
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 
@@ -78,15 +78,6 @@ def test_a_node_without_a_kernel_tells_nothing():
     values = {"a": row(1), "b": row(2), "y": row(3)}
     other = recorded(strange, values | {"a": row(4)}, ("a", "b"))
     assert errors_by_input(replays(recorded(strange, values, ("a", "b")), other), "y", ("a", "b"), PLACE) is None
-
-
-def test_inputs_are_looked_for_beyond_tensors_without_a_partner():
-    nodes = [("Neg", "a", "h"), ("Add", "h b", "s"), ("Neg", "s", "y")]
-    graph = recorded(nodes, {}, ("a", "b")).graph
-    made, entries = between(graph, "y", {"a", "b", "y"})
-    assert [node.name for node in made] == ["h", "s", "y"]
-    assert set(entries) == {"a", "b"}
-    assert between(graph, "y", {"s"})[1] == ("s",)
 
 
 def test_a_partner_comes_in_its_own_shape_where_the_shapes_differ():

@@ -1,0 +1,56 @@
+"""Ways through a graph: what depends on some tensors, what they depend on, and what lies in between."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from qdebug.model import Graph, Node
+
+__all__ = ["between", "downstream", "upstream"]
+
+
+def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
+    """Return the nodes between a tensor and the nearest compared tensors above it, in order, and these tensors.
+
+    Args:
+        graph: A graph.
+        tensor: One of its tensors.
+        compared: The tensors where the search ends; `tensor` itself does not end it.
+    """
+    nodes: dict[str, Node] = {}
+    entries: dict[str, None] = {}
+    waiting = [tensor]
+    while waiting:
+        node = graph.producer(waiting.pop())
+        if node is None or node.name in nodes:
+            continue
+        nodes[node.name] = node
+        for name in filter(None, node.inputs):
+            if name in compared:
+                entries[name] = None
+            else:
+                waiting.append(name)
+    ordered = sorted(nodes.values(), key=lambda each: graph.position(next(filter(None, each.outputs))) or 0)
+    return tuple(ordered), tuple(entries)
+
+
+def downstream(graph: Graph, tensors: Iterable[str]) -> set[str]:
+    """Return the tensors that depend on any of some tensors, these included."""
+    found = set(tensors)
+    for node in graph.nodes:
+        if not found.isdisjoint(node.inputs):
+            found.update(filter(None, node.outputs))
+    return found
+
+
+def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
+    """Return the tensors that some tensors depend on, these included."""
+    waiting, seen = list(tensors), set(tensors)
+    while waiting:
+        producer = graph.producer(waiting.pop())
+        fresh = [name for name in (producer.inputs if producer else ()) if name and name not in seen]
+        waiting.extend(fresh)
+        seen.update(fresh)
+    return seen

@@ -1,0 +1,135 @@
+"""Where a NaN or an infinity is born: the element, the rule, and the inputs that select it."""
+
+import math
+
+import numpy as np
+import pytest
+
+from qdebug.compare.attribute.birth import BirthRule
+from qdebug.compare.attribute.birth_search import one_sided
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.session import DiffSession
+
+INF, NAN = np.float32(np.inf), np.float32(np.nan)
+
+
+def recorded(nodes, arrays, *, constants=(), output="y"):
+    """Return a recording of nodes that are given as (op, inputs, output) or with attributes too."""
+    made = [
+        Node(name=out, op=op, inputs=tuple(inputs.split()), outputs=(out,), attrs=dict(*attrs))
+        for op, inputs, out, *attrs in nodes
+    ]
+    roles = dict.fromkeys(constants, Role.CONSTANT) | {"x": Role.INPUT}
+    names = {name for node in made for name in (*node.inputs, *node.outputs)}
+    tensors = [
+        TensorInfo(
+            name=name,
+            role=roles.get(name, Role.ACTIVATION),
+            dtype=str(np.asarray(arrays[name]).dtype) if name in arrays else None,
+            shape=np.shape(arrays[name]) if name in arrays else None,
+        )
+        for name in sorted(names)
+    ]
+    graph = Graph(made, tensors=tensors, inputs=("x",), outputs=(output,), opset={"": 17})
+    return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in arrays.items()})
+
+
+def born(nodes, theirs, ours, *, tensor="y", constants=()):
+    result = DiffSession(
+        recorded(nodes, theirs, constants=constants), recorded(nodes, theirs | ours, constants=constants)
+    ).result()
+    return next(each for each in result.nodes if each.tensor == tensor).born
+
+
+def row(*values):
+    return np.array([values], np.float32)
+
+
+def test_a_sum_whose_terms_overflow_on_the_way_is_told_from_one_that_is_too_large():
+    nodes = [("MatMul", "x w", "y")]
+    w = np.array([[3e38], [3e38], [-3e38]], np.float32)
+    known = {"x": row(1, 1, 1), "w": w, "y": row(3e38)}
+    found = born(nodes, known, {"y": row(INF)}, constants=("w",))
+    assert (found.rule, found.format, found.exact) == (BirthRule.SUM_OVERFLOW, "float32", pytest.approx(3e38))
+    known = {"x": row(1, 1, 1), "w": np.abs(w), "y": row(3e38)}
+    assert born(nodes, known, {"y": row(INF)}, constants=("w",)).rule is BirthRule.OVERFLOW
+
+
+def test_half_precision_is_known_though_its_values_are_kept_in_float32():
+    x = np.linspace(-3, 3, 64, dtype=np.float32).astype(np.float16).astype(np.float32)[None]
+    x[0, 7] = 300
+    right = x * x
+    with np.errstate(over="ignore"):
+        half = right.astype(np.float16).astype(np.float32)
+    found = born([("Mul", "x x", "y")], {"x": x, "y": right}, {"y": half})
+    assert (found.rule, found.format, found.largest, found.exact) == (BirthRule.OVERFLOW, "float16", 65504, 90000)
+    assert found.index == (0, 7)
+    assert found.sentence == (
+        "element [0, 7] is Infinity since its exact result 90000 is beyond 65504, the largest float16"
+    )
+
+
+def test_few_values_do_not_tell_that_they_were_rounded_to_half_precision():
+    found = born([("Mul", "x x", "y")], {"x": row(2, 300), "y": row(4, 90000)}, {"y": row(4, INF)})
+    assert (found.rule, found.exact) == (BirthRule.ARITHMETIC, 90000)
+
+
+def test_what_fits_the_format_is_no_overflow():
+    x = row(2, 3)
+    found = born([("Mul", "x x", "y")], {"x": x, "y": x * x}, {"y": row(4, INF)})
+    assert (found.rule, found.exact, found.format) == (BirthRule.ARITHMETIC, 9, "")
+
+
+def test_of_an_operator_without_kernel_the_element_is_named_and_no_rule():
+    nodes = [("Strange", "x", "h"), ("Neg", "h", "y")]
+    x = row(2, 3)
+    found = born(nodes, {"x": x, "h": x, "y": -x}, {"h": row(2, NAN), "y": -row(2, NAN)}, tensor="h")
+    assert (found.rule, found.index, math.isnan(found.value)) == (BirthRule.UNKNOWN, (0, 1), True)
+    nodes = [("Neg", "x", "h"), ("Strange", "h", "y")]
+    assert born(nodes, {"x": x, "h": -x, "y": x}, {"h": row(-2, NAN), "y": row(2, NAN)}) is None
+
+
+def test_a_row_that_a_mask_leaves_nothing_of_is_born_in_the_softmax_though_its_infinities_are_alike():
+    masked = row(-INF, -INF)
+    found = born([("Softmax", "x", "y")], {"x": masked, "y": row(0.5, 0.5)}, {"y": row(NAN, NAN)})
+    assert found.rule in (BirthRule.INFINITIES, BirthRule.UNDEFINED)
+    assert found.selected == ()
+    other = born([("Softmax", "x", "y")], {"x": row(1, 2), "y": row(0.25, 0.75)}, {"x": masked, "y": row(NAN, NAN)})
+    assert other is None  # it came with the input of the network
+
+
+def test_a_birth_between_compared_tensors_is_found_where_it_is():
+    x = row(2, 3)
+    theirs = recorded([("Neg", "x", "y")], {"x": x, "y": -x})
+    nodes = [("Reciprocal", "x", "inverse"), ("Reciprocal", "inverse", "back"), ("Neg", "back", "y")]
+    ours = {"x": x, "inverse": row(0.5, INF), "back": row(2, 0), "y": row(-2, NAN)}
+    result = DiffSession(theirs, recorded(nodes, ours)).result()
+    entry = result.nodes[-1]
+    assert (entry.tensor, entry.born.tensor, entry.born.node) == ("y", "inverse", "inverse")
+    assert "in Reciprocal 'inverse', which has no partner, element [0, 1] is Infinity" in result.verdict.sentence
+
+
+def test_an_infinity_without_a_partner_that_belongs_there_is_no_birth():
+    """The mask has no partner, and the reference's values make the same of it."""
+    x, mask = row(2, 3), row(-INF, 0)
+    theirs = recorded([("Neg", "x", "y")], {"x": x, "y": row(NAN, -3)})
+    nodes = [("Log", "zero", "mask"), ("Add", "x mask", "sum"), ("Exp", "sum", "kept"), ("Neg", "kept", "y")]
+    ours = {"x": x, "zero": row(0, 1), "mask": mask, "sum": x + mask, "kept": row(NAN, 3), "y": row(INF, -3)}
+    entry = DiffSession(theirs, recorded(nodes, ours, constants=("zero",))).result().nodes[-1]
+    assert entry.tensor == "y"
+    assert entry.born is None or entry.born.tensor not in ("mask", "sum")
+
+
+def test_the_same_infinity_or_nan_on_both_sides_is_not_one_sided():
+    ours = np.array([INF, -INF, NAN, INF, 1, NAN])
+    theirs = np.array([INF, INF, NAN, 1, INF, -INF])
+    assert one_sided(ours, theirs).tolist() == [False, True, False, True, False, True]
+
+
+def test_the_first_sample_in_which_it_is_born_is_named():
+    graph = recorded([("Log", "x", "y")], {"x": row(1), "y": row(0)}).graph
+    right = {("x", 0, 0): row(1), ("x", 1, 0): row(2), ("y", 0, 0): row(0), ("y", 1, 0): np.log(row(2))}
+    wrong = right | {("x", 1, 0): row(-2), ("y", 1, 0): row(NAN)}
+    (_, entry) = DiffSession(MemoryRecording(graph, right), MemoryRecording(graph, wrong)).result().nodes
+    assert (entry.born.sample, entry.born.rule, entry.born.function) == (1, BirthRule.DOMAIN, "logarithm")
+    assert [(each.tensor, each.difference) for each in entry.born.selected] == [("x", 4)]
