@@ -183,21 +183,6 @@ def _codes_apart(of: ResultTable) -> str:
     if not found:
         return ""
     node, first = found[0]
-    more = "" if len(found) == 1 else f" {len(found) - 1} more nodes do so too."
-    return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
-
-
-def _codes_apart(of: ResultTable) -> str:
-    """Say where two quantized runs first give other codes for equal inputs."""
-    found = [
-        (node, each)
-        for node in of.nodes
-        for each in node.findings
-        if (each.kind, each.role) == (FindingKind.ARITHMETIC, FindingRole.NOTE)
-    ]
-    if not found:
-        return ""
-    node, first = found[0]
     more = "" if len(found) == 1 else f" {len(found) - 1} more {'does' if len(found) == 2 else 'do'} so."
     return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
 

@@ -13,6 +13,7 @@ from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.search import channels_first
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.float_band import FloatReplay, judge_float, replay_float
+from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Node, Recording, RunInfo
 from qdebug.model.thresholds.explanation import REPRODUCER_MAX_ELEMENTS, REPRODUCER_SAMPLES, REPRODUCER_SIBLINGS
@@ -228,6 +229,7 @@ def is_float_node(backend: Recording, name: str) -> bool:
         backend: The run.
         name: Name of the node, or of its output.
     """
+    backend = with_understood_graph(backend)
     found = _find(backend, name)
     if found is None:
         return False
@@ -254,6 +256,7 @@ def make_float_reproducer(
     Raises:
         UsageError: There is no such node or sample, or it cannot be replayed.
     """
+    backend = with_understood_graph(backend)
     node, tensor = _known(backend, name)
     units = Units(backend)
     places = [place for place in units.places(node, tensor) if sample is None or place[0] == sample]
@@ -411,6 +414,7 @@ def make_reproducer(
     Raises:
         UsageError: There is no such node or sample, or nothing in integers can be computed of it.
     """
+    backend = with_understood_graph(backend)
     node, tensor = _known(backend, name)
     units = Units(backend)
     source = units.missing(node, tensor) or units.find(node, tensor)

@@ -53,7 +53,7 @@ def name_or_values(context: Context, tensor: str, node: Node) -> Pair | None:
 
 def _left_name(context: Context, tensor: str, node: Node) -> str | None:
     """Return the reference tensor of a tensor's name and shape that no other tensor has a claim to."""
-    if not (is_loose(node) or is_unknown(node)) or tensor in context.withdrawn | context.undecided:
+    if not (is_loose(node) or is_unknown(node)) or tensor in context.withdrawn or tensor in context.undecided:
         return None
     named = namesake(context, tensor)
     if named is None or is_claimed(context, named, tensor):

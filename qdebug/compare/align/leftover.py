@@ -153,6 +153,8 @@ def _reshaped(tensor: str, run: IndexedRecording, paired: set[str]) -> str | Non
     node = run.graph.producer(tensor)
     while node is not None and operators.of(node.op).reshapes and node.inputs and node.inputs[0]:
         source = next((form for form in run.members(node.inputs[0]) if form in paired), None)
+        if source is not None and not (run.has(source) and run.has(tensor)):
+            return None
         if source is not None:
             first, second = run.recording.load(source), run.recording.load(tensor)
             return source if first.dtype == second.dtype and first.tobytes() == second.tobytes() else None

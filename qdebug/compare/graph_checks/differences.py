@@ -5,6 +5,7 @@ What the graphs say tells what is different where replays show that something is
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -13,13 +14,15 @@ import numpy as np
 from qdebug.compare.align.clamps import bounds_of, codes_clamp
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
+from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
-from qdebug.model import AttrValue, Node, operators
+from qdebug.model import AttrValue, Node, Recording, operators
+from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 from qdebug.replay.segment import run_form
@@ -155,10 +158,10 @@ class GraphDifferences:
             name = attrs[0]
             said = f"its {name} is {_written(form.attrs[name])}, the reference's is {_written(theirs.attrs[name])}"
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
-        left_out = self._left_out(node, form, theirs)
+        others = segment.beside(main)
+        left_out = None if others else self._left_out(node, form, theirs)
         if left_out is not None:
             return left_out
-        others = segment.beside(main)
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
         found = unrepresentable_constant(self._reference, self._backend, main, node) or (
             self.constants.different_folded(form, theirs, others)
@@ -178,23 +181,20 @@ class GraphDifferences:
         return _difference(FindingKind.OPERATOR, node, f"it does not do what {known} does")
 
     def _left_out(self, node: Node, ours: Node, theirs: Node) -> Finding | None:
-        """Find an attribute that one side states, and the other leaves at another default, with an effect."""
+        """Find an attribute that one side states, and the other leaves at another default, as its values show.
+
+        A harness may leave out what it does not know: then the default is not what the node computes by.
+        """
         mine, other = ({k: v for k, v in form.attrs.items() if k not in _BESIDE} for form in (ours, theirs))
-        opsets = (real_form(node, self._backend.graph.opset)[1], real_form(theirs, self._reference.graph.opset)[1])
-        try:
-            values = inputs_of(self._backend, ours, (0, 0))
-        except RecordingError:
-            return None
         for name in sorted(mine.keys() ^ other.keys(), key=lambda each: (each not in _SHAPING, each)):
-            stated, opset = (mine, opsets[1]) if name in mine else (other, opsets[0])
-            kept = {key: value for key, value in ours.attrs.items() if key != name}
-            asked: dict[str, AttrValue | None] = {}
-            without = _outcome(replace(ours, attrs=kept), values, opset, asked)
-            given = _outcome(replace(ours, attrs={**kept, name: stated[name]}), values, opset)
-            if name not in asked or given == without:
+            if name in mine:
+                default = _default_in_force(self._reference, theirs, name, mine[name])
+            else:
+                default = _default_in_force(self._backend, ours, name, other[name])
+            if default is None:
                 continue
-            default = f"the default{'' if asked[name] is None else f' {_written(asked[name])}'}"
-            pair = (_written(stated[name]), default) if name in mine else (default, _written(stated[name]))
+            stated = _written((mine if name in mine else other)[name])
+            pair = (stated, default) if name in mine else (default, stated)
             said = f"its {name} is {pair[0]}, the reference's is {pair[1]}"
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         return None
@@ -288,18 +288,37 @@ def _differing_attrs(one: Node, other: Node) -> Sequence[str]:
     return shaping or common
 
 
-def _outcome(
-    form: Node,
-    values: Mapping[str, np.ndarray],
-    opset: Mapping[str, int],
-    asked: dict[str, AttrValue | None] | None = None,
-) -> list[tuple[tuple[int, ...], bytes]] | None:
-    """Return what a node computes, in a form that compares; None if it cannot be computed."""
+def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrValue) -> str | None:
+    """Say in words the default of an attribute that a node leaves out, if its values are those of the default.
+
+    Args:
+        recording: The run that has the node.
+        form: The node's real form.
+        name: The attribute.
+        stated: The value that the other run states.
+
+    Returns:
+        None where the kernel does not ask for it, or the values are no nearer to the default's.
+    """
+    tensor, asked = form.outputs[0], dict[str, AttrValue | None]()
     try:
-        made = run_node(form, values, opset, asked=asked)
-    except KernelError:
+        values = inputs_of(recording, form, (0, 0))
+        recorded = real_values(recording, tensor)
+    except RecordingError:
         return None
-    return [(array.shape, array.tobytes()) for array in made.values()]
+
+    def off(attrs: Mapping[str, AttrValue]) -> float:
+        try:
+            made = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=asked)[tensor]
+        except KernelError:
+            return math.inf
+        return norm(minus(made, recorded)) if made.shape == recorded.shape else math.inf
+
+    own = off(form.attrs)
+    default = asked.get(name)
+    if name not in asked or not own < CLEARER_CANDIDATE_MAX_ERROR_RATIO * off({**form.attrs, name: stated}):
+        return None
+    return "the default" if default is None else f"the default {_written(default)}"
 
 
 def _written(value: AttrValue | None) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "is_fed_back",
     "real_where_varying",
     "renumbered",
+    "with_understood_graph",
 ]
 
 
@@ -121,9 +122,18 @@ def as_compared(recording: Recording) -> Recording:
     Args:
         recording: The recording.
     """
-    shown = real_where_varying(_with_known_scales(recording))
-    graph = as_understood(shown.graph)
-    return shown if graph is shown.graph else _WithGraph(shown, graph)
+    return real_where_varying(with_understood_graph(recording))
+
+
+def with_understood_graph(recording: Recording) -> Recording:
+    """Return a recording whose graph says all that is understood of it: scales and nodes; the same one if it does.
+
+    Args:
+        recording: The recording.
+    """
+    recording = _with_known_scales(recording)
+    graph = as_understood(recording.graph)
+    return recording if graph is recording.graph else _WithGraph(recording, graph)
 
 
 class _WithGraph(ForwardingRecording):

@@ -6,6 +6,7 @@ import pytest
 import qdebug
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
+from qdebug.workflow.repro import make_reproducer
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)
@@ -86,3 +87,9 @@ def test_a_layout_that_nobody_states_is_named_as_a_shape_that_does_not_fit():
     reasons = {node.op: node.reason for node in found.nodes}
     assert "channels_last=1" in reasons["Conv"]
     assert reasons["GlobalAveragePool"] == "the replay gives shape (1, 1, 1, 1) and the recording has (1, 1, 1, 3)"
+
+
+@pytest.mark.parametrize("says", SAYS)
+def test_a_reproducer_reads_the_same_layout(says):
+    made = make_reproducer(last(chain(), says, quantized=True), "n_c")
+    assert made.unit.channels_last

@@ -71,6 +71,15 @@ def test_a_default_that_one_side_states_is_no_difference():
     assert reason(plain, wrong)[0] == "arithmetic"
 
 
+def test_an_attribute_that_a_harness_does_not_know_is_not_called_its_default():
+    """Its values are those of neither slope."""
+    stated, unsaid = run("LeakyRelu", "x", {"alpha": 0.3}), run("LeakyRelu", "x", {})
+    computed = run("LeakyRelu", "x", {"alpha": 0.2}).load("y")
+    kind, said = reason(stated, MemoryRecording.single(unsaid.graph, {"x": X, "y": computed}))
+    assert kind == "operator"
+    assert "default" not in said
+
+
 @pytest.mark.parametrize("first", ["Relu", "Tanh"])
 def test_nodes_are_named_in_their_order(first):
     """What comes before is said before."""
