@@ -67,7 +67,7 @@ def born(context: NodeContext) -> Finding | None:
     return Finding(
         kind=FindingKind.NONFINITE,
         role=FindingRole.CAUSE,
-        node=context.name,
+        node=found.node,
         sentence=where + found.sentence,
         amount=found.exact,
         limit=found.largest,
@@ -144,4 +144,5 @@ def precision(context: NodeContext) -> Finding | None:
     if name is None:
         return None
     said = f"its values are what {name} holds, whatever they are kept in; the reference's are not"
-    return Finding(kind=FindingKind.PRECISION, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=name)
+    role = FindingRole.CAUSE if context.diverges else FindingRole.NOTE
+    return Finding(kind=FindingKind.PRECISION, role=role, node=context.name, sentence=said, evidence=name)

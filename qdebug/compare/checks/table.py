@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 from qdebug.compare.checks import graph, outputs, statistics
 from qdebug.compare.checks.context import NodeContext
@@ -10,7 +11,7 @@ from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.selection import selection
 from qdebug.compare.checks.two_runs import apart_on_equal_inputs
-from qdebug.compare.result.finding import Finding, FindingRole
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
 __all__ = ["CHECKS", "Check", "findings_of"]
 
@@ -44,7 +45,15 @@ CHECKS: tuple[Check, ...] = (
 def findings_of(context: NodeContext) -> tuple[Finding, ...]:
     """Return everything that the checks find of a node: what decides or tells why first, each in the checks' order."""
     found = [each for check in CHECKS if (each := check(context)) is not None]
+    if any(_is_arithmetic(each) for each in found) and context.graph is not None and context.stats is not None:
+        node = context.graph.unaccounted(context.stats.worst_sample or 0)
+        found = [replace(each, node=node.name) if node is not None and _is_arithmetic(each) else each for each in found]
     return tuple(sorted(found, key=lambda each: _ORDER.index(each.role)))
+
+
+def _is_arithmetic(found: Finding) -> bool:
+    """Tell whether a finding is that a node computes otherwise than its inputs account for, be it one in between."""
+    return found.role is FindingRole.BREACH and found.kind is FindingKind.ARITHMETIC
 
 
 _ORDER = tuple(FindingRole)

@@ -17,7 +17,8 @@ def apart_on_equal_inputs(context: NodeContext) -> Finding | None:
     most = stats.max_lsb or 0.0
     codes = "1 code" if most == 1 else f"{most:g} codes"
     ours = "by an arithmetic that is not known" if pair.backend is None else f"by {pair.backend}"
-    said = f"{differing(stats)} on equal inputs, by up to {codes}; the reference computes by {pair.reference}, the backend {ours}"
+    both = f"the reference computes by {pair.reference}, the backend {ours}"
+    said = f"{differing(stats)} on equal inputs, by up to {codes}; {both}"
     return Finding(
         kind=FindingKind.ARITHMETIC,
         role=FindingRole.NOTE,

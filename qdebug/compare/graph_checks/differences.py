@@ -225,10 +225,32 @@ class GraphDifferences:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
         read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
         said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
-        inside = self.constants.different_weight(segment) or _other_operator(segment)
+        inside = self.constants.different_weight(segment) or _other_operator(segment) or self._other_attribute(segment)
         if inside is None:
             return _difference(FindingKind.OPERATOR, node, said)
         return replace(inside, sentence=f"{said}; {inside.sentence}")
+
+    def _other_attribute(self, segment: Segment) -> Finding | None:
+        """Find an attribute of one node of a part that is not that of the reference's one node of the same operator."""
+        ours, theirs = (_telling(nodes) for nodes in (segment.own, segment.nodes))
+        for family, nodes in ours.items():
+            other = theirs.get(family, [])
+            if len(nodes) != 1 or len(other) != 1:
+                continue
+            form, _ = real_form(nodes[0], self._backend.graph.opset)
+            their_form, _ = real_form(other[0], self._reference.graph.opset)
+            if form.op != their_form.op:
+                continue
+            names = _differing_attrs(form, their_form)
+            if not names:
+                found = self._left_out(nodes[0], form, their_form)
+            else:
+                mine, right = _written(form.attrs[names[0]]), _written(their_form.attrs[names[0]])
+                said = f"its {names[0]} is {mine}, the reference's is {right}"
+                found = _difference(FindingKind.ATTRIBUTE, nodes[0], said, evidence=names[0])
+            if found is not None:
+                return replace(found, sentence=f"of {nodes[0].op} {nodes[0].name!r}, {found.sentence}")
+        return None
 
     def _different_operands(self, ours: Node, theirs: Node) -> Finding | None:
         root = self._ref.root

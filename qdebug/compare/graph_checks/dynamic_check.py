@@ -89,6 +89,11 @@ class DynamicCheck:
         found = filter(None, (_first_wrong(self._backend, self._segment, place) for place in places))
         return next((_wrong(step, self._last) for step in found if 2 * step[1] <= step[2]), None)
 
+    def unaccounted(self, place: tuple[int, int]) -> Node | None:
+        """Return the first of the segment's own nodes that its recorded inputs do not account for; None if all are."""
+        step = _first_wrong(self._backend, self._segment, place)
+        return None if step is None else step[0]
+
     def attribution(self) -> Attribution:
         """Split the tensor's error: what is introduced is what rounding data to codes makes of it."""
         if self._raw_codes:

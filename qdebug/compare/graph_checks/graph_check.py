@@ -260,6 +260,18 @@ class TensorCheck:
             return False
         return False
 
+    def unaccounted(self, sample: int) -> Node | None:
+        """Return the first of several nodes that its recorded inputs do not account for.
+
+        Args:
+            sample: The sample that is looked at.
+
+        Returns:
+            None if one node makes the tensor, or all are accounted for.
+        """
+        place = next((place for place in self._places if place[0] == sample), None)
+        return None if place is None or not self.segment.wide else self._dynamic.unaccounted(place)
+
     def rounded_factors(self) -> tuple[str, ...]:
         """Return the short formats to which a product may have rounded its factors, by replaying the reference.
 
