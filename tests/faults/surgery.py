@@ -273,9 +273,25 @@ def empty_row(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault
 CODED = ("QLinearConv", "QGemm", "QLinearAdd", "QLinearMul", "QLinearAveragePool", "QLinearGlobalAveragePool")
 
 
+PASSES_CODES = (
+    *("MaxPool", "Reshape", "Flatten", "Squeeze", "Unsqueeze", "Transpose", "Slice", "Gather", "Split", "Concat"),
+    *("Resize", "Pad", "Relu", "Identity"),
+)
+"""Operators that have no scale, and hand codes on."""
+
+
+def _from_constant(net: Net, name: str) -> bool:
+    """Tell whether codes are those of a constant that was picked from or arranged: no node has written them."""
+    made = net.producer(name)
+    while made is not None and made.op_type in PASSES_CODES:
+        name = made.input[0]
+        made = net.producer(name)
+    return net.constant(name) is not None
+
+
 def zero_point_dropped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fault | None:
     """Read one tensor's codes without their zero point, in this node alone."""
-    if node.op_type not in (*CODED, "DequantizeLinear") or net.constant(node.input[0]) is not None:
+    if node.op_type not in (*CODED, "DequantizeLinear") or _from_constant(net, node.input[0]):
         return None
     zero = net.constant(node.input[2])
     if zero is None or zero.ndim or not zero:
@@ -288,6 +304,8 @@ def scale_doubled(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> F
     """Read one tensor's codes, an input's or a weight's, with twice their scale, in this node alone."""
     slots = {"QLinearConv": (1, 4), "QGemm": (1, 4), "QLinearAdd": (1, 4), "QLinearMul": (1, 4)}
     chosen = slots.get(node.op_type, (1,) if node.op_type == "DequantizeLinear" else ())
+    if chosen and net.constant(node.input[0]) is None and _from_constant(net, node.input[0]):
+        return None
     return _doubled(net, node, int(rng.choice(chosen))) if chosen else None
 
 
@@ -295,14 +313,18 @@ def written_scale_doubled(net: Net, node: onnx.NodeProto, rng: np.random.Generat
     """Write one tensor's codes with twice the scale that they are read with.
 
     A tensor's scale is the one it is written with: by it the codes are right, and whoever reads them by another scale
-    is the first to go wrong. The two cases cannot be told apart.
+    is the first to go wrong. The two cases cannot be told apart. A node without a scale hands the codes on.
     """
     slot = {"QLinearConv": 6, "QGemm": 7, "QLinearAdd": 6, "QLinearMul": 6, "QuantizeLinear": 1}.get(node.op_type)
     if slot is None or len(node.input) <= slot:
         return None
     fault = _doubled(net, node, slot)
-    readers = frozenset(reader.name for reader in net.consumers(node.output[0]))
-    return Fault(readers, f"its input's {fault.what}") if fault and readers else None
+    readers, left = set(), [*node.output]
+    while left:
+        for reader in net.consumers(left.pop()):
+            readers.add(reader.name)
+            left += reader.output if reader.op_type in PASSES_CODES else []
+    return Fault(frozenset(readers), f"its input's {fault.what}") if fault and readers else None
 
 
 def _doubled(net: Net, node: onnx.NodeProto, slot: int) -> Fault | None:
