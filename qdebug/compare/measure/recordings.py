@@ -10,12 +10,13 @@ import numpy as np
 
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
-from qdebug.model import Graph, QuantParams, Recording, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.layouts import as_understood
 from qdebug.model.operators import in_words_of_onnx
+from qdebug.model.operators.dialects import translated
 from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
@@ -131,9 +132,37 @@ def with_understood_graph(recording: Recording) -> Recording:
     Args:
         recording: The recording.
     """
-    recording = _with_known_scales(recording)
+    recording = _in_words_of_onnx(_with_known_scales(recording))
     graph = as_understood(recording.graph)
     return recording if graph is recording.graph else _WithGraph(recording, graph)
+
+
+def _in_words_of_onnx(recording: Recording) -> Recording:
+    """Return a recording whose nodes of other frameworks are ONNX's, where all is known of them, weights turned."""
+    graph = recording.graph
+    found = {node.name: each for node in graph.nodes if (each := translated(node, graph)) is not None}
+    turns = {name: order for each in found.values() for name, order in each.turns.items()}
+    shared = {
+        name
+        for name, order in turns.items()
+        if any(node.name not in found or found[node.name].turns.get(name) != order for node in graph.consumers(name))
+        or not graph.is_constant(name)
+    }
+    found = {node: each for node, each in found.items() if shared.isdisjoint(each.turns)}
+    if not found:
+        return recording
+    turns = {name: order for each in found.values() for name, order in each.turns.items()}
+    infos = [_turned(info, turns[name]) if name in turns else info for name, info in graph.tensors.items()]
+    nodes = [found[node.name].node if node.name in found else node for node in graph.nodes]
+    return _Turned(recording, _with_tensors(graph, infos, nodes), turns)
+
+
+def _turned(info: TensorInfo, order: tuple[int, ...]) -> TensorInfo:
+    shape = None if info.shape is None else tuple(info.shape[axis] for axis in order)
+    quant = info.quant
+    if quant is not None and quant.axis is not None:
+        quant = replace(quant, axis=order.index(quant.axis % len(order)))
+    return replace(info, shape=shape, quant=quant)
 
 
 class _WithGraph(ForwardingRecording):
@@ -147,6 +176,34 @@ class _WithGraph(ForwardingRecording):
     def graph(self) -> Graph:
         """The graph."""
         return self._graph
+
+
+class _Turned(ForwardingRecording):
+    """A recording with another graph, in which some constants have their dimensions in another order.
+
+    Args:
+        recording: The recording.
+        graph: The graph.
+        turns: The order of dimensions of each such constant.
+    """
+
+    def __init__(self, recording: Recording, graph: Graph, turns: Mapping[str, tuple[int, ...]]) -> None:
+        super().__init__(recording)
+        self._graph, self._turns = graph, turns
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._graph
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the stored elements, turned where the graph says so; read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        array = self._recording.load(tensor, sample, step)
+        return array.transpose(self._turns[tensor]) if tensor in self._turns else array
 
 
 def _with_known_scales(recording: Recording) -> Recording:
@@ -182,9 +239,9 @@ def _may_be_code(info: TensorInfo) -> bool:
     return info.dtype is not None and is_integer(info.dtype) and info.shape != ()
 
 
-def _with_tensors(graph: Graph, tensors: Sequence[TensorInfo]) -> Graph:
+def _with_tensors(graph: Graph, tensors: Sequence[TensorInfo], nodes: Sequence[Node] | None = None) -> Graph:
     return Graph(
-        graph.nodes,
+        graph.nodes if nodes is None else nodes,
         tensors=tensors,
         inputs=graph.inputs,
         outputs=graph.outputs,

@@ -182,8 +182,8 @@ def has_channels_second(op: str) -> bool:
         op: The operator as ONNX or ONNX Runtime names it; one made for channels last is none of these.
     """
     row = of(op)
-    if not row.ordered and row.real is not None:
-        row = of(row.real.op)
+    if not row.ordered and not row.channels_last:
+        row = of(row.plain if row.real is None else row.real.op)
     return row.ordered and row.sums is not Sums.MATRIX and not row.recurrent
 
 

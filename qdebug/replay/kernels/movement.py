@@ -51,7 +51,7 @@ def _flatten(call: Call) -> np.ndarray:
 def _reshape(call: Call) -> np.ndarray:
     """Return other sizes: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
     x = call.array(0)
-    given = call.integers("shape") if call.opset < 5 else None
+    given = call.integers("shape") if call.opset < 5 or call.optional(1) is None else None
     wanted = list(given) if given is not None else [int(n) for n in call.array(1)]
     if not call.integer("allowzero"):
         wanted = [x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
