@@ -155,11 +155,12 @@ class ConstantCheck:
         if mine.shape != real.shape:
             return None
         steps = half + other_steps
-        beyond = np.abs(mine - real) > (1 + LSB_SLACK) * steps + hair(real)
+        off = np.abs(np.subtract(mine, real, dtype=np.float64))  # they may be masks
+        beyond = off > (1 + LSB_SLACK) * steps + hair(real)
         if not beyond.any():
             return None
         wrong = _of_elements(node, title, one, int(beyond.sum()), beyond.size)
-        return self._coarse(node, one, title, np.abs(mine - real)) or wrong
+        return self._coarse(node, one, title, off) or wrong
 
     def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a constant of the backend as real values, and half a step of each."""

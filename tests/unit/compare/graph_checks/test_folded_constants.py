@@ -119,3 +119,19 @@ def test_a_fold_that_is_right_is_within(activation, quant):
     result = DiffSession(*runs).result()
     assert result.status in (Status.WITHIN, Status.IDENTICAL)
     assert result.nodes[-1].findings == ()
+
+
+def test_a_mask_that_is_another_one_is_named():
+    def run(mask):
+        with Recorder(None, backend="x") as rec:
+            rec.constant("m", mask)
+            rec.put("x", X)
+            made = np.where(mask, X, 0).astype(np.float32)
+            rec.constant("zero", np.zeros((), np.float32))
+            rec.put("y", made, node="pick", op="Where", inputs=("m", "x", "zero"))
+            rec.outputs("y")
+        return rec.recording
+
+    mask = RNG.uniform(size=(7, 7)) < 0.5
+    node = DiffSession(run(mask), run(mask ^ (np.arange(7) == 3))).result().nodes[-1]
+    assert (node.status, node.findings[0].kind, node.findings[0].evidence) == (Status.DIVERGED, "constant", "m")
