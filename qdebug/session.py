@@ -37,6 +37,7 @@ from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
 from qdebug.recording.opening import open_recording
 from qdebug.replay.registry import provide_kernels
+from qdebug.replay.run import one_thread
 
 __all__ = ["DiffSession", "PairedValues", "open_recording"]
 
@@ -91,7 +92,7 @@ class DiffSession:
         told("reading both graphs")
         with gc_paused():
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-            with np.errstate(all="ignore"):  # as where pairs are compared
+            with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
                 self.alignment: Alignment = align_runs(*runs, told=told)
             told("planning what to compare")
             facts, versions = result_facts(self.alignment.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
 
@@ -29,6 +30,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording
 from qdebug.numerics.stats import ErrorStats
+from qdebug.replay.run import one_thread
 
 __all__ = ["NodeComparer"]
 
@@ -86,12 +88,12 @@ class NodeComparer:
                 Request(pair=entry.pair, relu_floor=entry.relu_floor, tolerance=limit.tolerance)
                 for entry, limit in zip(chunk, limits, strict=True)
             ]
-            with _quiet():
+            with _alike():
                 known = compare_small(self._runs.reference, self._runs.backend, requests)
             self.timing.add(Timing(comparing=perf_counter() - begin))
             for entry, request, small, limit in zip(chunk, requests, known, limits, strict=True):
                 begin = perf_counter()
-                with _quiet():
+                with _alike():
                     comparison = small or compare_pair(
                         self._runs.reference,
                         self._runs.backend,
@@ -120,7 +122,7 @@ class NodeComparer:
         lost = lost_part(output)
         parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
         part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
-        with _quiet():
+        with _alike():
             return contributions(self._runs.graphs, plan, of, entry, seconds=seconds, part=part)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
@@ -137,13 +139,18 @@ class NodeComparer:
         runs = self._runs
         steps = range(runs.backend.steps)
         place = next(((sample, step) for step in steps if runs.backend.has(tensor, sample, step)), (sample, 0))
-        with _quiet():
+        with _alike():
             return errors_by_input(runs.graphs.replays, tensor, names, place)
 
 
-def _quiet() -> np.errstate:
-    """Compute what overflows to its defined result without a warning, which would land in the middle of a screen."""
-    return np.errstate(all="ignore")
+@contextmanager
+def _alike() -> Iterator[None]:
+    """Compute the same wherever it runs: on one thread of BLAS, and without a warning of what overflows.
+
+    What overflows has a defined result, and a warning would land in the middle of a screen.
+    """
+    with one_thread(), np.errstate(all="ignore"):
+        yield
 
 
 def _judged(context: NodeContext) -> NodeResult:

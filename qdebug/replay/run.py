@@ -6,13 +6,14 @@ output of a Conv hold codes, the node means the operator between the real number
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import cache
 
 import numpy as np
-from threadpoolctl import ThreadpoolController
+from threadpoolctl import LibController, ThreadpoolController
 
 from qdebug.errors import InputError, KernelError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
@@ -99,15 +100,63 @@ Fault = Callable[[tuple[np.ndarray, ...]], tuple[np.ndarray, ...]]
 
 
 @cache
-def _controller() -> ThreadpoolController:
-    return ThreadpoolController()
+def _blas() -> tuple[LibController, ...]:
+    """Find what BLAS is loaded."""
+    return tuple(lib for lib in ThreadpoolController().lib_controllers if lib.user_api == "blas")
+
+
+def _set_threads(numbers: Sequence[int]) -> None:
+    """Set the threads of BLAS, whoever set them last.
+
+    In newer versions of threadpoolctl the thread that sets them silently keeps all others from it while it lives.
+    """
+    for lib, number in zip(_blas(), numbers, strict=True):
+        release = getattr(lib, "clear_controlling_thread", _nothing)
+        release(force=True)
+        lib.set_num_threads(number)
+        release(force=True)
+
+
+def _nothing(*, force: bool) -> None:
+    """Do nothing: an older threadpoolctl has nobody to take control from."""
+
+
+class _Limit:
+    """The limit of BLAS to one thread, which all threads of the process share: it stands until the last lets go."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._holders = 0
+        self._before: list[int] = []
+
+    def take(self) -> None:
+        with self._lock:
+            if not self._holders:
+                self._before = [lib.num_threads or 1 for lib in _blas()]
+            _set_threads([1] * len(self._before))  # with OpenMP each thread has a number of its own
+            self._holders += 1
+
+    def let_go(self) -> None:
+        with self._lock:
+            self._holders -= 1
+            if not self._holders:
+                _set_threads(self._before)
+
+
+_limit = _Limit()
 
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Hold BLAS to one thread, so that results do not depend on how many there are."""
-    with _controller().limit(limits=1, user_api="blas"):
+    """Hold BLAS to one thread, so that results do not depend on how many there are.
+
+    Blocks may be nested, and may overlap in several threads: the first sets the limit, the last lifts it.
+    """
+    _limit.take()
+    try:
         yield
+    finally:
+        _limit.let_go()
 
 
 def run_graph(

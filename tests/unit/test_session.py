@@ -5,6 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import qdebug
 import qdebug.api
@@ -202,6 +203,21 @@ def test_the_error_of_each_sample_is_split():
         assert sample["introduced"]["max_abs"] == pytest.approx(3.0)
         assert sample["propagated"]["max_abs"] == 0.0
     assert result.verdict.worst_sample == 0
+
+
+def test_results_do_not_depend_on_the_threads_of_blas():
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, 4096)).astype(np.float32) for _ in range(2))
+    node = Node(name="sum", op="Add", inputs=("a", "b"), outputs=("y",))
+    graph = Graph([node], inputs=("a", "b"), outputs=("y",))
+    wrong = a + b
+    wrong[3, 7] += 1
+    sides = [MemoryRecording.single(graph, {"a": a, "b": b, "y": y}) for y in (a + b, wrong)]
+    found = set()
+    for threads in (1, 2, 3, 4):
+        with threadpool_limits(threads, user_api="blas"):
+            found.add(diff(*sides).to_json())
+    assert len(found) == 1
 
 
 def test_a_worker_opens_the_files_once_for_all_its_chunks(tmp_path, monkeypatch):

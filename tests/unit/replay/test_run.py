@@ -1,6 +1,8 @@
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
-from threadpoolctl import threadpool_info
+from threadpoolctl import threadpool_info, threadpool_limits
 
 from qdebug.errors import InputError, KernelError, NoKernelError
 from qdebug.model import Graph, Node, Role, TensorInfo
@@ -106,11 +108,25 @@ def test_inputs_and_constants_are_left_alone():
     np.testing.assert_array_equal(w, W)
 
 
-def test_blas_is_held_to_one_thread_and_let_go():
-    def threads():
-        return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
+def blas_threads():
+    return [entry["num_threads"] for entry in threadpool_info() if entry["user_api"] == "blas"]
 
-    before = threads()
+
+def test_blas_is_held_to_one_thread_and_let_go():
+    before = blas_threads()
     with one_thread():
-        assert set(threads()) <= {1}
-    assert threads() == before
+        assert set(blas_threads()) <= {1}
+    assert blas_threads() == before
+
+
+def test_blas_is_held_until_the_last_of_several_threads_lets_go():
+    with threadpool_limits(3, user_api="blas"):
+        before = blas_threads()
+        first, second = one_thread(), one_thread()
+        first.__enter__()
+        with ThreadPoolExecutor(1) as other:
+            other.submit(second.__enter__).result()
+            first.__exit__(None, None, None)
+            assert set(blas_threads()) <= {1}
+            other.submit(second.__exit__, None, None, None).result()
+        assert blas_threads() == before
