@@ -16,6 +16,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.explain import explain as explain_run
+from qdebug.workflow.explain import explained_by
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -99,7 +100,7 @@ def diff(
         reference: A path or an open recording.
         backend: A path or an open recording.
         limits: What counts as divergence and what may be missing; a stated default if None.
-        executor: Compares tensors in its workers; both sides must then be paths.
+        executor: Compares tensors in its workers; both sides must then be paths. The result is the same.
         progress: Called with the number of tensors compared and their total.
 
     Raises:
@@ -109,9 +110,7 @@ def diff(
     opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
     session = DiffSession(*opened, limits=limits, cache=True)
     if executor is not None:
-        if isinstance(reference, Recording) or isinstance(backend, Recording):
-            raise UsageError("An executor needs paths, not open recordings.", hint="Pass the two paths to diff().")
-        session.compare_in(executor, Path(reference), Path(backend))
+        session.compare_in(executor, _path(reference), _path(backend))
     return DiffResult.made_of(session.result(progress=progress))
 
 
@@ -120,6 +119,7 @@ def explain(
     *,
     node: str | None = None,
     limits: Limits | None = None,
+    executor: Executor | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Explanation:
     """Find the arithmetic that reproduces each node of a recording bit for bit.
@@ -128,10 +128,23 @@ def explain(
         backend: A path or an open recording.
         node: Name of one node or tensor to answer for; all if None. Its siblings are looked at too, for their evidence.
         limits: Acknowledged nodes, and the largest error in steps that need not be explained; nothing if None.
+        executor: Looks at nodes in its workers; the backend must then be a path. The result is the same.
         progress: Called with the number of outputs looked at, their total and the name of the next node.
 
     Raises:
         RecordingError: The file cannot be read.
         UsageError: There is no such node.
     """
-    return Explanation.made_of(explain_run(backend, node=node, limits=limits, progress=progress))
+    shared = None if executor is None else explained_by(executor, _path(backend))
+    return Explanation.made_of(explain_run(backend, node=node, limits=limits, progress=progress, shared=shared))
+
+
+def _path(given: str | Path | Recording) -> Path:
+    """Return the path that workers open.
+
+    Raises:
+        UsageError: It is an open recording.
+    """
+    if isinstance(given, Recording):
+        raise UsageError("An executor needs paths, not open recordings.", hint="Pass paths.")
+    return Path(given)

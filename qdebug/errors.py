@@ -13,7 +13,8 @@ QdebugError                 anything below; carries a message and a hint
 ├── KernelError             a node cannot be replayed
 │   └── NoKernelError       no kernel is known for the op
 ├── AlignmentError          two recordings have nothing in common
-└── BackendError            the framework that runs the model failed
+├── BackendError            the framework that runs the model failed
+└── WorkerError             workers cannot be reached, or were lost with their work
 """
 
 from __future__ import annotations
@@ -102,3 +103,7 @@ class AlignmentError(QdebugError):
 
 class BackendError(QdebugError):
     """The framework that runs the model reported a failure."""
+
+
+class WorkerError(QdebugError):
+    """The workers that share a computation cannot be reached, or were lost with what they had."""

@@ -14,13 +14,14 @@ from uuid import uuid4
 
 import numpy as np
 
+from qdebug.arithmetic.reproduce import Trial
 from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
-from qdebug.compare.measure.recordings import as_compared
+from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
 from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
@@ -30,6 +31,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
+from qdebug.compare.workers import check_version, in_parts, in_workers
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
@@ -38,14 +40,15 @@ from qdebug.recording.cache import ColumnCache
 from qdebug.recording.opening import open_recording
 from qdebug.replay.registry import provide_kernels
 from qdebug.replay.run import one_thread
+from qdebug.version import __version__
 
-__all__ = ["DiffSession", "PairedValues", "open_recording"]
+__all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample"]
 
 provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
 
 
-_CONTRIBUTORS_SECONDS = 10.0
-"""How long it may take at least to find what contributes to an output."""
+_PART = 4
+"""Tensors that a worker is given at least."""
 
 
 def _nobody(stage: str) -> None:
@@ -104,6 +107,7 @@ class DiffSession:
         self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
         self._contributing: tuple[str, Contributions] | None = None
+        self._shared: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
         self.outdated = False
 
     @property
@@ -128,7 +132,7 @@ class DiffSession:
     def _compared(self) -> Iterator[int]:
         """Compare tensor after tensor, and tell after each how many are."""
         self._recall()
-        fresh = self._examiner.examine(self._plan, first=len(self._results))
+        fresh = (self._shared or self._examiner.examine)(self._plan[len(self._results) :])
         for count in range(1, self.total + 1):
             while count > len(self._results):
                 self._keep(next(fresh))
@@ -207,7 +211,7 @@ class DiffSession:
         Args:
             progress: Called with the number of tensors compared and their total.
             contributors: Whether to look for the nodes that contribute most to an output that alone is beyond its
-                limit, for as long as the comparison took, or 10 s if that is more.
+                limit; that takes about 10 s at most, or as long as replaying every node once.
 
         Raises:
             AlignmentError: No pair has comparable values.
@@ -228,24 +232,33 @@ class DiffSession:
 
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
         if self._contributing is None or self._contributing[0] != output.tensor:
-            seconds = max(_CONTRIBUTORS_SECONDS, self.timing.comparing + self.timing.replaying)
-            found = self._examiner.contributions(self._plan, of, output, seconds=seconds)
+            found = self._examiner.contributions(self._plan, of, output)
             self._contributing = output.tensor, found
         return self._contributing[1]
 
-    def compare_in(self, executor: Executor, reference: Path, backend: Path) -> None:
-        """Compare everything in the workers of an executor, each of which opens the files itself."""
-        self._recall()
-        size = max(16, (self.total - len(self._results)) // 64)
-        chunks = [self._plan[start : start + size] for start in range(len(self._results), self.total, size)]
-        given = pickle.dumps(((reference, backend), self.alignment.pairs, self.limits))  # once, not for each chunk
-        work = partial(_examine_chunk, uuid4().hex, given)
-        jobs = [executor.submit(work, chunk) for chunk in chunks]
-        for job in jobs:
-            nodes, timing = job.result()
+    def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
+        """Have what is left compared in the workers of an executor, each of which opens the files itself.
+
+        Args:
+            executor: The workers.
+            reference: The file of the reference run.
+            backend: The file of the backend run.
+            sample: The only sample that this session looks at; None for all.
+        """
+        paths = reference.absolute(), backend.absolute()
+        given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
+        work = partial(_examine_part, uuid4().hex, __version__, given)
+        self._shared = partial(self._by_workers, executor, work)
+
+    def _by_workers(
+        self, executor: Executor, work: Callable[[Sequence[PlannedNode]], _Part], entries: Sequence[PlannedNode]
+    ) -> Iterator[NodeResult]:
+        """Compare tensors in workers; one that does not know enough of the nodes before is compared here, again."""
+        left = iter(entries)
+        for found, timing in in_workers(executor, work, in_parts(entries, least=_PART)):
             self.timing.add(timing)
-            for node in nodes:
-                self._keep(node)
+            for (node, trial), entry in zip(found, left, strict=False):
+                yield node if self._examiner.adopt(trial) else next(self._examiner.examine([entry]))
 
     def entry(self, name: str) -> PlannedNode:
         """Find what is compared by the name of a backend node, a backend tensor or a reference tensor.
@@ -345,8 +358,23 @@ class DiffSession:
         return PairReader(self.reference, self.backend, self.entry(tensor).pair)
 
 
+_Part = tuple[list[tuple[NodeResult, Trial | None]], Timing]
+"""What a worker gives: results with what they owe to nodes before, and the time they took."""
+
+
+def open_sample(path: Path, sample: int | None) -> Recording:
+    """Open a recording, or one sample of it.
+
+    Args:
+        path: The file.
+        sample: The only sample to look at; None for all.
+    """
+    recording = open_recording(path)
+    return recording if sample is None else OneSample(recording, sample)
+
+
 class _Worker(threading.local):
-    """What a worker keeps from chunk to chunk of one comparison: to open and look through a large net takes seconds."""
+    """What a worker keeps from part to part of one comparison: to open and look through a large net takes seconds."""
 
     comparison: str = ""
     examiner: NodeComparer | None = None
@@ -355,22 +383,24 @@ class _Worker(threading.local):
 _worker = _Worker()
 
 
-def _examine_chunk(comparison: str, given: bytes, chunk: Sequence[PlannedNode]) -> tuple[list[NodeResult], Timing]:
+def _examine_part(comparison: str, version: str, given: bytes, part: Sequence[PlannedNode]) -> _Part:
     """Compare some pairs in a worker.
 
     Args:
         comparison: Tells it from others.
-        given: The two paths, all pairs and the limits, pickled.
-        chunk: What is to be compared.
+        version: Version of the qdebug that asks for it.
+        given: The two paths, the only sample to look at, all pairs and the limits, pickled.
+        part: What is to be compared.
     """
+    check_version(version)
     examiner = _worker.examiner
     if examiner is None or _worker.comparison != comparison:
         _worker.examiner = None  # let go of the one before first
-        paths, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
-        reference, backend = (as_compared(open_recording(path)) for path in paths)
+        paths, sample, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
+        reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
         with gc_paused():
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
         _worker.comparison, _worker.examiner = comparison, examiner
     examiner.timing = Timing()
-    return list(examiner.examine(chunk)), examiner.timing
+    return examiner.examine_apart(part), examiner.timing

@@ -45,6 +45,19 @@ class Shape:
     unit: Unit
     columns: Mapping[HeavyPart, Columns]
 
+    def __reduce__(self) -> tuple[object, ...]:
+        # Pickling writes zeros that take no memory out in full, so that only their shapes travel.
+        bare = tuple(replace(o, codes=np.zeros((), o.codes.dtype)) for o in self.unit.operands)
+        shapes = tuple(o.codes.shape for o in self.unit.operands)
+        return _spread_out, (replace(self.unit, operands=bare), shapes, dict(self.columns))
+
+
+def _spread_out(unit: Unit, shapes: Sequence[tuple[int, ...]], columns: Mapping[HeavyPart, Columns]) -> Shape:
+    """Make a shape again of what travelled."""
+    pairs = zip(unit.operands, shapes, strict=True)
+    hollow = tuple(replace(o, codes=np.broadcast_to(o.codes, shape)) for o, shape in pairs)
+    return Shape(unit=replace(unit, operands=hollow), columns=columns)
+
 
 def shape_of(unit: Unit, columns: Mapping[HeavyPart, Columns]) -> Shape:
     """Take the values out of a unit and its columns.

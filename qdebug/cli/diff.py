@@ -20,6 +20,7 @@ from qdebug.cli.parser import (
     add_format,
     add_output,
     add_untrusted,
+    add_workers,
     natural,
     suffix_format,
     typed,
@@ -30,6 +31,8 @@ from qdebug.errors import AlignmentError, UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
     from qdebug.cli.parser import Verbs
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
@@ -59,6 +62,7 @@ examples:
   qdebug diff ref.h5 int8.h5 --json -o diff.json
   qdebug diff ref.h5 int8.h5 -o diff.html        a page with plots; also .csv, .xml (JUnit)
   qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
+  qdebug diff ref.h5 int8.h5 --jobs 4            share the work among 4 processes
   qdebug diff --explain-metrics                  what the columns mean
 
 exit codes: 0 within the limits, 1 a node is beyond its limit, 2 could not run,
@@ -86,6 +90,8 @@ class DiffOptions:
     node: str | None
     sample: int | None
     everything: bool
+    jobs: int
+    scheduler: str | None
     format: str | None
     output: Path | None
     force: bool
@@ -141,6 +147,7 @@ def add_parser(verbs: Verbs) -> None:
     shown.add_argument("--all", action="store_true", dest="everything", help="show every node of a long net")
     add_format(shown, forms=REPORTS)
     add_output(shown, what="the result")
+    add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "reference", "backends")
     add_debug(parser)
     parser.set_defaults(run=run)
@@ -156,25 +163,28 @@ def run(arguments: argparse.Namespace) -> int:
         raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
     if options.form == "html" and options.output is None and terminal_width() is not None:
         raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
+    from qdebug.workflow.workers import open_workers
+
     results: dict[str, RunComparison] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
     pages: dict[str, Sequence[NodeDetail]] = {}
     sessions: list[DiffSession] = []
-    for backend in options.backends:
-        session, result = _compared(options, backend, limits)
-        sessions.append(session)
-        name = _unique(str(backend), results)
-        results[name] = result
-        if options.form in _EXCHANGE:
-            pages[name] = _in_full(session, result, options)
-        elif options.node is not None:
-            details.append(node_detail(session, result, options.node, sample=options.sample))
-            texts.append(_node_part(details[-1], options))
-        elif options.form != "json":
-            texts.append(
-                diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
-            )
+    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
+        for backend in options.backends:
+            session, result = _compared(options, backend, limits, executor)
+            sessions.append(session)
+            name = _unique(str(backend), results)
+            results[name] = result
+            if options.form in _EXCHANGE:
+                pages[name] = _in_full(session, result, options)
+            elif options.node is not None:
+                details.append(node_detail(session, result, options.node, sample=options.sample))
+                texts.append(_node_part(details[-1], options))
+            elif options.form != "json":
+                texts.append(
+                    diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
+                )
     agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
     if options.form in _EXCHANGE:
         write_result(exchange_text(results, options.form, pages, agreement), options.output)
@@ -189,10 +199,14 @@ def run(arguments: argparse.Namespace) -> int:
     return max(result.exit_code for result in results.values())
 
 
-def _compared(options: DiffOptions, backend: Path, limits: Limits) -> tuple[DiffSession, RunComparison]:
+def _compared(
+    options: DiffOptions, backend: Path, limits: Limits, executor: Executor | None
+) -> tuple[DiffSession, RunComparison]:
     """Compare one backend with the reference; of several, say which one it is that cannot be compared."""
     try:
         session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        if executor is not None:
+            session.compare_in(executor, options.reference, backend, sample=options.sample)
         with progress("comparing") as note:
             return session, compare(session, sample=options.sample, on_progress=note)
     except AlignmentError as error:

@@ -17,6 +17,7 @@ from qdebug.cli.parser import (
     add_format,
     add_output,
     add_untrusted,
+    add_workers,
     limit,
     natural,
     suffix_format,
@@ -53,6 +54,7 @@ examples:
   qdebug explain int8.h5
   qdebug explain int8.h5 --node conv1           all that reproduce it, and what they leave open
   qdebug explain int8.h5 --json -o explain.json
+  qdebug explain int8.h5 --jobs 4               share the work among 4 processes
   qdebug explain int8.h5 --write-arithmetic backend.toml
   qdebug record int8.h5 --backend interpreter:arithmetic=backend.toml --inputs x.npz -o twin.h5
 
@@ -72,6 +74,8 @@ class ExplainOptions:
     write_arithmetic: Path | None
     limits: Path | None
     max_lsb: float | None
+    jobs: int
+    scheduler: str | None
     format: str | None
     output: Path | None
     force: bool
@@ -103,6 +107,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     add_format(parser)
     add_output(parser, what="the result")
+    add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "backend")
     add_debug(parser)
     parser.set_defaults(run=run)
@@ -116,10 +121,12 @@ def run(arguments: argparse.Namespace) -> int:
     limits = limits_of(options.limits)
     limits = limits if options.max_lsb is None else replace(limits, max_lsb=options.max_lsb)
     recording = _opened(options)
-    from qdebug.workflow.explain import explain
+    from qdebug.workflow.explain import explain, explained_by
+    from qdebug.workflow.workers import open_workers
 
-    with progress("explaining") as note:
-        explanation = explain(recording, node=options.node, limits=limits, progress=note)
+    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor, progress("explaining") as note:
+        shared = None if executor is None else explained_by(executor, options.backend, sample=options.sample)
+        explanation = explain(recording, node=options.node, limits=limits, progress=note, shared=shared)
     if options.sample is not None:
         explanation = _renumbered(explanation, options.sample)
     write_result(_text(explanation, options), options.output)

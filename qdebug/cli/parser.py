@@ -24,6 +24,7 @@ __all__ = [
     "add_format",
     "add_output",
     "add_untrusted",
+    "add_workers",
     "limit",
     "natural",
     "positive",
@@ -111,6 +112,16 @@ def add_untrusted(parser: argparse.ArgumentParser, *sources: str) -> None:
     """
     parser.add_argument("--untrusted", action="store_true", help="check the recordings in a guarded process first")
     parser.set_defaults(untrusted_sources=sources)
+
+
+def add_workers(parser: TakesArguments) -> None:
+    """Add `--jobs` and `--scheduler`, of a group of arguments that exclude each other."""
+    parser.add_argument(
+        "--jobs", type=positive, default=1, metavar="N", help="share the work among N processes (default: 1)"
+    )
+    parser.add_argument(
+        "--scheduler", metavar="ADDRESS", help="share the work among the workers of a dask scheduler (extra: dask)"
+    )
 
 
 def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:

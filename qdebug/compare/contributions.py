@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from time import monotonic
 
 import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, into_stored_order
 from qdebug.compare.attribute.backend_replay import read, real_values
-from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.band import minus, norm, sum_terms
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
@@ -24,7 +23,10 @@ from qdebug.compare.result.result import Contributions, Contributor
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import KernelError, QdebugError, RecordingError
 from qdebug.model import Node
+from qdebug.model.outline import shape_of
+from qdebug.model.thresholds.verdict import CONTRIBUTION_ELEMENT_WORK, CONTRIBUTION_MAX_WORK, CONTRIBUTION_NODE_WORK
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_segment
 
 __all__ = ["contributions"]
@@ -36,23 +38,22 @@ def contributions(
     of: ResultTable,
     output: PlannedNode,
     *,
-    seconds: float,
+    most: float | None = None,
     part: JoinedPart | None = None,
 ) -> Contributions:
     """Replay the own error of each node above an output to that output, in the sample that comes out worst there.
 
-    Those with the largest bound come first. Where there is no time left, or no replay, the bound stands: the node's
-    own error relative to its signal, times the growth of the whole relative error from there to the output.
+    Those with the largest bound come first. Where that is too much work, or there is no replay, the bound stands: the
+    node's own error relative to its signal, times the growth of the whole relative error from there to the output.
 
     Args:
         graphs: Holds the two graphs against each other.
         plan: What was compared.
         of: How it came out.
         output: The output.
-        seconds: When to stop replaying.
+        most: Work after which no more is replayed, in multiplications; if None, as much as the thresholds say.
         part: The part of the output that is looked at; None for all of it.
     """
-    end = monotonic() + seconds
     path = _Path(graphs, output, _worst_place(graphs, of, output), part)
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     at_output = float(of.carried[of.rows[output.tensor]]) if part is None else path.whole()
@@ -66,13 +67,15 @@ def contributions(
         elif norm(own) and carried:
             bounds.append((path.relative(own, entry.reference_tensor) * at_output / carried, entry))
     found: list[Contributor] = []
+    left = path.allowed if most is None else most
     for bound, entry in sorted(bounds, key=lambda item: -item[0]):
         checkpoint()
         exact = None
-        if monotonic() < end:
+        left -= path.work(entry) if left >= 0 else 0
+        if left >= 0:
             exact = path.replayed(entry)
         else:
-            path.why["there was no time left"] = None
+            path.why["replaying all would take too long"] = None
         share = bound if exact is None else exact
         found.append(
             Contributor(
@@ -122,6 +125,7 @@ class _Path:
         self._graphs, self._output, self._place, self._part = graphs, output, place, part
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
         self._above = upstream(self._reference.graph, (output.reference_tensor,))
+        self._known_work: dict[str, float] = {}
         self.why: dict[str, None] = {}
 
     def own_error(self, entry: PlannedNode) -> np.ndarray | None:
@@ -174,16 +178,49 @@ class _Path:
         found = self._off(theirs, made)
         return found if math.isfinite(found) else None
 
-    def _note(self, error: QdebugError) -> None:
-        self.why[error.message[0].lower() + error.message[1:].rstrip(".")] = None
+    @property
+    def allowed(self) -> float:
+        """Work that replays may take: as much as replaying every node in every sample, but not too little."""
+        places = self._reference.samples * self._reference.steps
+        return max(CONTRIBUTION_MAX_WORK, places * sum(map(self._work, self._reference.graph.nodes)))
 
-    def _below(self, start: str, moved: np.ndarray) -> np.ndarray | None:
-        """Replay the reference's nodes from a tensor to the output; None if none leads there."""
+    def work(self, entry: PlannedNode) -> float:
+        """Return the work of replaying what is below a node, in multiplications."""
+        return sum(map(self._work, self._nodes_below(entry.reference_tensor)))
+
+    def _work(self, node: Node) -> float:
+        if node.name not in self._known_work:
+            form, _ = real_form(node, self._reference.graph.opset)
+            self._known_work[node.name] = self._work_of(form)
+        return self._known_work[node.name]
+
+    def _work_of(self, form: Node) -> float:
+        try:
+            shapes = {
+                name: shape_of(self._reference, name, *self._place)
+                for name in filter(None, (*form.inputs, *form.outputs[:1]))
+            }
+            made = shapes[form.outputs[0]]
+            elements = math.prod(made) * (sum_terms(form, shapes, made) + CONTRIBUTION_ELEMENT_WORK)
+            return elements + CONTRIBUTION_NODE_WORK
+        except (RecordingError, IndexError, KeyError, ZeroDivisionError):  # it cannot be replayed either
+            return CONTRIBUTION_NODE_WORK
+
+    def _nodes_below(self, start: str) -> list[Node]:
+        """List the reference's nodes from a tensor to the output, in order."""
         reached, nodes = {start}, []
         for node in self._reference.graph.nodes:
             if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
                 nodes.append(node)
                 reached.update(filter(None, node.outputs))
+        return nodes
+
+    def _note(self, error: QdebugError) -> None:
+        self.why[error.message[0].lower() + error.message[1:].rstrip(".")] = None
+
+    def _below(self, start: str, moved: np.ndarray) -> np.ndarray | None:
+        """Replay the reference's nodes from a tensor to the output; None if none leads there."""
+        nodes = self._nodes_below(start)
 
         def load(form: Node, name: str) -> np.ndarray:
             return moved if name == start else read(self._reference, self._place, form, name)

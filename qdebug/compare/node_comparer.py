@@ -9,7 +9,7 @@ from time import perf_counter
 
 import numpy as np
 
-from qdebug.arithmetic.reproduce import ReproductionCheck
+from qdebug.arithmetic.reproduce import ReproductionCheck, Trial
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
@@ -73,14 +73,13 @@ class NodeComparer:
         )
         self.timing = Timing()
 
-    def examine(self, entries: Sequence[PlannedNode], *, first: int = 0) -> Iterator[NodeResult]:
+    def examine(self, entries: Sequence[PlannedNode]) -> Iterator[NodeResult]:
         """Compare tensor after tensor, split their errors and judge them; a few small tensors are read ahead.
 
         Args:
             entries: What is compared.
-            first: The first of them that is looked at.
         """
-        for start in range(first, len(entries), _AHEAD):
+        for start in range(0, len(entries), _AHEAD):
             begin = perf_counter()
             chunk = entries[start : start + _AHEAD]
             limits = [self._limits.under(self._rules.find(entry)) for entry in chunk]
@@ -107,23 +106,40 @@ class NodeComparer:
                 self.timing.add(spent)
                 yield result
 
-    def contributions(
-        self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult, *, seconds: float
-    ) -> Contributions:
+    def examine_apart(self, entries: Sequence[PlannedNode]) -> list[tuple[NodeResult, Trial | None]]:
+        """Compare some tensors out of all, and tell of each what its result owes to those before; None if nothing.
+
+        Args:
+            entries: What is compared.
+        """
+        found = []
+        for result in self.examine(entries):
+            found.append((result, self._runs.reproducer.last))
+            self._runs.reproducer.last = None
+        return found
+
+    def adopt(self, trial: Trial | None) -> bool:
+        """Take over the result of the next tensor from another comparer; tell whether it would be the same here.
+
+        Args:
+            trial: As `examine_apart` gives it.
+        """
+        return trial is None or self._runs.reproducer.adopt(trial)
+
+    def contributions(self, plan: Sequence[PlannedNode], of: ResultTable, output: NodeResult) -> Contributions:
         """Find what each node's own error contributes to an output, see `qdebug.compare.contributions`.
 
         Args:
             plan: What was compared.
             of: How it came out.
             output: The output.
-            seconds: When to stop replaying.
         """
         entry = next(each for each in plan if each.tensor == output.tensor)
         lost = lost_part(output)
         parts = () if lost is None else joined_parts(self._runs.backend, output.tensor)
         part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
         with _alike():
-            return contributions(self._runs.graphs, plan, of, entry, seconds=seconds, part=part)
+            return contributions(self._runs.graphs, plan, of, entry, part=part)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
         """Return the error that each of some inputs alone makes of a compared tensor in one sample.

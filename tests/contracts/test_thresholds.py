@@ -14,6 +14,9 @@ PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/")
 """Where a number of its own needs a reason."""
 CONSTANTS = {
     "arithmetic_file.py _MOST_BYTES": "size of a file that is read",
+    "workers.py _ATTEMPTS": "sharing: how often lost work is done again",
+    "workers.py _IN_FLIGHT": "sharing: parts that are handed out at once",
+    "workers.py _PARTS": "sharing: how finely work is cut",
     "canonical.py _INT32_END": "format: the span of int32",
     "align/align.py _STAGES": "display: how often progress is told",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",

@@ -41,6 +41,7 @@ __all__ = [
     "minus",
     "narrow_sums_error",
     "norm",
+    "sum_terms",
     "unit_roundoff",
 ]
 
@@ -90,7 +91,7 @@ def allowed_error(
     if sums is None:
         return min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
     magnitudes = norm(sums)
-    terms = _terms(node, values, output)
+    terms = sum_terms(node, _shapes(values), output.shape)
     return min(
         (ROUNDING_SUM_FACTOR * math.sqrt(terms) + ROUNDING_SUM_FACTOR) * unit * magnitudes,
         max(ROUNDING_MAX_SIGNAL_SHARE * size, CANCELLING_SUM_ROUNDOFFS * unit * magnitudes),
@@ -165,7 +166,7 @@ def beyond_own_sums(
         known = known and operators.of(str(node.attrs["activation"])).contracts
     if not known or recorded.shape != output.shape or not output.size:
         return 0
-    most = ROUNDING_SUM_FACTOR * (math.sqrt(_terms(node, values, output)) + 1) * unit
+    most = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
     if not _count_beyond(recorded, output, output, most):  # terms are no smaller than their sum
         return 0
     terms = _magnitudes(node, values, opset)
@@ -218,7 +219,7 @@ def narrow_sums_error(
         return None
     return unit * (
         NARROW_SUM_TERMS_FACTOR * norm(sums)
-        + NARROW_SUM_RESULT_FACTOR * math.sqrt(_terms(node, values, output)) * norm(output)
+        + NARROW_SUM_RESULT_FACTOR * math.sqrt(sum_terms(node, _shapes(values), output.shape)) * norm(output)
     )
 
 
@@ -265,18 +266,26 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
         return None
 
 
-def _terms(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray) -> float:
-    """Return the number of terms of each sum."""
-    arrays, sums = [values[name] for name in node.inputs if name], operators.of(node.op).sums
+def _shapes(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
+    return {name: array.shape for name, array in values.items()}
+
+
+def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[int, ...]) -> float:
+    """Return the number of terms of each sum.
+
+    Args:
+        node: The node on real numbers.
+        shapes: Shapes of its inputs by name.
+        output: The shape of its output.
+    """
+    read, sums = [shapes[name] for name in node.inputs if name], operators.of(node.op).sums
     if sums in (Sums.FILTER, Sums.SCATTER):
-        weight = arrays[1]
-        return float(weight.size / weight.shape[0]) + 1
+        return float(math.prod(read[1]) / read[1][0]) + 1
     if sums is Sums.MATRIX:
-        shape = arrays[0].shape
-        summed = -2 if node.attrs.get("transA") and len(shape) > 1 else -1
-        return float(shape[summed] + 1) if shape else 1
+        summed = -2 if node.attrs.get("transA") and len(read[0]) > 1 else -1
+        return float(read[0][summed] + 1) if read[0] else 1
     if sums is Sums.AXES:
-        return max(arrays[0].size / max(output.size, 1), 1)
+        return max(math.prod(read[0]) / max(math.prod(output), 1), 1)
     if sums is Sums.WINDOW:
         return float(np.prod(np.asarray(node.attrs.get("kernel_shape", 1))))
-    return len(arrays)
+    return len(read)

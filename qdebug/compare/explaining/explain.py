@@ -9,8 +9,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
+from typing import Protocol, TypeVar
 
 import numpy as np
 
@@ -32,7 +34,7 @@ from qdebug.compare.explaining.float_band import judge_float
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
-from qdebug.model import Node, Recording, operators
+from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.node_units import with_recorded_scale
@@ -41,20 +43,107 @@ from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
 from qdebug.replay.variant import Variant, describe, parse_variant
 
-__all__ = ["explain_recording", "siblings", "wanted"]
+__all__ = ["Explainer", "OnProgress", "Shared", "explain_recording", "siblings", "wanted"]
+
+Q = TypeVar("Q")
+A = TypeVar("A")
+
+OnProgress = Callable[[int, int, str], None]
+"""Called with the number of outputs done, their total and the name of the next node."""
 
 _SPARED = "step programs that nobody is known to use were not tried: too many nodes of its operator had none"
 _ANY = "any arithmetic"
 _OPEN = "every arithmetic that was tried gives these codes, so that nothing recorded tells them apart"
 _MOVES = "moved"
 """Kind of a node that gives codes and computes nothing."""
+_NOTHING = MemoryRecording(Graph(()), {})
+"""Stands for the recording of what travels between processes."""
+
+
+class Explainer:
+    """Answers for single nodes of a recording; whoever asks pools what is found.
+
+    Args:
+        recording: The backend's recording.
+    """
+
+    def __init__(self, recording: Recording) -> None:
+        self.recording = RecentTensors(as_compared(recording))
+        self._units = Units(self.recording)
+
+    def look(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
+        """Look at one output: search its arithmetic, or say what it is.
+
+        Args:
+            tensor: The output of a node.
+            unknown: Whether to try step programs that nobody is known to use.
+        """
+        node = self.recording.graph.producer(tensor)
+        if node is None:
+            raise UsageError(f"No node computes {tensor!r}.")
+        with _alike():
+            return _look(self.recording, self._units, node, tensor, unknown=unknown)
+
+    def answer(self, finding: SearchResult, pooled: Pooled) -> NodeExplanation:
+        """Say what a search has found, in the light of the node's siblings."""
+        with _alike():
+            return _with_recorded(_answer(finding, pooled))
+
+    def attached(self, finding: SearchResult) -> SearchResult:
+        """Return a finding from another process with the recording that it is of."""
+        return _of_recording(finding, self.recording)
+
+
+@contextmanager
+def _alike() -> Iterator[None]:
+    """Compute the same wherever it runs, on one thread of BLAS; what overflows has a defined result."""
+    with one_thread(), np.errstate(all="ignore"):
+        yield
+
+
+def _of_recording(finding: SearchResult, recording: Recording) -> SearchResult:
+    return replace(finding, source=replace(finding.source, recording=recording))
+
+
+def look_apart(explainer: Explainer, question: tuple[str, bool]) -> SearchResult | NodeExplanation:
+    """Look at one output for another process: what is found travels without the recording.
+
+    Args:
+        explainer: Answers.
+        question: The output, and whether to try step programs that nobody is known to use.
+    """
+    found = explainer.look(question[0], unknown=question[1])
+    return _of_recording(found, _NOTHING) if isinstance(found, SearchResult) else found
+
+
+def answer_apart(explainer: Explainer, question: tuple[SearchResult, Pooled]) -> NodeExplanation:
+    """Say what a search has found for another process.
+
+    Args:
+        explainer: Answers.
+        question: What was found, and what its siblings say.
+    """
+    return explainer.answer(explainer.attached(question[0]), question[1])
+
+
+class Shared(Protocol):
+    """Asks the explainers of other processes."""
+
+    def __call__(self, work: Callable[[Explainer, Q], A], questions: Sequence[Q]) -> Iterator[A]:
+        """Yield the answers in the order of the questions.
+
+        Args:
+            work: Answers one question; it and all questions are picklable.
+            questions: What is asked.
+        """
 
 
 def explain_recording(
     recording: Recording,
     *,
     tensors: Collection[str] | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: OnProgress | None = None,
+    shared: Shared | None = None,
 ) -> ExplainedRun:
     """Find the arithmetic of every node.
 
@@ -62,31 +151,25 @@ def explain_recording(
         recording: The backend's recording.
         tensors: Only look at these outputs; all if None. Evidence is then pooled over these alone.
         progress: Called with the number of outputs done, their total and the name of the next node.
+        shared: Asks other processes about single nodes; all is done here if None.
     """
     said = recording.graph
-    recording = RecentTensors(as_compared(recording))
+    explainer = Explainer(recording)
+    recording = explainer.recording
     todo = [pair for pair in _outputs(recording) if tensors is None or pair[1] in tensors]
-    answers: list[NodeExplanation] = []
-    findings: dict[int, SearchResult] = {}
-    vain: Counter[str] = Counter()
-    units = Units(recording)
-    with one_thread(), np.errstate(all="ignore"):  # what overflows has a defined result
-        for position, (node, tensor) in enumerate(todo):
-            if progress is not None:
-                progress(position, len(todo), node.name)
-            found = _look(recording, units, node, tensor, unknown=vain[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
-            if isinstance(found, SearchResult):
-                findings[position] = found
-                vain[node.op] += not found.matching
-                answers.append(_bare(node, tensor, ExplainStatus.UNEXPLAINED))
-            else:
-                answers.append(found)
-        for position, pooled in pool(findings).items():
-            if pooled.doubt is not None:
-                findings[position] = findings[position].without_novel()
-            answers[position] = _with_recorded(_answer(findings[position], pooled))
+    looked = _looked(explainer, todo, progress) if shared is None else _looked_apart(explainer, todo, progress, shared)
+    findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
+    with _alike():
+        pooled = pool(findings)
+    findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
+    known = {at: explainer.answer(found, pooled[at]) for at, found in findings.items() if found.matching or not shared}
+    if shared is not None:
+        left = [at for at in findings if at not in known]
+        questions = [(_of_recording(findings[at], _NOTHING), pooled[at]) for at in left]
+        known |= zip(left, shared(answer_apart, questions), strict=True)
     if progress is not None:
         progress(len(todo), len(todo), "")
+    answers = [known[at] if isinstance(found, SearchResult) else found for at, found in enumerate(looked)]
     nodes = tuple(
         answer if producer is None or producer.op == answer.op else replace(answer, op=producer.op)
         for answer in with_neighbours(recording.graph, answers)
@@ -95,6 +178,46 @@ def explain_recording(
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
     return ExplainedRun(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)
+
+
+def _looked(
+    explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None
+) -> list[SearchResult | NodeExplanation]:
+    """Look at outputs one after the other; spare those of an operator what was tried in vain too often."""
+    vain: Counter[str] = Counter()
+    looked = []
+    for position, (node, tensor) in enumerate(todo):
+        if progress is not None:
+            progress(position, len(todo), node.name)
+        found = explainer.look(tensor, unknown=vain[node.op] < UNKNOWN_SEARCH_MAX_FAILURES)
+        vain[node.op] += isinstance(found, SearchResult) and not found.matching
+        looked.append(found)
+    return looked
+
+
+def _looked_apart(
+    explainer: Explainer, todo: Sequence[tuple[Node, str]], progress: OnProgress | None, shared: Shared
+) -> list[SearchResult | NodeExplanation]:
+    """Look at outputs in other processes, and find the same as one after the other.
+
+    Unknown programs are tried last, on as many nodes of an operator at once as would have them tried in any case.
+    """
+    looked: list[SearchResult | NodeExplanation] = []
+    for found in shared(look_apart, [(tensor, False) for _, tensor in todo]):
+        looked.append(found)
+        if progress is not None and len(looked) < len(todo):
+            progress(len(looked), len(todo), todo[len(looked)][0].name)
+    left: dict[str, list[int]] = {}
+    for position, found in enumerate(looked):
+        if isinstance(found, SearchResult) and not found.matching:
+            left.setdefault(todo[position][0].op, []).append(position)
+    vain: Counter[str] = Counter()
+    while asked := [at for op in left for at in left[op][: max(0, UNKNOWN_SEARCH_MAX_FAILURES - vain[op])]]:
+        for at, found in zip(asked, shared(look_apart, [(todo[at][1], True) for at in asked]), strict=True):
+            looked[at] = found
+            vain[todo[at][0].op] += isinstance(found, SearchResult) and not found.matching
+        left = {op: [at for at in positions if at not in asked] for op, positions in left.items()}
+    return [explainer.attached(found) if isinstance(found, SearchResult) else found for found in looked]
 
 
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:

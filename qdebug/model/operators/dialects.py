@@ -55,7 +55,7 @@ def translated(node: Node, graph: Graph) -> Translated | None:
         return None
     try:
         return rule(_Said(node=node, plain=plain, graph=graph))
-    except _Unsaid:
+    except (_Unsaid, IndexError, TypeError, ValueError):  # a harness may say anything
         return None
 
 
@@ -204,11 +204,19 @@ def _reshape(said: _Said) -> Translated:
     return said.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=said.node.inputs[:1])
 
 
-def _as_said(said: _Said) -> Translated:
-    """Return a node of an operator without attributes."""
+def _one(said: _Said) -> Translated:
+    """Return a node that computes a function of one input; what the word itself says beyond that is kept."""
+    if len(said.node.inputs) != 1:
+        raise _Unsaid
     return said.as_onnx(
-        attrs={name: value for name, value in said.plain.attrs.items() if name in ("min", "max", "alpha")}
+        attrs={name: said.plain.attrs[name] for name in ("min", "max", "alpha") if name in said.plain.attrs}
     )
+
+
+def _two(said: _Said) -> Translated:
+    if len(said.node.inputs) != 2:
+        raise _Unsaid
+    return said.as_onnx()
 
 
 _SIMPLE = (
@@ -240,7 +248,8 @@ _TFLITE: Mapping[str, _Rule] = MappingProxyType(
         "Squeeze": _reshape,
         "Unsqueeze": _reshape,
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
-        **dict.fromkeys((*_SIMPLE, "Max", "Min", "Pow"), _as_said),
+        **dict.fromkeys(("Max", "Min", "Pow"), _two),
+        **dict.fromkeys(_SIMPLE, _one),
     }
 )
 
@@ -319,7 +328,8 @@ _TORCH: Mapping[str, _Rule] = MappingProxyType(
         "BatchNormalization": _torch_norm,
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
         **dict.fromkeys(("Add", "Sub"), _torch_sum),
-        **dict.fromkeys((*_SIMPLE, "Mul", "Div", "MatMul"), _as_said),
+        **dict.fromkeys(("Mul", "Div", "MatMul"), _two),
+        **dict.fromkeys(_SIMPLE, _one),
     }
 )
 
@@ -377,7 +387,8 @@ _OPENVINO: Mapping[str, _Rule] = MappingProxyType(
         "Softmax": _open_axis,
         "Concat": _open_axis,
         **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), _reshape),
-        **dict.fromkeys((*_SIMPLE, "Add", "Sub", "Mul", "Div", "Max", "Min"), _as_said),
+        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), _two),
+        **dict.fromkeys(_SIMPLE, _one),
     }
 )
 _OPENVINO_NAMES = frozenset(

@@ -93,6 +93,28 @@ COMPOUNDING_MIN_ERROR_SHARE = threshold(
     unit="share of the output's error",
     why="A node whose relative error is below this share of the worst output's does not matter there.",
 )
+CONTRIBUTION_MAX_WORK = threshold(
+    "CONTRIBUTION_MAX_WORK",
+    2e11,
+    unit="multiplications",
+    why="Work of the replays that find what nodes contribute to an output, or that of replaying every node in every "
+    "sample if this is more. It is counted and not timed, so that results do not depend on the machine's load.",
+    source="measured: about ten seconds of one core",
+)
+CONTRIBUTION_ELEMENT_WORK = threshold(
+    "CONTRIBUTION_ELEMENT_WORK",
+    256,
+    unit="multiplications",
+    why="What an element of a replayed tensor costs beside the terms of its sum.",
+    source="measured: ten nanoseconds, where a multiplication of a matrix product takes 0.04",
+)
+CONTRIBUTION_NODE_WORK = threshold(
+    "CONTRIBUTION_NODE_WORK",
+    2e6,
+    unit="multiplications",
+    why="What the replay of a node costs however small its tensors are.",
+    source="measured: a tenth of a millisecond",
+)
 SUGGESTED_SQNR_MARGIN = threshold(
     "SUGGESTED_SQNR_MARGIN",
     3.0,

@@ -34,7 +34,7 @@ def test_what_comes_before_the_bug_is_healthy(ran):
     assert [node.node for node in nodes if node.status is Status.DIVERGED] == [PLANTED]
     after = [node for node in nodes if node.index > planted]
     assert all(node.metrics.sqnr_db < 20 for node in after)
-    assert all(node.judged.max_lsb <= 0.5001 for node in after if node.quant)
+    assert all(node.judged.amount <= 0.5001 for node in after if node.quant)
 
 
 def test_without_the_bug_nothing_diverges(tmp_path, monkeypatch):

@@ -1,0 +1,142 @@
+"""Work that is shared out among the workers of an executor, and comes back in order.
+
+A worker may be lost: killed for memory, or with its machine. What it had is then done again by another, once.
+"""
+
+from __future__ import annotations
+
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from dataclasses import dataclass
+from itertools import islice
+from typing import Generic, TypeVar
+
+from qdebug.errors import WorkerError
+from qdebug.version import __version__
+
+__all__ = ["check_version", "in_parts", "in_workers"]
+
+T = TypeVar("T")
+P = TypeVar("P")
+R = TypeVar("R")
+
+_IN_FLIGHT = 32
+"""Parts that are handed out at once: enough to keep workers busy, and few enough to give up quickly."""
+_PARTS = 64
+"""About how many parts there are."""
+_ATTEMPTS = 2
+"""How often a part is handed out."""
+
+
+def in_parts(items: Sequence[T], *, least: int = 1) -> list[Sequence[T]]:
+    """Cut a sequence into parts, as many whoever works on them.
+
+    Args:
+        items: What is cut.
+        least: Items in a part, the last aside.
+    """
+    size = max(least, -(-len(items) // _PARTS))
+    return [items[start : start + size] for start in range(0, len(items), size)]
+
+
+def in_workers(executor: Executor, work: Callable[[P], R], parts: Sequence[P]) -> Iterator[R]:
+    """Do work on parts in the workers of an executor, and yield what comes of each in the order of the parts.
+
+    Args:
+        executor: The workers.
+        work: Picklable; what it raises is raised here.
+        parts: What it is called with.
+
+    Raises:
+        WorkerError: A part was lost with its worker, and lost again.
+    """
+    todo = iter(parts)
+    waiting: deque[_Task[P, R]] = deque()
+    try:
+        while True:
+            for part in islice(todo, _IN_FLIGHT - len(waiting)):
+                waiting.append(_Task(part=part, job=_submitted(executor, work, part)))
+            if not waiting:
+                return
+            yield _outcome(executor, work, waiting)
+    finally:
+        for task in waiting:
+            task.job.cancel()
+
+
+@dataclass(slots=True, kw_only=True)
+class _Failure:
+    """What work raised: an error of the work, in contrast to one of the worker."""
+
+    error: Exception
+
+
+@dataclass(slots=True, kw_only=True)
+class _Task(Generic[P, R]):
+    part: P
+    job: Future[R | _Failure]
+    attempts: int = 1
+
+
+def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P, R]]) -> R:
+    """Wait for the first task, and take it off."""
+    while True:
+        try:
+            found = waiting[0].job.result()
+        except Exception as error:
+            if waiting[0].attempts == _ATTEMPTS:
+                raise _lost(error) from error
+            for task in list(waiting) if isinstance(error, BrokenExecutor) else [waiting[0]]:
+                if task is waiting[0] or not _finished(task.job):
+                    task.job, task.attempts = _submitted(executor, work, task.part), task.attempts + 1
+            continue
+        waiting.popleft()
+        if isinstance(found, _Failure):
+            raise found.error
+        return found
+
+
+def _finished(job: Future[R]) -> bool:
+    return job.done() and not job.cancelled() and job.exception() is None
+
+
+def _submitted(executor: Executor, work: Callable[[P], R], part: P) -> Future[R | _Failure]:
+    try:
+        return executor.submit(_guarded, work, part)
+    except (RuntimeError, OSError) as error:  # what is broken or shut down takes no more
+        raise _lost(error) from error
+
+
+def _guarded(work: Callable[[P], R], part: P) -> R | _Failure:
+    """Do work in a worker, and return what it raises."""
+    try:
+        return work(part)
+    except Exception as error:  # noqa: BLE001  raised again where the work was handed out
+        error.add_note(f"In a worker:\n{traceback.format_exc()}")
+        return _Failure(error=error)
+
+
+def _lost(error: Exception) -> WorkerError:
+    said = str(error).strip().splitlines()
+    return WorkerError(
+        f"A worker was lost, and what it had could not be done again ({said[0] if said else type(error).__name__}).",
+        hint="See whether it ran out of memory: fewer workers need less. Without workers, the error itself is shown.",
+    )
+
+
+def check_version(version: str) -> None:
+    """Refuse work in a worker that runs another qdebug, whose results may differ.
+
+    Args:
+        version: Version of the qdebug that handed the work out.
+
+    Raises:
+        WorkerError: This is another version.
+    """
+    if version != __version__:
+        raise WorkerError(
+            f"A worker runs qdebug {__version__}, and this is qdebug {version}.",
+            hint="Install the same version where the workers run.",
+        )
