@@ -3,7 +3,8 @@
 Frameworks have an order of their own: TensorFlow Lite computes N, H, W, C from the first tensor to the last; no node
 turns anything. What a recording says of a tensor's layout holds; else the extents of what convolutions and pools give
 tell which side has channels last, and in all other tensors it is followed wherever it makes extents equal. Where both
-orders fit, the values tell.
+orders fit, the values tell. So they do where one tensor alone has its partner's extents in another order: an optimizer
+may have moved a Transpose past its node.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
     ahead = sides.count(Side.BACKEND) > sides.count(Side.REFERENCE)
     last = Side.BACKEND if ahead else Side.REFERENCE if any(sides) else None
     unsaid = any(_is_turn_unsaid(node) for run in (be, ref) for node in kinds_of(run.graph.nodes))
-    if not (last or unsaid or any(pair.match is Match.DATA for pair in pairs)):
+    other = {pair.backend for pair in pairs if _is_turned(context, pair)}
+    if not (last or unsaid or other or any(pair.match is Match.DATA for pair in pairs)):
         return
     side, turned = last or Side.BACKEND, dict[str, tuple[int, ...]]()
     for pair in pairs:
@@ -53,7 +55,8 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
             context.incomparable.add(pair.backend)  # the extents of a tensor that is turned are others
             continue
         made = node, ref.graph.producer(pair.reference)
-        asked = last or pair.match is Match.DATA or any(each is not None and _is_turn_unsaid(each) for each in made)
+        asked = last or pair.match is Match.DATA or pair.backend in other
+        asked = asked or any(each is not None and _is_turn_unsaid(each) for each in made)
         order = _order(context, pair, side, turned) if asked and _plain(pair) else None
         if order is not None:
             turned[pair.backend] = order
@@ -82,6 +85,18 @@ def _told(context: Context, pair: Pair) -> Side | None:
     if moved_shape(ours) == theirs:
         return Side.BACKEND
     return Side.REFERENCE if moved_shape(theirs) == ours else None
+
+
+def _is_turned(context: Context, pair: Pair) -> bool:
+    """Tell whether a tensor has the extents of its partner in another order, and its node is none that turns them.
+
+    An optimizer may have moved a Transpose from before some nodes to after them.
+    """
+    node = context.be.graph.producer(pair.backend)
+    if node is None or operators.plain(node).arranges or not _plain(pair):
+        return False
+    theirs, ours = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
+    return theirs is not None and ours is not None and theirs != ours and sorted(theirs) == sorted(ours)
 
 
 def _is_turn_unsaid(node: Node) -> bool:
