@@ -39,7 +39,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import forms as quantizers  # noqa: E402
 import held_out_nets  # noqa: E402
 import known_nets  # noqa: E402
-from planting import KINDS, Bench, Case  # noqa: E402
+from planting import KINDS, Bench, BrokenDownError, Case  # noqa: E402
 
 FAULTY_FORMS = ("float", "qdq.channel", "qoperator.tensor", "dynamic", "openvino")
 LEVELS = {
@@ -81,25 +81,28 @@ def healthy_pairs(bench: Bench, forms: Sequence[str]) -> list[dict]:
             except Exception as error:  # noqa: BLE001  the runtime's own errors, said
                 print(f"{bench.name}: {form} does not run at {level}: {str(error)[:100]}", file=sys.stderr)
                 continue
-            result = bench.healthy(form, level)
-            outputs = [row for row in result.nodes if row.reference_tensor in bench.reference.graph.outputs]
-            worst = min((row.metrics.sqnr_db for row in outputs if row.metrics is not None), default=float("inf"))
-            status = str(result.verdict.status)
-            good = worst >= GOOD_DB
-            pairs.append(
-                {
-                    "net": bench.name,
-                    "form": form,
-                    "level": level,
-                    "sqnr_db": worst,
-                    "good": good,
-                    "status": status,
-                    "right": status in (("identical", "within") if good else ("accumulated",)),
-                    "origin": result.verdict.origin,
-                    "sentence": result.verdict.sentence,
-                }
-            )
+            pairs.append({"net": bench.name, "form": form, "level": level} | judged(bench, form, level))
     return pairs
+
+
+def judged(bench: Bench, form: str, level: str) -> dict:
+    """Say of a healthy form how good its outputs are, what the comparison makes of it, and whether that is right."""
+    try:
+        result = bench.healthy(form, level)
+    except BrokenDownError as error:
+        broken = {"sqnr_db": float("nan"), "good": True, "status": "broke down", "right": False}
+        return {**broken, "origin": None, "sentence": str(error)}
+    outputs = [row for row in result.nodes if row.reference_tensor in bench.reference.graph.outputs]
+    worst = min((row.metrics.sqnr_db for row in outputs if row.metrics is not None), default=float("inf"))
+    status, good = str(result.verdict.status), worst >= GOOD_DB
+    return {
+        "sqnr_db": worst,
+        "good": good,
+        "status": status,
+        "right": status in (("identical", "within") if good else ("accumulated",)),
+        "origin": result.verdict.origin,
+        "sentence": result.verdict.sentence,
+    }
 
 
 def rate(right: int, count: int) -> str:

@@ -9,7 +9,18 @@ from collections.abc import Mapping
 
 import numpy as np
 import onnx
-from surgery import PRODUCTS, Fault, Net, Surgeon, attribute, channel_axis, fault_of, set_attribute, weight_slot
+from surgery import (
+    PASSES_CODES,
+    PRODUCTS,
+    Fault,
+    Net,
+    Surgeon,
+    attribute,
+    channel_axis,
+    fault_of,
+    set_attribute,
+    weight_slot,
+)
 
 SWAPS = {
     "Relu": ("LeakyRelu", {"alpha": 0.3}),
@@ -410,9 +421,22 @@ def norm_dropped(net: Net, node: onnx.NodeProto, rng: np.random.Generator) -> Fa
 # -- ranges of codes ---------------------------------------------------------------------------------------------------
 
 
+def _meets_bias(net: Net, tensor: str) -> bool:
+    """Tell whether codes enter a product with a bias: its integers are in steps of the product of both scales."""
+    left = [tensor]
+    while left:
+        for reader in net.consumers(left.pop()):
+            if reader.op_type in ("Conv", "Gemm", "QLinearConv", "QGemm", "ConvTranspose"):
+                return True
+            left += reader.output if reader.op_type in (*PASSES_CODES, "DequantizeLinear") else []
+    return False
+
+
 def _range_changed(net: Net, node: onnx.NodeProto, factor: float) -> Fault | None:
     """Write and read a tensor with another scale: what a wrong calibration gives."""
     if node.op_type not in WRITES or net.constant(node.input[WRITES[node.op_type][0]]) is None:
+        return None
+    if _meets_bias(net, node.output[0]):
         return None
     slot = WRITES[node.op_type][0]
     old = node.input[slot]

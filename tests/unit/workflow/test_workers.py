@@ -114,12 +114,13 @@ def test_processes_give_the_same_bytes(runs, verb, tmp_path):
     assert said(again, verb, "--jobs", "2") == alone
 
 
+@pytest.mark.filterwarnings("ignore")  # those of a cluster, of its ports and sockets
 def test_the_workers_of_dask_give_the_same_bytes(runs, tmp_path):
     distributed = pytest.importorskip("distributed", reason="the extra dask is not installed")
     alone = said(runs, "diff")
     for name in ("ref.h5", "int8.h5"):
         (tmp_path / name).write_bytes((runs / name).read_bytes())
-    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": None, "silence_logs": 50}
+    options = {"n_workers": 2, "threads_per_worker": 1, "dashboard_address": ":0", "silence_logs": 50}
     with distributed.LocalCluster(**options) as cluster:
         assert said(tmp_path, "diff", "--scheduler", cluster.scheduler_address) == alone
 
