@@ -11,6 +11,8 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
+import numpy as np
+
 from qdebug.model.graph import Node
 from qdebug.model.operators.operator import Operator, Sums
 from qdebug.model.operators.table import ROWS
@@ -171,7 +173,10 @@ def clamp_bounds(node: Node, constants: Mapping[str, Any] | None = None) -> tupl
             value = (constants or {}).get(node.inputs[slot])
             if value is None:
                 return None
-        bounds.append(float(value))
+        flat = np.ravel(value)  # some keep a bound as an array of one element
+        if flat.size != 1:
+            return None
+        bounds.append(float(flat[0]))
     return bounds[0], bounds[1]
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -107,6 +108,8 @@ def test_bounds_of_a_clamp_are_fixed_or_attributes_or_inputs():
     assert operators.clamp_bounds(node("Relu", "x")) == (0.0, float("inf"))
     assert operators.clamp_bounds(node("Clip", "x", min=-1.0, max=2.0)) == (-1.0, 2.0)
     assert operators.clamp_bounds(node("Clip", "x", "", "top"), {"top": 6}) == (-float("inf"), 6.0)
+    assert operators.clamp_bounds(node("Clip", "x", "", "top"), {"top": np.float32([6])}) == (-float("inf"), 6.0)
+    assert operators.clamp_bounds(node("Clip", "x", "", "top"), {"top": np.float32([6, 7])}) is None
     assert operators.clamp_bounds(node("Clip", "x", "", "top")) is None
     assert operators.clamp_bounds(node("Sigmoid", "x")) is None
 
