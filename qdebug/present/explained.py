@@ -22,6 +22,7 @@ __all__ = [
     "left_lines",
     "node_facts",
     "node_row",
+    "preset_sentences",
     "rest_sentences",
     "share",
     "verdict_word",
@@ -106,6 +107,17 @@ def headline(explanation: ExplainedRun) -> str:
 
 def _counted(many: int, noun: str) -> str:
     return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
+
+
+def preset_sentences(explanation: ExplainedRun) -> list[str]:
+    """Name the preset that fits the whole recording, or most of it; nothing if none does."""
+    known = explanation.presets
+    if not known:
+        return []
+    name, missed = known[0]
+    others = f" (so do {numbers.grouped(len(known) - 1)} more)" if len(known) > 1 else ""
+    but = f", but for {numbers.grouped(missed)} {'node' if missed == 1 else 'nodes'}" if missed else ""
+    return [f"{safe_text(name)}{but}{others}"]
 
 
 def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:

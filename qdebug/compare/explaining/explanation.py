@@ -181,7 +181,24 @@ class ExplainedRun:
             by_op.setdefault(node.op, Counter())[str(node.status)] += 1
         totals = Counter(str(node.status) for node in self.nodes)
         counts: dict[str, Any] = {str(status): totals[str(status)] for status in ExplainStatus}
-        return counts | {"by_op": {op: dict(sorted(count.items())) for op, count in sorted(by_op.items())}}
+        known = self.presets
+        return counts | {
+            "by_op": {op: dict(sorted(count.items())) for op, count in sorted(by_op.items())},
+            "preset": None if not known else {"name": known[0][0], "but_for": known[0][1]},
+        }
+
+    @property
+    def presets(self) -> tuple[tuple[str, int], ...]:
+        """The presets that fit most nodes, each with how many it does not fit, the best first; none if half do not.
+
+        Nodes that only move codes, or that were not looked at, count for nothing.
+        """
+        asked = [node for node in self.nodes if node.variants or node.status is ExplainStatus.UNEXPLAINED]
+        fits = Counter(name for node in asked for name in {match.name for match in node.presets})
+        measured = {match.name for node in asked for match in node.presets if match.provenance == "measured"}
+        misses = sorted((len(asked) - many, name not in measured, name) for name, many in fits.items())
+        best = [(name, missed) for missed, _, name in misses if 2 * missed < len(asked)]
+        return tuple(each for each in best if each[1] == best[0][1])
 
     def of(self, status: ExplainStatus) -> tuple[NodeExplanation, ...]:
         """Return the nodes of one status."""

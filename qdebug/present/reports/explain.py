@@ -40,6 +40,7 @@ def explain_report(explanation: ExplainedRun, *, everything: bool = False) -> Re
         blank,
         fact_table([("backend", Text(sentences.run_facts(explanation.run)))]),
         fact_table([("fidelity", Text(sentences.fidelity_sentence(explanation.run)))]),
+        *[fact_table([("preset", Text(said))]) for said in explained.preset_sentences(explanation)],
         blank,
     ]
     parts += _groups(explanation)

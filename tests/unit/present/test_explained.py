@@ -19,6 +19,7 @@ from qdebug.present.explained import (
     left_lines,
     node_facts,
     node_row,
+    preset_sentences,
     rest_sentences,
     share,
     verdict_word,
@@ -91,6 +92,23 @@ def test_groups_join_nodes_of_one_class():
     rows = group_rows(explanation(node(), node("b"), left(), node("c", variants=("m=q31",), words="q31")))
     assert [row[0] for row in rows] == ["2 of 4", "1 of 4"]
     assert rows[0][3:] == ("2", "14", "99.30 %", "float32 multiplier, ties to even", "ort-mlas (measured)")
+
+
+def test_one_preset_is_named_for_a_whole_recording():
+    two = (PresetMatch(name="glow-cpu", provenance="source"), PresetMatch(name="gemmlowp", provenance="measured"))
+    other = (PresetMatch(name="ort-mlas", provenance="measured"),)
+    moved = node("move", variants=(), presets=())
+    nodes = [node(f"c{at}", presets=two) for at in range(5)]
+    every = explanation(*nodes, moved)
+    assert (every.presets, preset_sentences(every)) == (
+        (("gemmlowp", 0), ("glow-cpu", 0)),
+        ["gemmlowp (so do 1 more)"],
+    )
+    some = explanation(*nodes, moved, node("odd", presets=other), left())
+    assert preset_sentences(some) == ["gemmlowp, but for 2 nodes (so do 1 more)"]
+    assert some.summary["preset"] == {"name": "gemmlowp", "but_for": 2}
+    none = explanation(nodes[0], node("odd", presets=other))
+    assert (preset_sentences(none), none.summary["preset"]) == ([], None)
 
 
 def test_measured_backends_are_named_first():
