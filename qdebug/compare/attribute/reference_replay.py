@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from types import MappingProxyType
 
 import numpy as np
@@ -68,6 +68,7 @@ class _Pass:
         names: Those tensors by the roots of their classes.
         constants: Constants that were read, as they are kept.
         last: The tensor that the segment leads to.
+        place: Sample and step.
         noise: What the replay is disturbed by; None for nothing.
         saturate: Whether what the reference's codes cut off is cut off.
         rounded: What is done to both factors of a product first.
@@ -78,6 +79,7 @@ class _Pass:
     names: Mapping[str, str]
     constants: dict[str, np.ndarray]
     last: str
+    place: tuple[int, int]
     noise: _Noise | None = None
     saturate: bool = True
     rounded: Callable[[np.ndarray], np.ndarray] | None = None
@@ -106,6 +108,14 @@ class ReferenceReplay:
         views = {pair.reference: pair.reference_view for pair in pairs if pair.reference_view}
         self._layouts = {**layouts_of(ref), **views}  # of what the reference keeps in another order than the model's
         self.reference, self.backend = ConstantRounding(ref), ConstantRounding(be)
+
+    @cached_property
+    def _partners(self) -> Mapping[str, str]:
+        """The first backend tensor of each class of compared reference tensors, by its root."""
+        found: dict[str, str] = {}
+        for pair in self.pairs.values():
+            found.setdefault(self.ref.root(pair.reference), pair.backend)
+        return found
 
     def values(
         self,
@@ -144,6 +154,7 @@ class ReferenceReplay:
             names=names,
             constants=dict(instead),
             last=last,
+            place=place,
             noise=noise,
             saturate=saturate,
             rounded=rounded,
@@ -263,10 +274,19 @@ class ReferenceReplay:
         if source:
             values = one.fed[source] if source == name else self._in_form(name, one.fed[source])
             return into_stored_order(values, self._layouts.get(name))
+        if name not in one.constants and classes.of_shape(name):
+            one.constants[name] = self._extents(name, one)
         if name not in one.constants:
             valued = name in operators.valued_inputs(form)
             one.constants[name] = self._constant(name, one if valued else replace(one, noise=None))
         return one.constants[name]
+
+    def _extents(self, name: str, one: _Pass) -> np.ndarray:
+        """Return what was computed of shapes alone: as the backend recorded it, if it was compared."""
+        partner = self._partners.get(self.ref.root(name))
+        if partner is None or not self.be.recording.has(partner, *one.place):
+            return real_values(self.ref.recording, name, one.place)
+        return self._fed(name, partner, one.place)
 
     def _in_form(self, name: str, array: np.ndarray) -> np.ndarray:
         """Return values in the shape of another form of their tensor: a runtime takes a batch away and puts it back."""
