@@ -271,7 +271,7 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -
         if part is None:
             continue
         judged = judged_words(result) if name == own[0] else None
-        items = _metrics(part, _PARTS)
+        items = _metrics(part, _PARTS if judged is None else _PARTS[:1])
         items = items if judged is None else [("judged", judged), *items]
         if name == own[0] and result.relative_gain is not None:
             items.append(("gain", numbers.number(result.relative_gain)))

@@ -363,6 +363,7 @@ class FakeSession:
             judged=Judged(amount=own.max_lsb, limit=1.5, unit="LSB"),
             propagated=stats(sqnr_db=41.0),
             gain=1.25,
+            relative_gain=1.25,
             saturation=saturation,
             samples=samples,
             acknowledged=self.accepted.get(planned.node),
