@@ -106,8 +106,11 @@ def test_what_a_node_introduces_and_what_reaches_it_are_found_exactly(case: Case
         (tensor,) = entry.outputs
         node = nodes[tensor]
         assert node.metrics == stats_of(tensor, case.reference, case.backend)
-        assert node.introduced == stats_of(tensor, case.replayed, case.backend)
-        assert node.propagated == stats_of(tensor, case.reference, case.replayed)
+        if node.metrics.mismatches:
+            assert node.introduced == stats_of(tensor, case.replayed, case.backend)
+            assert node.propagated == stats_of(tensor, case.reference, case.replayed)
+        else:  # there is no error to be split
+            assert node.introduced == node.propagated == node.metrics
         for sample in node.samples:
             place = tensor, sample.sample
             errors = [
@@ -122,5 +125,6 @@ def test_what_a_node_introduces_and_what_reaches_it_are_found_exactly(case: Case
             assert sample.introduced is not None
             assert sample.propagated is not None
             assert sample.max_abs == np.abs(errors[0]).max()
-            assert sample.introduced.max_abs == np.abs(errors[1]).max()
-            assert sample.propagated.max_abs == np.abs(errors[2]).max()
+            parts = errors[1:] if node.metrics.mismatches and errors[0].any() else [errors[0], errors[0]]
+            assert sample.introduced.max_abs == np.abs(parts[0]).max()
+            assert sample.propagated.max_abs == np.abs(parts[1]).max()
