@@ -67,7 +67,7 @@ def undecided(context: NodeContext) -> Finding | None:
     stats, attribution = context.stats, context.attribution
     if stats is None or attribution is None or attribution.arithmetic_unsaturated is not None:
         return None
-    if not context.entry.whole or not stats.mismatches:
+    if not context.entry.whole or not stats.mismatches or context.limits.judge_whole(stats):
         return None
     said = f"{differing(stats)}, for which what it reads may account"
     return Finding(
