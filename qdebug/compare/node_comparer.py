@@ -24,6 +24,7 @@ from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
 from qdebug.compare.policy import judge, judge_sample, lost_part
+from qdebug.compare.result.finding import FindingRole
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.result import Contributions, NodeResult, SampleError, SampleResult
 from qdebug.compare.result.result_table import ResultTable
@@ -177,6 +178,8 @@ def _judged(context: NodeContext) -> NodeResult:
     status, reason = judge(context, findings)
     parts = {} if attribution is None else attribution.samples
     declared = context.difference[0] or context.unholdable
+    if declared is not None and declared.role is FindingRole.COST:
+        declared = None  # the graphs say the same, codes alone are coarse
     return NodeResult(
         index=entry.index,
         node=entry.node,

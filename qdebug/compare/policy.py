@@ -14,9 +14,9 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
-from qdebug.compare.result.node_result import blamed, is_excused
+from qdebug.compare.result.node_result import blamed, cost_of, is_excused
 from qdebug.compare.result.nonfinite import Nonfinite
-from qdebug.compare.result.origin import largest_fall
+from qdebug.compare.result.origin import costliest, largest_fall
 from qdebug.compare.result.result import (
     Compounding,
     Contributions,
@@ -32,7 +32,16 @@ from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED, OUTPUT_MIN_SQNR, UNJUDGED_MAX_SHARE
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["judge", "judge_error", "judge_sample", "lost_part", "short_outputs", "shortcomings", "verdict"]
+__all__ = [
+    "costs_that_count",
+    "judge",
+    "judge_error",
+    "judge_sample",
+    "lost_part",
+    "short_outputs",
+    "shortcomings",
+    "verdict",
+]
 
 
 def judge(context: NodeContext, findings: Sequence[Finding]) -> tuple[Status, str | None]:
@@ -98,7 +107,7 @@ def _decided(of: Measured, findings: Sequence[Finding]) -> tuple[Status, str | N
     for found in findings:
         if found.role is FindingRole.BREACH and _counts(of, found):
             return Status.DIVERGED, ": ".join([found.sentence, *causes[:1]])
-    excuses = [found.sentence for found in findings if found.role is FindingRole.EXCUSE]
+    excuses = [found.sentence for found in findings if found.role in (FindingRole.COST, FindingRole.EXCUSE)]
     return Status.WITHIN, excuses[0] if excuses and not (stats and of.limits.judge_whole(stats)) else None
 
 
@@ -246,6 +255,7 @@ def verdict(
     accepted: Sequence[str] = (),
     graph: Graph | None = None,
     short: Sequence[NodeResult] = (),
+    costs: Sequence[NodeResult] = (),
     floor: float | None = None,
     contributing: Contributions | None = None,
     nonfinite: Nonfinite | None = None,
@@ -262,18 +272,22 @@ def verdict(
         accepted: What is missing too and was accepted by the limits: it is said all the same.
         graph: The backend's graph, which may tell what the model calls a node that goes by another name.
         short: Outputs of the network that are beyond their limit while no node is beyond its own, the worst first.
-        floor: That limit, in dB.
+        costs: What `costs_that_count` found.
+        floor: The limit of outputs, in dB.
         contributing: What nodes contribute to the worst of them; None if nobody looked.
         nonfinite: Where a NaN or an infinity is born, and its path; None if that is not known.
     """
     first = of[of.beyond.argmax()] if of.beyond.any() else None
-    status = _status(of, incomplete=bool(missing), accumulated=bool(short))
+    status = _status(of, incomplete=bool(missing), accumulated=bool(short or costs))
+    if status is Status.ACCUMULATED:
+        origin = costliest(costs, contributing)
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
     if nonfinite is not None:
         sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
         sentence = _accumulated(of, short, floor, graph) + _contributed(contributing, floor) + f" {sentence}"
+    sentence += _said_costs(costs, judged=bool(short))
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
     if first is not None and output is not None and len(output.samples) > 1:
@@ -336,6 +350,35 @@ def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeRes
     return [node for _, node in sorted(found, key=lambda each: each[0])]
 
 
+def costs_that_count(of: ResultTable, graph: Graph, limits: Limits, short: Sequence[NodeResult]) -> list[NodeResult]:
+    """Return the tensors whose codes lose too much, in order: those above an output that is short of SQNR.
+
+    Where all outputs that were judged have enough, those that lead to none of these: nothing tells whether it matters.
+    None where a node is beyond its limit, or limits of the user judge the tensor.
+
+    Args:
+        of: How compared tensors stand.
+        graph: The backend's graph.
+        limits: The limits in force.
+        short: What `short_outputs` found.
+    """
+    if of.breaking.any():
+        return []
+    rules = RuleFinder(limits.rules)
+    costs = [
+        node
+        for node in of.nodes
+        if cost_of(node) is not None
+        and node.metrics is not None
+        and not limits.under(rules.find(node)).judge_whole(node.metrics)
+    ]
+    if not costs:
+        return []
+    judged = [of[row].tensor for row in of.rows_of(graph.outputs) if of[row].metrics is not None]
+    above = upstream(graph, [node.tensor for node in short] or judged)
+    return [node for node in costs if (node.tensor in above) is bool(short)]
+
+
 def lost_part(output: NodeResult) -> Finding | None:
     """Return what was found of a part of an output that is beyond the limit of outputs; None if there is none."""
     return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)
@@ -356,6 +399,17 @@ def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float, gra
         levels = [_level(each, floor) for each in fall]
         text += f" SQNR falls most at {node.op} {node.node!r}, from {levels[0]} to {levels[1]} dB."
     return text
+
+
+def _said_costs(costs: Sequence[NodeResult], *, judged: bool) -> str:
+    """Say where codes lose too much; and that no output tells whether it matters, if so."""
+    first = None if not costs else cost_of(costs[0])
+    if first is None:
+        return ""
+    others = len(costs) - 1
+    more = f", and so it is at {others} more {'tensor' if others == 1 else 'tensors'}" if others else ""
+    text = f" At {costs[0].op} {first.node!r}, {first.sentence}{more}."
+    return text if judged else f"{text} No output that it leads to was compared."
 
 
 def _contributed(contributing: Contributions | None, floor: float) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
-from qdebug.compare.policy import short_outputs, shortcomings, verdict
+from qdebug.compare.policy import costs_that_count, short_outputs, shortcomings, verdict
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.nonfinite import nonfinite_of
@@ -70,6 +70,7 @@ def sum_up(
             accepted=tuple(clause for clause in every if clause not in missing),
             graph=graph,
             short=short,
+            costs=costs_that_count(of, graph, limits, short),
             floor=limits.output_sqnr_in_force,
             nonfinite=born,
             contributing=contributing(of, short[0]) if short and contributing is not None else None,

@@ -1,6 +1,7 @@
 """Checks whether a tensor's scale and range fit the reference's values, though every code is the right one.
 
-What was lost before it came to this tensor is not lost to its codes; that they lose as much again is said.
+Whoever chose the codes pays for them, and no node is at fault: whether it matters shows at the outputs. What was lost
+before it came to this tensor is not lost to its codes; that they lose as much again is said.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ def _fits(
     values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
     left = f"{words[0]} leaves an SQNR of {apart(error.sqnr_db, floor)} dB of {values}"
     said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
-    found = breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False)
+    found = replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
     if before is None or error.rmse is None or error.rmse > before:
         return found
     return replace(found, role=FindingRole.EXCUSE, sentence=f"{left}, but no more is lost by it than was lost before")

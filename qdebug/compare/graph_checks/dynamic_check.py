@@ -241,7 +241,7 @@ def lost_to_rounding(entry: PlannedNode, result: np.ndarray, error: np.ndarray, 
     level = apart(left, CODES_MIN_SQNR)
     return Finding(
         kind=FindingKind.SCALE,
-        role=FindingRole.DIFFERENCE,
+        role=FindingRole.COST,
         node=entry.node,
         sentence=f"rounding {what} to codes leaves an SQNR of {level} dB of its result, below {CODES_MIN_SQNR:g} dB",
         amount=left,

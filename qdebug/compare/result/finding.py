@@ -52,6 +52,8 @@ class FindingRole(StrEnum):
     """Why an error is beyond its limit; alone it decides nothing."""
     BREACH = "breach"
     """An error is beyond its limit."""
+    COST = "cost"
+    """The codes that were chosen lose too much of the values, and the node does right by them: the outputs decide."""
     EXCUSE = "excuse"
     """Beyond a limit, and why that counts for nothing: the reason of a node that is within its limits."""
     OUTPUT = "output"

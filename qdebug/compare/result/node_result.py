@@ -7,7 +7,7 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth
-from qdebug.compare.result.finding import Finding, Judged, Status
+from qdebug.compare.result.finding import Finding, FindingRole, Judged, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
@@ -21,6 +21,7 @@ __all__ = [
     "Status",
     "blamed",
     "breaks_limit",
+    "cost_of",
     "is_beyond",
     "is_excused",
 ]
@@ -212,7 +213,17 @@ def blamed(node: NodeResult) -> str:
     Args:
         node: The result of the tensor.
     """
-    return node.findings[0].node if node.findings and breaks_limit(node) else node.node
+    if breaks_limit(node):
+        return node.findings[0].node if node.findings else node.node
+    cost = cost_of(node)
+    return node.node if cost is None else cost.node
+
+
+def cost_of(node: NodeResult) -> Finding | None:
+    """Return what the codes of a tensor cost that is within its limit; None if that is little, or was accepted."""
+    if node.status is not Status.WITHIN or is_excused(node):
+        return None
+    return next((found for found in node.findings if found.role is FindingRole.COST), None)
 
 
 def is_excused(node: NodeResult) -> bool:

@@ -13,7 +13,7 @@ import numpy as np
 from qdebug.compare.attribute.graph_walk import between, downstream, upstream
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.nonfinite import Nonfinite
-from qdebug.compare.result.result import Compounding, NodeResult
+from qdebug.compare.result.result import Compounding, Contributions, NodeResult
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, operators
 from qdebug.model.thresholds.verdict import (
@@ -25,14 +25,13 @@ from qdebug.model.thresholds.verdict import (
 )
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.result import NodeResult
-    from qdebug.compare.result.result_table import ResultTable
-    from qdebug.model import Graph, Node
+    from qdebug.model import Node
     from qdebug.numerics.stats import ErrorStats
 
 __all__ = [
     "ErrorsByInput",
     "compounding_nodes",
+    "costliest",
     "largest_fall",
     "origin_of",
     "original_of",
@@ -113,6 +112,19 @@ def origin_of(
     original = original_of(graph, graph.producer(of[found].tensor))
     row = None if original is None else of.rows.get(original)
     return of[found if row is None or not of.beyond[row] else row]
+
+
+def costliest(costs: Sequence[NodeResult], contributing: Contributions | None) -> NodeResult | None:
+    """Find the tensor whose codes cost an output most, where no node does wrong; None if all have codes that fit.
+
+    Args:
+        costs: The tensors whose codes lose too much, in order: the first of them where no contribution is known.
+        contributing: What nodes contribute to the output that is below its limit; None if nobody looked.
+    """
+    by_tensor = {node.tensor: node for node in costs}
+    known = () if contributing is None else contributing.nodes
+    found = next((by_tensor[each.tensor] for each in known if each.how == "exact" and each.tensor in by_tensor), None)
+    return found or next(iter(costs), None)
 
 
 def original_of(graph: Graph, node: Node | None) -> str | None:

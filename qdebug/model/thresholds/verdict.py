@@ -20,8 +20,8 @@ DEFAULT_MIN_SQNR = threshold(
     20.0,
     unit="dB",
     decides="status",
-    why="Least SQNR of a tensor where no limit is given and its node cannot be replayed. Saturation must leave as "
-    "much.",
+    why="Least SQNR of a tensor where no limit is given and its node cannot be replayed. Where saturation leaves less, "
+    "it is said, and the outputs decide.",
     source="derived: a tenth of the signal is error",
 )
 CODES_MIN_SQNR = threshold(
@@ -29,8 +29,8 @@ CODES_MIN_SQNR = threshold(
     10.0,
     unit="dB",
     decides="status",
-    why="Least SQNR that rounding to a tensor's codes must leave of the reference's values. Below, its scale does not "
-    "fit.",
+    why="Where rounding to a tensor's codes leaves less SQNR of the reference's values, its scale does not fit. It is "
+    "said, and the outputs decide.",
 )
 OUTPUT_MIN_SQNR = threshold(
     "OUTPUT_MIN_SQNR",

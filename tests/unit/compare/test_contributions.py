@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
-from qdebug.compare.result.finding import Status
+from qdebug.compare.result.finding import FindingRole, Status
 from qdebug.compare.result.limits import Acknowledgement, LimitRule, Limits
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -130,6 +130,49 @@ def test_a_node_beyond_its_limit_comes_first():
     wrong = MemoryRecording.single(backend.graph, {name: backend.load(name) for name in "xz"} | {"y": codes})
     result = DiffSession(reference, wrong).result()
     assert (result.status, result.verdict.contributors) == (Status.DIVERGED, ())
+
+
+def lossy(step=None, *, kept="xqdmy", wrong=0.0):
+    """Run a chain whose middle is in codes of a step, if any, and whose output hardly depends on it."""
+    x = np.random.default_rng(3).uniform(-1, 1, (4, 16)).astype(np.float32)
+    constants = {"a": np.float32(0.01), "b": np.float32(1)}
+    nodes = [
+        Node(name="m", op="Mul", inputs=("x" if step is None else "d", "a"), outputs=("m",)),
+        Node(name="y", op="Add", inputs=("m", "b"), outputs=("y",)),
+    ]
+    arrays, infos = {"x": x, "d": x}, []
+    if step is not None:
+        constants |= {"s": np.float32(step), "z": np.int8(0)}
+        arrays["q"] = np.rint(x / constants["s"]).astype(np.int8)
+        arrays["d"] = arrays["q"] * constants["s"]
+        nodes.insert(0, Node(name="q", op="QuantizeLinear", inputs=("x", "s", "z"), outputs=("q",)))
+        nodes.insert(1, Node(name="d", op="DequantizeLinear", inputs=("q", "s", "z"), outputs=("d",)))
+        infos.append(TensorInfo(name="q", quant=QuantParams(dtype="int8", scale=constants["s"], zero_point=0)))
+    arrays["m"] = arrays["d"] * constants["a"]
+    arrays["y"] = arrays["m"] + constants["b"] + np.float32(wrong)
+    infos += [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+    tensors = {name: arrays[name] for name in kept if graph.producer(name) is not None or name == "x"}
+    return MemoryRecording.single(graph, tensors | constants)
+
+
+def test_codes_that_do_not_fit_count_only_if_an_output_suffers():
+    result = DiffSession(lossy(), lossy(1.5), limits=Limits(allow_uncompared=9)).result()
+    found = [found for node in result.nodes for found in node.findings if found.role is FindingRole.COST]
+    assert found
+    assert found[0].sentence.startswith("rounding to its codes leaves an SQNR of")
+    assert (result.status, result.origin, result.exit_code) == (Status.WITHIN, None, 0)
+
+
+def test_codes_that_do_not_fit_count_where_no_output_was_compared():
+    result = DiffSession(lossy(), lossy(1.5, kept="xqdm"), limits=Limits(allow_uncompared=9)).result()
+    assert (result.status, result.origin, result.exit_code) == (Status.ACCUMULATED, "q", 1)
+    assert "No output that it leads to was compared." in result.verdict.sentence
+
+
+def test_a_wrong_node_comes_before_codes_that_do_not_fit():
+    result = DiffSession(lossy(), lossy(1.5, wrong=0.5), limits=Limits(allow_uncompared=9)).result()
+    assert (result.status, result.origin) == (Status.DIVERGED, "y")
 
 
 def test_what_an_accepted_node_makes_of_an_output_is_accepted_too_unless_outputs_have_a_limit_of_the_user():

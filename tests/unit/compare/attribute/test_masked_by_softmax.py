@@ -44,7 +44,7 @@ def scores(hidden, *, span=None, last="Softmax", mask=LATER):
 @pytest.mark.parametrize("hidden", [-3.4e38, -1e4])
 def test_a_mask_that_takes_up_the_codes_is_named(hidden):
     verdict = diff(scores(hidden), scores(hidden, span=(hidden, float(X.max())))).verdict
-    assert (verdict.status, verdict.first_divergence) == (Status.DIVERGED, "n_q")
+    assert (verdict.status, verdict.first_divergence, verdict.origin) == (Status.ACCUMULATED, None, "n_q")
     assert "of the reference's values that no mask hides" in verdict.sentence
     assert "the mask takes up its codes" in verdict.sentence
 
@@ -59,7 +59,7 @@ def test_codes_for_what_the_mask_leaves_are_within_if_the_mask_still_hides(hidde
 def test_a_mask_that_hides_no_more_in_codes_is_told():
     span = (float(X.min()), float(X.max()))
     verdict = diff(scores(-1e4), scores(-1e4, span=span)).verdict
-    assert (verdict.status, verdict.first_divergence) == (Status.DIVERGED, "n_q")
+    assert (verdict.status, verdict.first_divergence, verdict.origin) == (Status.ACCUMULATED, None, "n_q")
 
 
 def test_where_something_else_reads_the_sum_all_of_it_counts():
