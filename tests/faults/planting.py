@@ -51,7 +51,7 @@ GRAPH_KINDS: Mapping[str, frozenset[str]] = {
     "bias_not_scaled": BIAS,
     "statistics_rolled": CONSTANTS,  # an optimizer folds them into a weight and a bias
     "gain_dropped": CONSTANTS,
-    "constant_changed": CONSTANTS,
+    "constant_changed": CONSTANTS | {"scale"},  # a factor of all codes of a weight is their scale
     "index_off_by_one": INDEX,
     "bound_changed": INDEX,
     "epsilon_changed": ATTRIBUTE,
@@ -278,8 +278,8 @@ class Bench:
         if kind == "bias_dropped":  # a constant that is gone has no name: the node's result stands for it
             other |= near
         names = {
-            **dict.fromkeys(CONSTANTS, other | near if kinds & QUANT else other),
-            **dict.fromkeys(QUANT, other | near),
+            **dict.fromkeys(CONSTANTS, other | near if kinds & QUANT and kind != "constant_changed" else other),
+            **dict.fromkeys(QUANT, other if kind == "constant_changed" else other | near),
             "attribute": ATTRIBUTES.get(kind, frozenset()),
         }
         said = kinds - (ATTRIBUTE if form == OPENVINO else frozenset())

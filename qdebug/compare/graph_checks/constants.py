@@ -17,6 +17,7 @@ from qdebug.compare.graph_checks.folded_constants import FoldedProduct, fold
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model import Node, Recording, operators
 from qdebug.model.dtypes import is_float, logical_name
+from qdebug.model.operators.known_scales import scale_of_codes
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.replay.blockwise_weight import blockwise_weight
@@ -160,7 +161,8 @@ class ConstantCheck:
         if not beyond.any():
             return None
         wrong = _of_elements(node, title, one, int(beyond.sum()), beyond.size)
-        return self._coarse(node, one, title, off) or wrong
+        coarse = self._coarse(node, one, title, off)
+        return coarse or self._other_scale(node, one, title, (mine, half), (real, other_steps)) or wrong
 
     def _rounded(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Return a constant of the backend as real values, and half a step of each."""
@@ -208,7 +210,8 @@ class ConstantCheck:
         if beyond.any():
             wrong = _of_elements(ours, "weight", weight, int(beyond.sum()), beyond.size)
             coarse = self._coarse(ours, weight, "weight", np.abs(mine - real))
-            return coarse or replace(wrong, sentence=f"{wrong.sentence} {with_them}")
+            scaled = self._other_scale(ours, weight, "weight", (mine, half), (real, steps))
+            return coarse or scaled or replace(wrong, sentence=f"{wrong.sentence} {with_them}")
         return self._folded_bias(ours, folded, with_them) if bias else None
 
     def _folded_bias(self, ours: Node, folded: FoldedProduct, with_them: str) -> Finding | None:
@@ -228,6 +231,42 @@ class ConstantCheck:
             return None
         wrong = _of_elements(ours, "bias", bias, int(beyond.sum()), beyond.size)
         return replace(wrong, sentence=f"{wrong.sentence} {with_them}")
+
+    def _other_scale(
+        self,
+        node: Node,
+        name: str,
+        title: str,
+        ours: tuple[np.ndarray, np.ndarray],
+        theirs: tuple[np.ndarray, np.ndarray],
+    ) -> Finding | None:
+        """Find that the codes of a constant are right and one factor of all of them is not: it is their scale.
+
+        Args:
+            node: The backend node in its real form.
+            name: The constant.
+            title: What it is to the node.
+            ours: Its real values, and half a step of each.
+            theirs: Those of the reference.
+        """
+        graph = self._be.recording.graph
+        codes = next((form for form in self._be.members(name) if graph.tensors[form].quant is not None), None)
+        found = None if codes is None else scale_of_codes(graph, codes)
+        factor = None if found is None else _one_factor(*ours, *theirs)
+        if found is None or factor is None:
+            return None
+        reader, scale = found
+        said = f"the scale {scale!r} of its {title} {name!r} is {1 / factor:.4g} times the reference's"
+        return Finding(
+            kind=FindingKind.SCALE,
+            role=FindingRole.DIFFERENCE,
+            node=node.name if codes in reader.inputs else reader.name,
+            sentence=said,
+            amount=1 / factor,
+            limit=1.0,
+            unit="times the reference's",
+            evidence=scale,
+        )
 
     def _is_constant(self, name: str) -> bool:
         """Tell whether a name is that of a constant of the backend that was recorded."""
@@ -253,6 +292,26 @@ class ConstantCheck:
         if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
             return None
         return coarse_constant(node, title, name, *levels)
+
+
+def _one_factor(mine: np.ndarray, half: np.ndarray, real: np.ndarray, steps: np.ndarray) -> float | None:
+    """Return the factor that makes rounded values those of the reference, within half a step; None if there is none.
+
+    Args:
+        mine: Values of the backend.
+        half: Half a step of each.
+        real: Those of the reference.
+        steps: Half a step of each of them.
+    """
+    size, known = np.abs(mine, dtype=np.float64), np.abs(real, dtype=np.float64)
+    slack = (1 + LSB_SLACK) * steps + hair(real)
+    firm = size > half  # what is nearer to zero may have been of either sign
+    told = firm & (known > slack)
+    if np.unique(size[told]).size < 2 or np.any((mine * real < 0) & told):
+        return None  # of values that are all alike, nothing tells the codes from their scale
+    least = np.max(np.divide(known - slack, size + half, out=np.zeros_like(size), where=size + half > 0))
+    most = np.min(np.divide(known + slack, size - half, out=np.full_like(size, np.inf), where=firm))
+    return float((least + most) / 2) if 0 < least <= (1 + LSB_SLACK) * most else None
 
 
 def _folding(size: np.ndarray) -> np.ndarray:

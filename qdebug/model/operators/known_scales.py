@@ -11,18 +11,18 @@ scales, of which one was chosen with the data's codes and the other is a constan
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qdebug.model.dtypes import is_float, is_integer
-from qdebug.model.graph import Node
+from qdebug.model.graph import Graph, Node
 from qdebug.model.operators import queries as operators
 from qdebug.model.operators.operator import Sums
 from qdebug.model.quant import QuantParams
 
-__all__ = ["Facts", "WeightScale", "quant_facts", "says_its_scale", "weight_scales"]
+__all__ = ["Facts", "WeightScale", "quant_facts", "says_its_scale", "scale_of_codes", "weight_scales"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,9 +72,24 @@ def _scale(
     constant: Callable[[str], np.ndarray | None],
 ) -> np.ndarray | None:
     """Return the constant factor beside the data's scale that a node's sums are multiplied with."""
+    for _, name in _factors(node, made, readers):
+        known = constant(name)
+        if known is not None:
+            return known.astype(np.float32).ravel()
+    return None
+
+
+def _factors(node: Node, made: Mapping[str, Node], readers: Mapping[str, Sequence[Node]]) -> Iterator[tuple[Node, str]]:
+    """Yield the products of scales that a node's sums are multiplied with, each with the factor that is not the data's.
+
+    Args:
+        node: A node that gives sums of codes.
+        made: The node of each tensor.
+        readers: The nodes that read each tensor.
+    """
     data = _chosen(node.inputs[0], made)
     if data is None:
-        return None
+        return
     for cast in readers.get(node.outputs[0], ()):
         for product in readers.get(cast.outputs[0], ()) if operators.of(cast.op).casts else ():
             if product.op != "Mul":
@@ -83,9 +98,26 @@ def _scale(
                 scales = made.get(name)
                 if name == cast.outputs[0] or scales is None or scales.op != "Mul" or data not in scales.inputs:
                     continue
-                known = [constant(other) for other in scales.inputs if other != data]
-                if len(known) == 1 and known[0] is not None:
-                    return known[0].astype(np.float32).ravel()
+                others = [other for other in scales.inputs if other != data]
+                if len(others) == 1:
+                    yield scales, others[0]
+
+
+def scale_of_codes(graph: Graph, codes: str) -> tuple[Node, str] | None:
+    """Find the node that reads the scale of some codes, and the name of that scale; None if no node says it.
+
+    Args:
+        graph: The graph.
+        codes: The tensor.
+    """
+    made = {name: node for node in graph.nodes for name in node.outputs if name}
+    for node in graph.consumers(codes):
+        for slot in _slots(node):
+            if not slot.output and _name(node.inputs, slot.tensor) == codes and _name(node.inputs, slot.scale):
+                return node, _name(node.inputs, slot.scale)
+        if operators.of(node.op).sums_codes and codes in node.inputs[1:2]:
+            readers = {name: graph.consumers(name) for name in made}
+            return next(_factors(node, made, readers), None)
     return None
 
 

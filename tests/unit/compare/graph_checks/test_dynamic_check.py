@@ -40,9 +40,10 @@ def weight_codes(weight, levels=127):
     return np.rint(weight / scale).astype(np.int8), scale
 
 
-def dynamic(weight=W, x=X, *, bias=B, levels=127, form="parts"):
+def dynamic(weight=W, x=X, *, bias=B, levels=127, form="parts", off=1.0):
     """Quantize the data at run time, node by node or in one operator of ONNX Runtime."""
     codes, scale = weight_codes(weight, levels)
+    scale *= np.float32(off)
     constants = {"w_q": codes, "w_s": np.asarray(scale), "w_z": np.asarray(0, np.int8), "b": bias}
     quants = {"w_q": QuantParams(dtype="int8", scale=scale, zero_point=0)}
     nodes = [
@@ -113,6 +114,19 @@ def test_what_rounding_the_data_makes_is_arithmetic_and_what_rounding_weights_ma
     assert end.constants.rmse == pytest.approx(np.sqrt(np.mean(by_weights**2)), rel=1e-3)
     assert end.propagated.rmse < 1e-3 * end.constants.rmse
     assert end.introduced.rmse > 1e-4
+
+
+@pytest.mark.parametrize(("form", "node"), [("parts", "scales"), ("half", "h"), ("fused", "all")])
+@pytest.mark.parametrize("off", [1.5, 0.25])
+def test_a_wrong_scale_of_right_codes_is_told_from_a_wrong_weight(form, node, off):
+    result = diff(plain(), dynamic(form=form, off=off))
+    first = next(entry for entry in result.nodes if entry.status.value == "diverged").findings[0]
+    assert (result.origin, first.kind.value, first.evidence, first.amount) == (
+        node,
+        "scale",
+        "w_s",
+        pytest.approx(off, rel=1e-4),
+    )
 
 
 @pytest.mark.parametrize("form", FORMS)
