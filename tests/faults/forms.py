@@ -31,8 +31,10 @@ def made(name: str, source: onnx.ModelProto, form: str, feeds: Mapping[str, np.n
     Raises:
         Exception: What the tool raises that cannot make this form of this net.
     """
-    code = source.SerializeToString(deterministic=True)
-    target = cache.resolve() / f"{name}.{hashlib.sha256(code).hexdigest()[:12]}.{form}.onnx"
+    code = hashlib.sha256(source.SerializeToString(deterministic=True))
+    for title, array in sorted(feeds.items()):  # a form is calibrated on them
+        code.update(f"{title} {array.dtype} {array.shape}".encode() + array.tobytes())
+    target = cache.resolve() / f"{name}.{code.hexdigest()[:12]}.{form}.onnx"
     if target.exists():
         return target
     cache.mkdir(parents=True, exist_ok=True)

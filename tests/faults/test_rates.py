@@ -113,3 +113,39 @@ def test_goals_that_are_missed_are_said(ranking):
     lines = rates.wrong_lines([wrong], [bad])
     assert lines[0].startswith("wrong origin: ranking float")
     assert lines[-2] == "false alarm: n float all, 80.0 dB: diverged"
+
+
+MADE_HERE = [
+    (group, name)
+    for group, nets in rates.groups().items()
+    for name, (build, _) in nets.items()
+    if build.__name__ == "<lambda>"  # the others are fetched
+]
+
+
+@pytest.mark.parametrize(("group", "name"), MADE_HERE)
+def test_a_net_answers_every_sample_alive(group, name):
+    import onnxruntime
+
+    build, inputs = rates.groups()[group][name]
+    session = onnxruntime.InferenceSession(build(None).SerializeToString())
+    feeds = inputs(rates.SAMPLES)
+    found = [session.run(None, {name: array[at] for name, array in feeds.items()}) for at in range(rates.SAMPLES)]
+    for output in zip(*found, strict=True):
+        assert np.all(np.isfinite(output))
+        assert np.std(output, axis=0).max() > 1e-3 * np.abs(output).max()
+
+
+def test_no_net_is_both_known_and_held_out():
+    known, held_out = rates.groups().values()
+    assert not set(known) & set(held_out)
+
+
+def test_a_form_is_calibrated_again_on_other_samples(tmp_path):
+    build, inputs = rates.known_nets.NETS["ranking"]
+    feeds = inputs(2)
+    wider = {name: array * 4 if array.dtype.kind == "f" else array for name, array in feeds.items()}
+    make = rates.quantizers.made
+    first, other = (make("ranking", build(tmp_path), "qdq.tensor", each, tmp_path) for each in (feeds, wider))
+    assert first.read_bytes() != other.read_bytes()
+    assert make("ranking", build(tmp_path), "qdq.tensor", feeds, tmp_path) == first
