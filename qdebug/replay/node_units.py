@@ -508,10 +508,17 @@ def _pad(request: _Request) -> Unit | None:
         if operand is None and value.values.dtype == data.codes.dtype:
             operand = Operand(codes=value.values, scale=data.scale, zero_point=data.zero_point)  # a code of the input
         if operand is None:
-            ratio = np.rint(value.values.reshape(()) / data.scale.reshape(-1)[0]).astype(np.int32)
-            operand = Operand(codes=ratio, scale=data.scale, zero_point=np.zeros((), np.int32))
+            operand = _filling(float(value.values.reshape(())), data)
         operands.append(operand)
+    elif data is not None and (stated := request.call().real("value")) != 0:
+        operands.append(_filling(stated, data))
     return _made(request, "pad", operands, function=request.node.op, settings=_settings(request, 1, 3))
+
+
+def _filling(value: float, data: Operand) -> Operand:
+    """Return a real value as a code of the data's scale."""
+    code = np.asarray(np.rint(value / data.scale.reshape(-1)[0]), np.int32)
+    return Operand(codes=code, scale=data.scale, zero_point=np.zeros((), np.int32))
 
 
 def _move(request: _Request) -> Unit | None:

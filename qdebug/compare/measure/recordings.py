@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -16,7 +16,7 @@ from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.layouts import as_understood
 from qdebug.model.operators import in_words_of_onnx
-from qdebug.model.operators.dialects import translated
+from qdebug.model.operators.dialects import Translated, translated
 from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import event_quants_of, quant_of
@@ -140,29 +140,61 @@ def with_understood_graph(recording: Recording) -> Recording:
 def _in_words_of_onnx(recording: Recording) -> Recording:
     """Return a recording whose nodes of other frameworks are ONNX's, where all is known of them, weights turned."""
     graph = recording.graph
-    found = {node.name: each for node in graph.nodes if (each := translated(node, graph)) is not None}
-    turns = {name: order for each in found.values() for name, order in each.turns.items()}
+    known = _constants_of(recording)
+    found = {node.name: each for node in graph.nodes if (each := translated(node, graph, known)) is not None}
     shared = {
         name
-        for name, order in turns.items()
-        if any(node.name not in found or found[node.name].turns.get(name) != order for node in graph.consumers(name))
+        for name, order in _orders(found.values()).items()
+        if any(
+            node.name not in found or _orders([found[node.name]]).get(name) != order for node in graph.consumers(name)
+        )
         or not graph.is_constant(name)
     }
-    found = {node: each for node, each in found.items() if shared.isdisjoint(each.turns)}
+    found = {node: each for node, each in found.items() if shared.isdisjoint(_orders([each]))}
     if not found:
         return recording
-    turns = {name: order for each in found.values() for name, order in each.turns.items()}
-    infos = [_turned(info, turns[name]) if name in turns else info for name, info in graph.tensors.items()]
+    orders = _orders(found.values())
+    infos = [_turned(info, orders[name]) if name in orders else info for name, info in graph.tensors.items()]
     nodes = [found[node.name].node if node.name in found else node for node in graph.nodes]
-    return _Turned(recording, _with_tensors(graph, infos, nodes), turns)
+    return _Turned(recording, _with_tensors(graph, infos, nodes), orders)
 
 
-def _turned(info: TensorInfo, order: tuple[int, ...]) -> TensorInfo:
-    shape = None if info.shape is None else tuple(info.shape[axis] for axis in order)
-    quant = info.quant
-    if quant is not None and quant.axis is not None:
-        quant = replace(quant, axis=order.index(quant.axis % len(order)))
-    return replace(info, shape=shape, quant=quant)
+_Order = tuple[int, ...] | None
+"""The order that the dimensions of a constant are turned into; None: its first two dimensions become one."""
+
+
+def _orders(found: Iterable[Translated]) -> dict[str, _Order]:
+    """Return how constants are arranged for nodes that are said in other words."""
+    orders: dict[str, _Order] = {}
+    for each in found:
+        orders |= each.turns
+        orders |= dict.fromkeys(each.merged)
+    return orders
+
+
+def _turned(info: TensorInfo, order: _Order) -> TensorInfo:
+    shape, quant = info.shape, info.quant
+    axis = None if quant is None else quant.axis
+    if order is None:
+        if shape is None or shape[0] is None or shape[1] is None:
+            raise ValueError(f"the extents of {info.name!r} are not known")
+        axis = None if axis is None else max(axis % len(shape) - 1, 0)
+        shape = (shape[0] * shape[1], *shape[2:])
+    else:
+        axis = None if axis is None else order.index(axis % len(order))
+        shape = None if shape is None else tuple(shape[each] for each in order)
+    return replace(info, shape=shape, quant=quant if quant is None else replace(quant, axis=axis))
+
+
+def _constants_of(recording: Recording) -> Callable[[str], np.ndarray | None]:
+    """Return a function that gives the values of constants by name, None for others and for those not kept."""
+
+    def constant(name: str) -> np.ndarray | None:
+        if name not in recording.graph.tensors or not recording.graph.is_constant(name) or not recording.has(name):
+            return None
+        return recording.load(name)
+
+    return constant
 
 
 class _WithGraph(ForwardingRecording):
@@ -187,7 +219,7 @@ class _Turned(ForwardingRecording):
         turns: The order of dimensions of each such constant.
     """
 
-    def __init__(self, recording: Recording, graph: Graph, turns: Mapping[str, tuple[int, ...]]) -> None:
+    def __init__(self, recording: Recording, graph: Graph, turns: Mapping[str, _Order]) -> None:
         super().__init__(recording)
         self._graph, self._turns = graph, turns
 
@@ -203,7 +235,10 @@ class _Turned(ForwardingRecording):
             RecordingError: No values are kept under this name, sample and step.
         """
         array = self._recording.load(tensor, sample, step)
-        return array.transpose(self._turns[tensor]) if tensor in self._turns else array
+        if tensor not in self._turns:
+            return array
+        order = self._turns[tensor]
+        return array.reshape(-1, *array.shape[2:]) if order is None else array.transpose(order)
 
 
 def _with_known_scales(recording: Recording) -> Recording:
@@ -211,15 +246,8 @@ def _with_known_scales(recording: Recording) -> Recording:
     stated = {name: info.quant for name, info in graph.tensors.items() if info.quant is not None}
     if not any(info.quant is None and _may_be_code(info) for info in graph.tensors.values()):
         return recording
-
-    def constant(name: str) -> np.ndarray | None:
-        info = graph.tensors.get(name)
-        if info is None or not graph.is_constant(name) or not recording.has(name):
-            return None
-        return recording.load(name)
-
     facts = Facts(
-        constant=constant,
+        constant=_constants_of(recording),
         dtype=lambda name: graph.tensors[name].dtype if name in graph.tensors else None,
         rank=lambda name: None if (shape := graph.tensors[name].shape) is None else len(shape),
     )

@@ -12,6 +12,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
+import numpy as np
+
 from qdebug.model.graph import AttrValue, Graph, Node
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.words import in_words_of_onnx, is_foreign
@@ -28,24 +30,39 @@ class Translated:
     Args:
         node: The node.
         turns: Constants whose dimensions ONNX has in another order: the order that they are turned into.
+        merged: Constants whose first two dimensions ONNX has as one.
     """
 
     node: Node
     turns: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
+    merged: frozenset[str] = frozenset()
+
+
+Constants = Callable[[str], np.ndarray | None]
+"""Returns the values of a constant by its name; None if it is none, or not kept."""
+
+
+def _no_constants(name: str) -> None:
+    """Know no constant."""
 
 
 class _Unsaid(Exception):  # noqa: N818  it is no error: the node stays as it is
     """Something that the result depends on was not recorded, or has no equal in ONNX."""
 
 
-def translated(node: Node, graph: Graph) -> Translated | None:
+def translated(node: Node, graph: Graph, constants: Constants = _no_constants) -> Translated | None:
     """Return a node of another framework as ONNX says it; None if it is ONNX's, or not all is known of it.
 
     Args:
         node: The node.
         graph: Its graph: ranks and extents of tensors are asked for.
+        constants: Values of its constants: axes and widths may be inputs where ONNX has attributes.
     """
-    open_vino = node.op in _OPENVINO_NAMES or not _OPENVINO_ATTRS.isdisjoint(node.attrs)
+    open_vino = (
+        node.op in _OPENVINO_NAMES
+        or not _OPENVINO_ATTRS.isdisjoint(node.attrs)
+        or (of(node.op).transposes and len(node.inputs) == 2)  # ONNX has the order as an attribute
+    )
     if not (open_vino or is_foreign(node)) or not node.outputs:
         return None
     plain = in_words_of_onnx(node)
@@ -54,7 +71,7 @@ def translated(node: Node, graph: Graph) -> Translated | None:
     if rule is None:
         return None
     try:
-        return rule(_Said(node=node, plain=plain, graph=graph))
+        return rule(_Said(node=node, plain=plain, graph=graph, constants=constants))
     except (_Unsaid, IndexError, TypeError, ValueError):  # a harness may say anything
         return None
 
@@ -66,6 +83,7 @@ class _Said:
     node: Node
     plain: Node
     graph: Graph
+    constants: Constants
 
     def stated(self, *names: str) -> Any:
         """Return the first attribute of some names that is stated."""
@@ -94,6 +112,18 @@ class _Said:
             raise _Unsaid
         return tuple(extent for extent in shape if extent is not None)
 
+    def known(self, position: int) -> tuple[int, ...] | None:
+        """Return the whole numbers of a constant input, in a row; None if they are not known."""
+        values = self.constants(self.node.inputs[position])
+        return None if values is None else tuple(int(each) for each in values.reshape(-1))
+
+    def numbers(self, position: int) -> tuple[int, ...]:
+        """Return the whole numbers of a constant input, in a row."""
+        found = self.known(position)
+        if found is None:
+            raise _Unsaid
+        return found
+
     def as_onnx(
         self,
         op: str = "",
@@ -102,6 +132,7 @@ class _Said:
         domain: str = "",
         inputs: tuple[str, ...] | None = None,
         turns: Mapping[str, tuple[int, ...]] | None = None,
+        merged: frozenset[str] = frozenset(),
     ) -> Translated:
         """Return the node with an operator and attributes of ONNX."""
         kept = {name: self.node.attrs[name] for name in ("channels_last",) if name in self.node.attrs}
@@ -112,7 +143,7 @@ class _Said:
             attrs={**kept, **(attrs or {})},
             inputs=self.node.inputs if inputs is None else inputs,
         )
-        return Translated(node=node, turns=MappingProxyType(dict(turns or {})))
+        return Translated(node=node, turns=MappingProxyType(dict(turns or {})), merged=merged)
 
 
 _Rule = Callable[[_Said], Translated]
@@ -204,6 +235,63 @@ def _reshape(said: _Said) -> Translated:
     return said.as_onnx("Reshape", {"shape": shape, "allowzero": 1}, inputs=said.node.inputs[:1])
 
 
+def _reduced(said: _Said, axes: tuple[int, ...] | None) -> Translated:
+    """Return a reduction; the extents of the result say whether dimensions are kept, and must fit the axes.
+
+    Args:
+        said: What was said.
+        axes: The axes; None if a second input has them and its values are not known.
+    """
+    before, after = (said.extents(name) for name in (said.node.inputs[0], said.node.outputs[0]))
+    keepdims = int(len(before) == len(after))
+    if axes is None:
+        return said.as_onnx(attrs={"keepdims": keepdims})
+    gone = {axis % len(before) for axis in axes} if axes else set(range(len(before)))
+    left = tuple(1 if axis in gone else n for axis, n in enumerate(before) if keepdims or axis not in gone)
+    if left != after:
+        raise _Unsaid
+    return said.as_onnx(attrs={"axes": tuple(sorted(gone)), "keepdims": keepdims}, inputs=said.node.inputs[:1])
+
+
+def _reduced_by_input(said: _Said) -> Translated:
+    return _reduced(said, said.known(1))
+
+
+def _turned_by_input(said: _Said) -> Translated:
+    rank = len(said.extents(said.node.inputs[0]))
+    order = said.numbers(1) or tuple(reversed(range(rank)))
+    return said.as_onnx("Transpose", {"perm": order}, inputs=said.node.inputs[:1])
+
+
+_BORDERS: Mapping[object, str] = MappingProxyType(
+    {
+        "constant": "constant",
+        "reflect": "reflect",
+        "REFLECT": "reflect",
+        0: "reflect",
+        "edge": "edge",
+        "replicate": "edge",
+        "circular": "wrap",
+    }
+)
+"""What is put around an array, in the words of each framework; what repeats the border too has no equal in ONNX."""
+
+
+def _padded(said: _Said, pads: tuple[int, ...], mode: object, *, value: str = "") -> Translated:
+    """Return a Pad by widths before and after all dimensions, one after the other.
+
+    Args:
+        said: What was said.
+        pads: The widths.
+        mode: What is put there, in the framework's word.
+        value: The input that is put there, if there is one.
+    """
+    if mode not in _BORDERS or len(pads) != 2 * len(said.extents(said.node.inputs[0])):
+        raise _Unsaid
+    inputs = (said.node.inputs[0], "", value) if value else said.node.inputs[:1]
+    return said.as_onnx("Pad", {"pads": pads, "mode": _BORDERS[mode]}, inputs=inputs)
+
+
 def _one(said: _Said) -> Translated:
     """Return a node that computes a function of one input; what the word itself says beyond that is kept."""
     if len(said.node.inputs) != 1:
@@ -219,6 +307,15 @@ def _two(said: _Said) -> Translated:
     return said.as_onnx()
 
 
+def _lite_pad(said: _Said) -> Translated:
+    """The widths are a constant (dimensions, 2)."""
+    pairs = said.numbers(1)
+    mode = said.stated("mode") if "MIRROR" in said.node.op else "constant"
+    value = said.node.inputs[2] if len(said.node.inputs) > 2 else ""
+    return _padded(said, (*pairs[::2], *pairs[1::2]), mode, value=value)
+
+
+_REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
 _SIMPLE = (
     "Relu",
     "Clip",
@@ -247,6 +344,9 @@ _TFLITE: Mapping[str, _Rule] = MappingProxyType(
         "Reshape": _reshape,
         "Squeeze": _reshape,
         "Unsqueeze": _reshape,
+        "Pad": _lite_pad,
+        "Transpose": _turned_by_input,
+        **dict.fromkeys(_REDUCTIONS, _reduced_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
         **dict.fromkeys(("Max", "Min", "Pow"), _two),
         **dict.fromkeys(_SIMPLE, _one),
@@ -303,7 +403,32 @@ def _torch_sum(said: _Said) -> Translated:
 
 
 def _torch_permute(said: _Said) -> Translated:
-    return said.as_onnx("Transpose", {"perm": tuple(int(each) for each in said.stated("dims"))})
+    rank = len(said.extents(said.node.inputs[0]))
+    order = list(range(rank))
+    if "dims" in said.node.attrs:
+        order = [int(each) % rank for each in said.stated("dims")]
+    else:
+        one, other = (int(said.stated(f"dim{at}", f"axis{at}")) for at in (0, 1))
+        order[one], order[other] = order[other], order[one]
+    return said.as_onnx("Transpose", {"perm": tuple(order)})
+
+
+def _torch_reduced(said: _Said) -> Translated:
+    """Without dimensions all are reduced; a dtype to sum in has no equal in ONNX."""
+    if len(said.node.inputs) != 1 or said.optional(None, "dtype") is not None:
+        raise _Unsaid
+    axes = said.optional((), "dim", "axis")
+    return _reduced(said, tuple(int(each) for each in axes) if isinstance(axes, tuple | list) else (int(axes),))
+
+
+def _torch_pad(said: _Said) -> Translated:
+    """The widths are pairs, of the last dimension first; dimensions without a pair are not padded."""
+    widths = [int(each) for each in said.stated("pad")]
+    rank = len(said.extents(said.node.inputs[0]))
+    widths += [0] * (2 * rank - len(widths))
+    found = _padded(said, (*widths[-2::-2], *widths[::-2]), said.optional("constant", "mode"))
+    value = float(said.optional(0.0, "value") or 0.0)
+    return found if value == 0 else replace(found, node=replace(found.node, attrs={**found.node.attrs, "value": value}))
 
 
 def _torch_leaky(said: _Said) -> Translated:
@@ -324,6 +449,8 @@ _TORCH: Mapping[str, _Rule] = MappingProxyType(
         "LogSoftmax": _torch_axis,
         "Concat": _torch_axis,
         "Transpose": _torch_permute,
+        "Pad": _torch_pad,
+        **dict.fromkeys(_REDUCTIONS, _torch_reduced),
         "LeakyRelu": _torch_leaky,
         "BatchNormalization": _torch_norm,
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), _reshape),
@@ -345,13 +472,40 @@ def _open_window(said: _Said) -> dict[str, AttrValue]:
 
 
 def _open_conv(said: _Said) -> Translated:
+    grouped = "Group" in said.node.op
     extents = said.extents(said.node.inputs[1])
-    if "Group" in said.node.op:
-        raise _Unsaid  # its weight has a dimension more
-    strides = tuple(int(each) for each in said.stated("strides"))
-    dilations = tuple(int(each) for each in said.stated("dilations"))
-    attrs = {**_open_window(said), "strides": strides, "dilations": dilations, "kernel_shape": extents[2:], "group": 1}
-    return said.as_onnx("Conv", attrs)
+    attrs: dict[str, AttrValue] = {
+        **_open_window(said),
+        "strides": tuple(int(each) for each in said.stated("strides")),
+        "dilations": tuple(int(each) for each in said.stated("dilations")),
+        "kernel_shape": extents[3 if grouped else 2 :],
+        "group": extents[0] if grouped else 1,
+    }
+    if not grouped:
+        return said.as_onnx("Conv", attrs)
+    weight, split = _without_groups(said, said.node.inputs[1])
+    return said.as_onnx(
+        "Conv", attrs, inputs=(said.node.inputs[0], weight), merged=frozenset((weight,) if split else ())
+    )
+
+
+def _without_groups(said: _Said, weight: str) -> tuple[str, bool]:
+    """Return the constant that is the weight of a grouped convolution, and whether it has a dimension for groups.
+
+    OpenVINO's weight is (groups, out, in, ...). Where it is a reshape of a constant (groups * out, in, ...), that one
+    is ONNX's weight.
+    """
+    extents = said.extents(weight)
+    maker = said.graph.producer(weight)
+    if maker is not None and of(in_words_of_onnx(maker).op).regroups:
+        source = maker.inputs[0]
+        if said.graph.is_constant(source) and said.extents(source) == (extents[0] * extents[1], *extents[2:]):
+            return source, False
+    quant = said.graph.tensors[weight].quant
+    by_part = quant is not None and quant.axis is not None and quant.axis % len(extents) < 2
+    if by_part and 1 not in extents[:2]:
+        raise _Unsaid  # scales along one of two dimensions are none along both
+    return weight, True
 
 
 def _open_pool(said: _Said) -> Translated:
@@ -378,6 +532,11 @@ def _open_axis(said: _Said) -> Translated:
     return said.as_onnx(attrs={"axis": int(said.stated("axis"))})
 
 
+def _open_pad(said: _Said) -> Translated:
+    value = said.node.inputs[3] if len(said.node.inputs) > 3 else ""
+    return _padded(said, (*said.numbers(1), *said.numbers(2)), said.stated("pad_mode"), value=value)
+
+
 _OPENVINO: Mapping[str, _Rule] = MappingProxyType(
     {
         "Conv": _open_conv,
@@ -386,6 +545,9 @@ _OPENVINO: Mapping[str, _Rule] = MappingProxyType(
         "MatMul": _open_matmul,
         "Softmax": _open_axis,
         "Concat": _open_axis,
+        "Pad": _open_pad,
+        "Transpose": _turned_by_input,
+        **dict.fromkeys(_REDUCTIONS, _reduced_by_input),
         **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), _reshape),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), _two),
         **dict.fromkeys(_SIMPLE, _one),
@@ -408,6 +570,8 @@ _OPENVINO_ATTRS = frozenset(
         "exclude_pad",
         "rounding_type",
         "special_zero",
+        "keep_dims",
+        "pad_mode",
     )
 )
 """Attributes of OpenVINO alone: they tell its operators from those of the same name that ONNX has."""

@@ -268,7 +268,9 @@ def _reductions() -> Iterator[Operator]:
     )  # fmt: skip
     yield replace(reduction, name="ReduceSum", words="sum reducesum", sums=Sums.AXES)
     yield replace(reduction, name="ReduceMax", words="amax reducemax")
-    yield from _like(reduction, "ReduceL1 ReduceMin ReduceProd ReduceSumSquare")
+    yield replace(reduction, name="ReduceMin", words="amin reducemin")
+    yield replace(reduction, name="ReduceProd", words="prod reduceprod")
+    yield from _like(reduction, "ReduceL1 ReduceSumSquare")
     yield from _like(replace(reduction, real_inside=True), "ReduceL2 ReduceLogSum ReduceLogSumExp")
     resize = Operator(name="", family="Resize", resizes=True, real_inside=True, unit="resize", data=_FIRST)
     yield replace(

@@ -147,12 +147,10 @@ def _triangle(call: Call) -> np.ndarray:
 def _pad(call: Call) -> np.ndarray:
     """Pad, or cut where a pad is negative; modes constant, edge, reflect and wrap."""
     x = call.array(0)
-    if call.opset < 11:
-        pads, value = call.integers("pads") or call.integers("paddings") or (), np.asarray(call.real("value"))
-    else:
-        given = call.optional(2)
-        pads = tuple(int(n) for n in call.array(1))
-        value = np.asarray(0) if given is None or given.size == 0 else given.reshape(())
+    stated, given = call.integers("pads") or call.integers("paddings"), call.optional(2)
+    by_input = call.opset >= 11 and stated is None
+    pads = tuple(int(n) for n in call.array(1)) if by_input else stated or ()
+    value = np.asarray(call.real("value")) if given is None or given.size == 0 else given.reshape(())
     named = call.optional(3)
     axes = range(x.ndim) if named is None else [int(axis) for axis in named]
     before, after = [0] * x.ndim, [0] * x.ndim

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from qdebug.api import explain
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.compare.result.finding import Status
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
@@ -24,15 +25,17 @@ def graph_of(node, values, shape):
     return Graph([node], tensors=infos, inputs=("x",), outputs=("y",))
 
 
-def computed(op, attrs, values, shape):
+def computed(op, attrs, values, shape, unknown=()):
     """Return what a translated node computes; None if it is not translated."""
     node = Node(name="n", op=op, inputs=tuple(values), outputs=("y",), attrs=attrs)
-    found = translated(node, graph_of(node, values, shape))
+    kept = {name: array for name, array in values.items() if name != "x" and name not in unknown}
+    found = translated(node, graph_of(node, values, shape), kept.get)
     if found is None:
         return None
     given = {
         name: array.transpose(found.turns[name]) if name in found.turns else array for name, array in values.items()
     }
+    given |= {name: values[name].reshape(-1, *values[name].shape[2:]) for name in found.merged}
     return run_node(found.node, given)["y"]
 
 
@@ -103,6 +106,190 @@ def test_words_of_pytorch_and_openvino():
     a, b = RNG.normal(size=(2, 5)).astype(np.float32), RNG.normal(size=(5, 5)).astype(np.float32)
     turned = computed("MatMul", {"transpose_a": False, "transpose_b": True}, {"x": a, "o": b}, (2, 5))
     assert turned == pytest.approx(a @ b.T, abs=1e-6)
+
+
+def whole(*values):
+    return np.array(values, np.int32)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "inputs", "right"),
+    [
+        ("PAD", {}, [whole([0, 0], [1, 2], [0, 3])], lambda x: np.pad(x, ((0, 0), (1, 2), (0, 3)))),
+        (
+            "PADV2",
+            {},
+            [whole([0, 0], [1, 0], [0, 3]), np.float32(-2.5)],
+            lambda x: np.pad(x, ((0, 0), (1, 0), (0, 3)), constant_values=-2.5),
+        ),
+        (
+            "MIRROR_PAD",
+            {"mode": "REFLECT"},
+            [whole([0, 0], [1, 2], [2, 1])],
+            lambda x: np.pad(x, ((0, 0), (1, 2), (2, 1)), "reflect"),
+        ),
+        ("TRANSPOSE", {}, [whole(2, 0, 1)], lambda x: x.transpose(2, 0, 1)),
+        ("MEAN", {"keep_dims": False}, [whole(1, -1)], lambda x: x.mean((1, 2))),
+        ("MEAN", {}, [whole(1)], lambda x: x.mean(1, keepdims=True)),
+        ("SUM", {}, [np.int32(0)], lambda x: x.sum(0)),
+        ("REDUCE_MAX", {}, [whole(0, 2)], lambda x: x.max((0, 2))),
+        ("REDUCE_MIN", {}, [whole(0, 2)], lambda x: x.min((0, 2), keepdims=True)),
+        ("Transpose", {}, [whole(1, 2, 0)], lambda x: x.transpose(1, 2, 0)),
+        ("Transpose", {}, [np.zeros(0, np.int64)], lambda x: x.transpose()),
+        ("ReduceMean", {"keep_dims": False}, [whole(1, 2)], lambda x: x.mean((1, 2))),
+        ("ReduceSum", {"keep_dims": True}, [whole(2)], lambda x: x.sum(2, keepdims=True)),
+        (
+            "Pad",
+            {"pad_mode": "constant"},
+            [whole(0, 1, 0), whole(2, 0, 1), np.float32(1.5)],
+            lambda x: np.pad(x, ((0, 2), (1, 0), (0, 1)), constant_values=1.5),
+        ),
+        (
+            "Pad",
+            {"pad_mode": "edge"},
+            [whole(0, 1, 0), whole(2, 0, 1)],
+            lambda x: np.pad(x, ((0, 2), (1, 0), (0, 1)), "edge"),
+        ),
+        ("aten::permute", {"dims": (2, 0, -2)}, [], lambda x: x.transpose(2, 0, 1)),
+        ("aten::transpose.int", {"dim0": 0, "dim1": -1}, [], lambda x: x.swapaxes(0, -1)),
+        ("aten::mean.dim", {"dim": (0, -1), "keepdim": True}, [], lambda x: x.mean((0, 2), keepdims=True)),
+        ("aten::mean", {}, [], lambda x: x.mean()),
+        ("aten::sum.dim_IntList", {"dim": (1,)}, [], lambda x: x.sum(1)),
+        ("amax", {"dim": 1}, [], lambda x: x.max(1)),
+        ("aten::pad", {"pad": (1, 2), "value": None}, [], lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)))),
+        (
+            "aten::constant_pad_nd",
+            {"pad": (1, 2, 3, 0), "value": -1.5},
+            [],
+            lambda x: np.pad(x, ((0, 0), (3, 0), (1, 2)), constant_values=-1.5),
+        ),
+        (
+            "aten::pad",
+            {"pad": (1, 2, 3, 0), "mode": "replicate"},
+            [],
+            lambda x: np.pad(x, ((0, 0), (3, 0), (1, 2)), "edge"),
+        ),
+        ("aten::pad", {"pad": (1, 2), "mode": "circular"}, [], lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)), "wrap")),
+    ],
+)
+def test_axes_orders_and_widths_are_read_where_each_framework_has_them(op, attrs, inputs, right):
+    x = RNG.normal(size=(3, 4, 5)).astype(np.float32)
+    right = np.asarray(right(x))
+    values = {"x": x} | {f"c{at}": np.asarray(array) for at, array in enumerate(inputs)}
+    made = computed(op, attrs, values, right.shape)
+    assert made.shape == right.shape
+    assert made == pytest.approx(right, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "inputs", "shape"),
+    [
+        ("MIRROR_PAD", {"mode": "SYMMETRIC"}, [whole([0, 0], [1, 1], [0, 0])], (3, 6, 5)),  # ONNX has no such border
+        ("Pad", {"pad_mode": "symmetric"}, [whole(0, 1, 0), whole(0, 1, 0)], (3, 6, 5)),
+        ("Pad", {"keep_dims": True}, [whole(0, 1, 0), whole(0, 1, 0)], (3, 6, 5)),  # what is put there is not said
+        ("aten::transpose.int", {"dim0": 0}, [], (5, 4, 3)),
+        ("aten::mean", {}, [], (3, 4)),  # the axis is not said, and the result is not that of all of them
+        ("MEAN", {}, [whole(1)], (3, 4)),
+        ("aten::sum.dim_IntList", {"dim": (1,), "dtype": "float64"}, [], (3, 5)),
+    ],
+)
+def test_what_onnx_cannot_say_or_nobody_said_stays_as_it_is(op, attrs, inputs, shape):
+    values = {"x": np.zeros((3, 4, 5), np.float32)} | {f"c{at}": array for at, array in enumerate(inputs)}
+    assert computed(op, attrs, values, shape) is None
+
+
+def test_axes_that_were_not_kept_are_read_when_the_node_is_replayed_and_orders_are_not_guessed():
+    x = RNG.normal(size=(3, 4, 4)).astype(np.float32)
+    made = computed("MEAN", {}, {"x": x, "axes": whole(1)}, (3, 4), unknown=("axes",))
+    assert made == pytest.approx(x.mean(1), abs=1e-6)
+    assert computed("TRANSPOSE", {}, {"x": x, "order": whole(0, 2, 1)}, (3, 4, 4), unknown=("order",)) is None
+    assert computed("PAD", {}, {"x": x, "widths": whole([0, 0])}, (3, 4, 4), unknown=("widths",)) is None
+
+
+STATED = {"strides": (1, 1), "dilations": (1, 1), "pads_begin": (1, 1), "pads_end": (1, 1), "auto_pad": "explicit"}
+
+
+def grouped(x, w):
+    """Convolve by groups, by the definition: each group reads its own channels."""
+    x = np.pad(x, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    parts = np.split(x, len(w), axis=1)
+    windows = [np.lib.stride_tricks.sliding_window_view(part, (3, 3), axis=(2, 3)) for part in parts]
+    return np.concatenate([np.einsum("nchwij,ocij->nohw", v, k) for v, k in zip(windows, w, strict=True)], axis=1)
+
+
+def test_a_grouped_convolution_of_openvino():
+    x = RNG.normal(size=(1, 6, 5, 5)).astype(np.float32)
+    w = RNG.normal(size=(3, 4, 2, 3, 3)).astype(np.float32)
+    right = grouped(x, w)
+    assert computed("GroupConvolution", STATED, {"x": x, "w": w}, right.shape) == pytest.approx(right, abs=1e-5)
+
+
+def open_vino(*, reshaped, wrong=False):
+    """Record a grouped convolution as OpenVINO has it: its weight by groups, at once or by a Reshape."""
+    rng = np.random.default_rng(4)
+    x, w = rng.normal(size=(1, 6, 5, 5)).astype(np.float32), rng.normal(size=(3, 4, 2, 3, 3)).astype(np.float32)
+    y = grouped(x, np.roll(w, 1, 1) if wrong else w).astype(np.float32)
+    with Recorder(None, backend="openvino") as rec:
+        if reshaped:
+            rec.constant("w", w.reshape(12, 2, 3, 3))
+            rec.constant("extents", np.array([3, 4, 2, 3, 3]))
+            rec.put("by groups", w, node="r", op="Reshape", inputs=("w", "extents"), attrs={"special_zero": False})
+        else:
+            rec.constant("by groups", w)
+        rec.put("x", x)
+        rec.put("y", y, node="c", op="GroupConvolution", inputs=("x", "by groups"), attrs=STATED)
+        rec.outputs("y")
+    return rec.recording
+
+
+@pytest.mark.parametrize("reshaped", [False, True])
+def test_a_grouped_convolution_is_judged_by_its_replay(reshaped):
+    healthy, faulty = open_vino(reshaped=reshaped), open_vino(reshaped=reshaped, wrong=True)
+    shown = with_understood_graph(healthy)
+    node = shown.graph.nodes[-1]
+    assert (node.op, node.attrs["group"]) == ("Conv", 3)
+    assert shown.load(node.inputs[1]).shape == shown.graph.tensors[node.inputs[1]].shape == (12, 2, 3, 3)
+    result = DiffSession(healthy, faulty).result()
+    assert (result.origin, result.nodes[-1].op) == ("c", "GroupConvolution")
+    assert result.nodes[-1].arithmetic is not None
+
+
+def test_scales_by_group_leave_a_grouped_convolution_as_it_is():
+    quant = QuantParams(dtype="int8", scale=np.float32([0.1, 0.2, 0.3]), zero_point=np.zeros(3, np.int8), axis=0)
+    node = Node(name="n", op="GroupConvolution", inputs=("x", "w"), outputs=("y",), attrs=STATED)
+    for parts, known in ((1, True), (4, False)):
+        info = TensorInfo(name="w", role=Role.CONSTANT, shape=(3, parts, 2, 3, 3), dtype="int8", quant=quant)
+        found = translated(node, Graph([node], tensors=[info, TensorInfo(name="x", shape=(1, 6, 5, 5))], inputs=("x",)))
+        assert (found is not None) == known
+
+
+def padded(op, inputs, right):
+    codes = np.random.default_rng(5).integers(-100, 100, size=(2, 6)).astype(np.int8)
+    with Recorder(None, backend="npu") as rec:
+        for name, array in inputs.items():
+            rec.constant(name, array)
+        rec.put("x", codes, scale=0.05, zero_point=3)
+        rec.put("y", right(codes), node="n", op=op, inputs=("x", *inputs), scale=0.05, zero_point=3)
+        rec.outputs("y")
+    return rec.recording
+
+
+@pytest.mark.parametrize("value", [None, 7])
+def test_codes_are_padded_with_the_code_of_zero_or_the_one_that_is_said(value):
+    inputs = {"widths": whole([0, 0], [2, 1])} | ({} if value is None else {"value": np.array(value, np.int8)})
+    op, code = ("PAD", 3) if value is None else ("PADV2", value)
+
+    def right(codes):
+        return np.pad(codes, ((0, 0), (2, 1)), constant_values=code)
+
+    def wrong(codes):
+        return np.pad(codes, ((0, 0), (2, 1)), constant_values=code + 5)
+
+    healthy, faulty = (padded(op, inputs, each) for each in (right, wrong))
+    assert DiffSession(healthy, healthy).result().nodes[-1].status is Status.IDENTICAL
+    assert explain(healthy).nodes[-1].status == "explained"
+    node = DiffSession(healthy, faulty).result().nodes[-1]
+    assert (node.status, node.judged.amount) == (Status.DIVERGED, pytest.approx(5, abs=0.01))
 
 
 def run(words, *, wrong=False, axis=None):
