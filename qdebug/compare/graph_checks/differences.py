@@ -12,7 +12,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.compare.align.clamps import bounds_of, codes_clamp
-from qdebug.compare.align.pairs import Pair, clamp_of
+from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
@@ -144,16 +144,28 @@ class GraphDifferences:
 
     def difference(self, node: Node, segment: Segment) -> Finding:
         """Return what the graphs declare differently, where the results are known to differ."""
-        form, _ = real_form(node, self._backend.graph.opset)
-        main = main_node(node, segment)
         if segment.wide:
             return self._difference_wide(node, segment)
+        known = " + ".join(each.op for each in segment.nodes)
+        return self.stated(node, segment) or _difference(
+            FindingKind.OPERATOR, node, f"it does not do what {known} does"
+        )
+
+    def stated(self, node: Node, segment: Segment) -> Finding | None:
+        """Return what the graphs state differently of one node: operator, attributes, constants, operands, if any.
+
+        Args:
+            node: The backend node.
+            segment: What leads to its result in either graph.
+        """
+        form, _ = real_form(node, self._backend.graph.opset)
+        main = main_node(node, segment)
         if main is None:
             known = " + ".join(n.op for n in segment.nodes)
             said = f"{node.op} stands where the reference has {known or 'no node'}"
             return _difference(FindingKind.OPERATOR, node, said)
         theirs, _ = real_form(main, self._reference.graph.opset)
-        attrs = _differing_attrs(form, theirs)
+        attrs = [name for name in _differing_attrs(form, theirs) if not self._pads(node, theirs, name)]
         if attrs:
             name = attrs[0]
             said = f"its {name} is {_written(form.attrs[name])}, the reference's is {_written(theirs.attrs[name])}"
@@ -172,13 +184,21 @@ class GraphDifferences:
             found = self._different_operands(form, theirs)
         if found is not None:
             return found
-        if others and not scaled and self._lacks(node, (form, theirs), others):
+        others = _not_fused(node, segment, others)
+        if others and not scaled and self._lacks((form, theirs), others):
             missing = " + ".join(each.op for each in others)
-            before = " before it" if segment.nodes[-1] is main else ""
+            before = " before it" if segment.nodes.index(others[-1]) < segment.nodes.index(main) else ""
             said = f"the reference's {missing}{before} is missing here: its {node.op} is the same"
             return _difference(FindingKind.MISSING_NODE, node, said, evidence=others[0].name)
-        known = " + ".join(each.op for each in segment.nodes)
-        return _difference(FindingKind.OPERATOR, node, f"it does not do what {known} does")
+        return None
+
+    def _pads(self, node: Node, theirs: Node, name: str) -> bool:
+        """Tell whether an attribute counts the channels that fill up a block, beside the reference's."""
+        layout = self._backend.graph.tensors[node.outputs[0]].layout if node.outputs else None
+        block, mine, other = block_of(layout), node.attrs.get(name), theirs.attrs.get(name)
+        if name != "group" or block is None or not isinstance(mine, int) or not isinstance(other, int):
+            return False
+        return mine == -(-other // block) * block
 
     def _left_out(self, node: Node, ours: Node, theirs: Node) -> Finding | None:
         """Find an attribute that one side states, and the other leaves at another default, as its values show.
@@ -199,12 +219,12 @@ class GraphDifferences:
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         return None
 
-    def _lacks(self, node: Node, forms: tuple[Node, Node], others: Sequence[Node]) -> bool:
+    def _lacks(self, forms: tuple[Node, Node], others: Sequence[Node]) -> bool:
         """Tell whether the nodes beside the one that a backend node answers to are all that it lacks.
 
-        They are activations, the backend fuses none, and all constants are recorded and the same on both sides.
+        They are activations, the backend fuses none of them, and all constants are recorded and the same on both sides.
         """
-        if not all(operators.of(each.op).activation for each in others) or operators.fused_activation(node):
+        if not all(operators.of(each.op).activation for each in others):
             return False
         kinds = []
         for form, run in zip(forms, (self._be, self._ref), strict=True):
@@ -291,6 +311,14 @@ def _telling(nodes: Sequence[Node]) -> dict[str, list[Node]]:
         for family in [*([] if formal else [row.family]), *_fused(node)]:
             found.setdefault(family, []).append(node)
     return found
+
+
+def _not_fused(node: Node, segment: Segment, others: list[Node]) -> list[Node]:
+    """Return the reference's nodes beside one, but for the last if it is the activation fused into the backend's."""
+    fused = operators.fused_activation(node)
+    if fused is None or not others:
+        return others
+    return others[:-1] if others[-1] is segment.nodes[-1] and others[-1].op == fused else []
 
 
 def _fused(node: Node) -> list[str]:

@@ -207,10 +207,23 @@ class TensorCheck:
                 found = self._found(attribution, places)
             except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
+                found = self._stated(attribution)
         formats = () if found is None else self.rounded_factors()
         if found is not None and formats:
             found = replace(found, sentence=f"{found.sentence}; {rounded_first(formats)}")
         return found, why
+
+    def _stated(self, attribution: Attribution) -> Finding | None:
+        """Find what the graphs state differently of a node without kernel that is off by more than rounding makes.
+
+        That it has an effect shows in what the reference's nodes make of the same inputs.
+        """
+        own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
+        if self.segment.wide or operators.is_unknown(self.node) or own is None or own.nonfinite or own.rmse is None:
+            return None
+        if allowed is None or not own.rmse * math.sqrt(own.count) > allowed:
+            return None
+        return self._differences.stated(self.node, self.segment)
 
     def missing_before(self) -> Finding | None:
         """Find an activation of the reference that is missing before a node that cannot be replayed, as an If.
