@@ -20,9 +20,10 @@ from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes, with_recorded_scale
-from qdebug.replay.registry import Call, has_kernel
+from qdebug.replay.registry import Call, has_kernel, refuse_large
 from qdebug.replay.unit import Unit
 
 __all__ = ["Place", "UnitSource", "Units", "channels_last"]
@@ -68,6 +69,9 @@ class UnitSource:
             raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
             raise KernelError(_why_none(self.recording, self.computed))
+        node, read = with_recorded_scale(self.computed, values, self.recording.graph.tensors)
+        with recorded_room(self.recording, place):
+            refuse_large(node, [read[name] if name else None for name in node.inputs], self.recording.graph.opset)
         quant = self.recording.graph.tensors[self.tensor].quant
         if quant is None or (quant.multiplier is None and quant.shift is None):
             return unit

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.model import Node
+from qdebug.replay.extents import Amount, refuse_beyond
 from qdebug.replay.registry import Call, Kernel
 
 __all__ = ["kernel_of"]
@@ -15,6 +18,8 @@ _RANDOM = frozenset(
     {"Bernoulli", "Multinomial", "RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"}
 )
 """Operators that give something else each time: a replay of them says nothing."""
+_MOST_SETTINGS = 16
+"""Most values of an input that says how large the output is."""
 
 
 def kernel_of(op: str, domain: str) -> Kernel | None:
@@ -68,14 +73,51 @@ def _compute(call: Call) -> tuple[np.ndarray, ...]:
     }
     try:
         node = helper.make_node(call.op, inputs, outputs, **attrs)
+        named = Node(name=call.node, op=call.op, outputs=tuple(outputs))
+        refuse_beyond(named, call.shapes(), _extent(call, node, feed))
         evaluator = _evaluator(node, feed, min(call.opset, defs.onnx_opset_version()))
         found = evaluator.run(None, feed)
+    except KernelError:
+        raise
     except Exception as error:  # whatever is wrong with the node, it is the node that cannot be replayed
         raise KernelError(
             f"Node {call.node!r} ({call.op}) cannot be computed by the reference implementation of ONNX: "
             f"{str(error).rstrip('.') or type(error).__name__}."
         ) from error
     return tuple(np.asarray(array) for array in found)
+
+
+def _extent(call: Call, node: Any, feed: dict[str, np.ndarray]) -> Amount:
+    """Return what computing a node comes to, by ONNX's own inference of shapes, and by its settings where that ends.
+
+    Attributes may ask for further loops in each element, such as the samples of a RoiAlign.
+    """
+    from onnx import defs, helper, numpy_helper
+    from onnx.shape_inference import infer_node_outputs
+
+    types = {
+        name: helper.make_tensor_type_proto(helper.np_dtype_to_tensor_dtype(array.dtype), array.shape)
+        for name, array in feed.items()
+    }
+    settings = {name: numpy_helper.from_array(array) for name, array in feed.items() if _is_setting(array)}
+    version = min(call.opset, defs.onnx_opset_version())
+    found = infer_node_outputs(defs.get_schema(call.op, version), node, types, settings)
+    sizes = [_elements(kind) for kind in found.values()]
+    asked = [prod(abs(int(value)) for value in array.reshape(-1)) for array in feed.values() if _is_setting(array)]
+    loops = [abs(value) for value in call.attrs.values() if type(value) is int]
+    elements = max(asked, default=1) if None in sizes or not sizes else max(filter(None, sizes), default=0)
+    return Amount(elements, elements * max(loops, default=1) ** 2)
+
+
+def _is_setting(array: np.ndarray) -> bool:
+    return array.dtype == np.int64 and array.size <= _MOST_SETTINGS and array.ndim < 2
+
+
+def _elements(kind: Any) -> int | None:
+    """Return the elements of an inferred type; None if not all extents are known."""
+    dims = kind.tensor_type.shape.dim
+    known = kind.tensor_type.HasField("shape") and all(dim.HasField("dim_value") for dim in dims)
+    return prod(dim.dim_value for dim in dims) if known else None
 
 
 def _evaluator(node: Any, feed: dict[str, np.ndarray], opset: int) -> Any:

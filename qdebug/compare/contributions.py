@@ -26,6 +26,7 @@ from qdebug.model import Node
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.verdict import CONTRIBUTION_ELEMENT_WORK, CONTRIBUTION_MAX_WORK, CONTRIBUTION_NODE_WORK
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_segment
 
@@ -225,4 +226,5 @@ class _Path:
         def load(form: Node, name: str) -> np.ndarray:
             return moved if name == start else read(self._reference, self._place, form, name)
 
-        return run_segment(nodes, self._output.reference_tensor, self._reference.graph.opset, load)
+        with recorded_room(self._reference, self._place):
+            return run_segment(nodes, self._output.reference_tensor, self._reference.graph.opset, load)

@@ -7,8 +7,8 @@ families are imported when the first kernel is looked up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, NoReturn
@@ -17,11 +17,13 @@ import numpy as np
 
 from qdebug.errors import KernelError, NoKernelError
 from qdebug.model import AttrValue, Node, operators
+from qdebug.replay import extents
 from qdebug.replay.variant import Arithmetic
 
 __all__ = [
     "REAL",
     "Call",
+    "AmountOf",
     "Kernel",
     "Moved",
     "find_kernel",
@@ -29,6 +31,7 @@ __all__ = [
     "kernel",
     "known_kernels",
     "provide_kernels",
+    "refuse_large",
     "run_node",
 ]
 
@@ -37,6 +40,9 @@ REAL = "qdebug.real"
 
 Kernel = Callable[["Call"], np.ndarray | tuple[np.ndarray, ...]]
 """A function that computes the outputs of one call; a bare array stands for a single output."""
+
+AmountOf = Callable[["Call"], extents.Amount]
+"""Tells what computing a call comes to, before it is computed."""
 
 _FAMILIES = (
     "activation",
@@ -67,6 +73,7 @@ Provider = Callable[[str, str], "Kernel | None"]
 _PROVIDERS: list[Provider] = []
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
+_EXTENTS: dict[tuple[str, str], AmountOf] = {}
 _LOADED: set[str] = set()
 _DOMAINS = {"ai.onnx": ""}
 _NUMERIC_FAILURES = (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError, MemoryError)
@@ -139,17 +146,33 @@ class Call:
             self._wrong(name, "a list of integers")
         return tuple(int(item) for item in np.asarray(value).reshape(-1))
 
+    def shape(self, position: int) -> tuple[int, ...]:
+        """Return the shape of a required input."""
+        return self.array(position).shape
+
+    def shapes(self) -> list[tuple[int, ...]]:
+        """Return the shapes of the inputs that are not left out."""
+        return [array.shape for array in self.inputs if array is not None]
+
     def _wrong(self, name: str, expected: str) -> NoReturn:
         found = self.attrs.get(name)
         raise KernelError(f"Attribute {name!r} of node {self.node!r} ({self.op}) is {found!r}; expected {expected}.")
 
 
-def kernel(*ops: str, domain: str = "") -> Callable[[Kernel], Kernel]:
-    """Register a function as the kernel of one or more operators of a domain."""
+def kernel(*ops: str, domain: str = "", extent: AmountOf | None = None) -> Callable[[Kernel], Kernel]:
+    """Register a function as the kernel of one or more operators of a domain.
+
+    Args:
+        ops: The operators.
+        domain: Their domain.
+        extent: What a call comes to; None if it gives no more than its inputs hold, or broadcast to.
+    """
 
     def register(function: Kernel) -> Kernel:
         for op in ops:
             _KERNELS[_DOMAINS.get(domain, domain), op] = function
+            if extent is not None:
+                _EXTENTS[_DOMAINS.get(domain, domain), op] = extent
         return function
 
     return register
@@ -234,28 +257,21 @@ def run_node(
     missing = [name for name in node.inputs if name and name not in values]
     if missing:
         raise KernelError(f"Input {missing[0]!r} of node {node.name!r} ({node.op}) has no values.")
-    read = [values[name] if name else None for name in node.inputs]
+    plain = _call(node, [values[name] if name else None for name in node.inputs], opset)
     last = _keeps_channels_last(node)
-    if last and read and read[0] is not None and read[0].ndim > 2:
-        read[0] = np.moveaxis(read[0], -1, 1)
-    call = Call(
-        inputs=tuple(read),
+    call = replace(
+        plain,
         attrs=node.attrs if asked is None else _AskedAttrs(node.attrs, asked),
-        opset=_version(node.domain, opset or {}),
-        outputs=len(node.outputs),
-        op=node.op,
-        node=node.name,
         arithmetic=arithmetic or Arithmetic(),
         moved=None if moved is None else lambda position, *operand: moved(node.inputs[position], *operand),
     )
     try:
         # Overflow and invalid operations have defined results (infinities, NaN), which is what is looked for.
         with np.errstate(all="ignore"):
+            _refuse_large(node, plain)
             result = compute(call)
     except _NUMERIC_FAILURES as error:
-        raise KernelError(
-            f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {error}.",
-        ) from error
+        raise _cannot(node, call, error) from error
     arrays = result if isinstance(result, tuple) else (result,)
     if len(arrays) < len(node.outputs) and any(node.outputs[len(arrays) :]):
         raise KernelError(
@@ -265,6 +281,51 @@ def run_node(
     if not last:
         return made
     return {name: np.moveaxis(array, 1, -1) if array.ndim > 2 else array for name, array in made.items()}
+
+
+def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None = None) -> None:
+    """Refuse a node that would make, or go through, more than the recorded tensors account for.
+
+    Args:
+        node: The node; one without kernel is not refused.
+        inputs: In the operator's order; None where an input is left out.
+        opset: Version of each operator set by domain.
+
+    Raises:
+        KernelError: It would, or its inputs and attributes do not fit its operator.
+    """
+    call = _call(node, inputs, opset)
+    try:
+        with np.errstate(all="ignore"):
+            _refuse_large(node, call)
+    except _NUMERIC_FAILURES as error:
+        raise _cannot(node, call, error) from error
+
+
+def _refuse_large(node: Node, call: Call) -> None:
+    _load()
+    known = _EXTENTS.get((_DOMAINS.get(node.domain, node.domain), node.op))
+    shapes = call.shapes()
+    extents.refuse_beyond(node, shapes, extents.plain(*shapes) if known is None else known(call))
+
+
+def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
+    """Return the call of a node, its data with channels where its kernel wants them."""
+    read = list(inputs)
+    if _keeps_channels_last(node) and read and read[0] is not None and read[0].ndim > 2:
+        read[0] = np.moveaxis(read[0], -1, 1)
+    return Call(
+        inputs=tuple(read),
+        attrs=node.attrs,
+        opset=_version(node.domain, opset or {}),
+        outputs=len(node.outputs),
+        op=node.op,
+        node=node.name,
+    )
+
+
+def _cannot(node: Node, call: Call, error: Exception) -> KernelError:
+    return KernelError(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {error}.")
 
 
 class _AskedAttrs(Mapping[str, AttrValue]):

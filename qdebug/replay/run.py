@@ -18,9 +18,11 @@ from threadpoolctl import LibController, ThreadpoolController
 from qdebug.errors import InputError, KernelError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer
+from qdebug.model.thresholds.attribution import GRAPH_MIN_ELEMENTS
 from qdebug.replay.evaluate import compute
+from qdebug.replay.extents import most_elements, room
 from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
-from qdebug.replay.registry import has_kernel, run_node
+from qdebug.replay.registry import has_kernel, refuse_large, run_node
 from qdebug.replay.variant import Arithmetic
 
 __all__ = ["Fault", "OnTensor", "computes_on_codes", "one_thread", "run_coded", "run_graph", "run_nodes"]
@@ -74,6 +76,7 @@ def run_coded(
     """
     quant = graph.tensors[node.outputs[0]].quant
     inputs = [Coded(values=values[name], quant=_quant(graph.tensors[name])) if name else None for name in node.inputs]
+    refuse_large(node, [values[name] if name else None for name in node.inputs], graph.opset)
     try:
         with np.errstate(all="ignore"):
             unit = None if quant is None else unit_of_codes(node, inputs, quant, opset=graph.opset)
@@ -187,16 +190,19 @@ def run_graph(
         KernelError: A node cannot be computed, or a constant has no values.
     """
     _check_fed(graph, feed)
-    choices = arithmetic or Arithmetic()
+    choices, most = arithmetic or Arithmetic(), GRAPH_MIN_ELEMENTS
 
     def run(node: Node, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        nonlocal most
         names = dict.fromkeys(filter(None, node.inputs))
         needed = {name: _value(name, (made, feed, constants), node) for name in names}
-        if computes_on_codes(graph, node, choices):
-            outputs = run_coded(graph, node, needed, choices)
-        else:
-            completed, read = with_recorded_scale(node, needed, graph.tensors)
-            outputs = run_node(completed, read, graph.opset, arithmetic=choices)
+        most = max(most, most_elements([array.shape for name, array in needed.items() if name not in made]))
+        with room(most=most):
+            if computes_on_codes(graph, node, choices):
+                outputs = run_coded(graph, node, needed, choices)
+            else:
+                completed, read = with_recorded_scale(node, needed, graph.tensors)
+                outputs = run_node(completed, read, graph.opset, arithmetic=choices)
         if faults and node.name in faults:
             outputs = _faulty(node, outputs, faults[node.name])
         if on_tensor is not None:

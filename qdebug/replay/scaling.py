@@ -58,7 +58,8 @@ def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0
     if values.ndim == 0:
         return values
     if block:
-        return np.repeat(values, block, axis=axis)[tuple(slice(0, n) for n in shape)]
+        repeated = np.repeat(values, min(block, shape[axis]), axis=axis)  # a block may be longer than the axis
+        return repeated[tuple(slice(0, n) for n in shape)]
     if values.size == 1:
         return values.reshape(())
     line = [1] * len(shape)

@@ -21,6 +21,7 @@ from qdebug.model.thresholds.attribution import (
     DISTURBED_SMALL_MAX_ELEMENTS,
 )
 from qdebug.numerics.blocks import stretches
+from qdebug.replay.extents import most_elements, room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import REAL, Moved, run_node
 from qdebug.replay.run import run_nodes
@@ -95,11 +96,16 @@ def run_segment(
     Raises:
         KernelError: A node has no kernel, or its inputs do not fit it.
     """
+    most = 0
 
     def computed(node: Node, made: Mapping[str, np.ndarray]) -> Mapping[str, np.ndarray]:
+        nonlocal most
         form, versions = real_form(node, opset)
         inputs = {name: made[name] if name in made else read(form, name) for name in form.inputs if name}
-        return run(node, form, versions, inputs)
+        # What a node makes may grow from node to node; what was recorded does not.
+        most = max(most, most_elements([array.shape for name, array in inputs.items() if name not in made]))
+        with room(most=most):
+            return run(node, form, versions, inputs)
 
     return run_nodes(nodes, (output,), computed).get(output)
 

@@ -14,6 +14,7 @@ from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import Run, run_form, run_real, run_segment
 
@@ -28,7 +29,8 @@ def replay(recording: Recording, node: Node, tensor: str, place: tuple[int, int]
         RecordingError: An input was not recorded.
     """
     form, opset = real_form(node, recording.graph.opset)
-    return run_form(node, form, opset, inputs_of(recording, form, place))[tensor]
+    with recorded_room(recording, place):
+        return run_form(node, form, opset, inputs_of(recording, form, place))[tensor]
 
 
 def replay_own(
@@ -57,7 +59,8 @@ def replay_own(
         KernelError: A node cannot be replayed.
         RecordingError: A constant or an input was not recorded.
     """
-    made = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
+    with recorded_room(recording, place):
+        made = run_segment(segment.own, pair.backend, recording.graph.opset, partial(read, recording, place), run)
     if made is None:
         raise KernelError(f"a replay does not give {pair.backend!r}")
     return in_reference_order(made, pair.backend_view, shape)

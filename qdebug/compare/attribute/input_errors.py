@@ -18,6 +18,7 @@ from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Node
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.segment import run_segment
 
 __all__ = ["errors_by_input", "partner_values", "replayed_with"]
@@ -102,7 +103,8 @@ def replayed_with(
         ours = read(recording, place, form, name)
         return instead[name].astype(ours.dtype) if name in instead else ours
 
-    made = run_segment(nodes, tensor, recording.graph.opset, load)
+    with recorded_room(recording, place):
+        made = run_segment(nodes, tensor, recording.graph.opset, load)
     if made is None:
         raise KernelError(f"A replay does not give {tensor!r}.")
     return made

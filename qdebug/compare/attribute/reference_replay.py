@@ -33,6 +33,7 @@ from qdebug.model.thresholds.attribution import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.blocks import stretches
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import moved, offsets, run_form, run_real, run_segment, spread
@@ -262,7 +263,8 @@ class ReferenceReplay:
 
     def _made(self, nodes: tuple[Node, ...], output: str, one: _Pass) -> np.ndarray | None:
         opset = self.ref.recording.graph.opset
-        return run_segment(nodes, output, opset, partial(self._read, one), partial(self._run, one))
+        with recorded_room(self.ref.recording, one.place):
+            return run_segment(nodes, output, opset, partial(self._read, one), partial(self._run, one))
 
     def _read(self, one: _Pass, form: Node, name: str) -> np.ndarray:
         """Return what a node reads that no node before it makes, as the reference keeps it."""

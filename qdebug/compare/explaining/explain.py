@@ -37,6 +37,7 @@ from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
 from qdebug.replay.blockwise_weight import rounds_data
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
@@ -343,7 +344,9 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     equal = total = 0
     for place in at:
         values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
-        replayed = run_node(*with_recorded_scale(node, values, recording.graph.tensors), recording.graph.opset)[tensor]
+        completed = with_recorded_scale(node, values, recording.graph.tensors)
+        with recorded_room(recording, place):
+            replayed = run_node(*completed, recording.graph.opset)[tensor]
         ours = recording.load(tensor, *place)
         if ours.shape != replayed.shape:
             raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {ours.shape}.")

@@ -31,6 +31,7 @@ from qdebug.model.thresholds.explanation import (
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 
@@ -245,7 +246,8 @@ class _Case:
                 name: cast(array) if array.dtype.kind == "f" and name in narrowed else array
                 for name, array in values.items()
             }
-        replayed = run_node(self._form, values, self._opset)[self._tensor]
+        with recorded_room(self._recording, place):
+            replayed = run_node(self._form, values, self._opset)[self._tensor]
         recorded = self._recording.load(self._tensor, *place)
         if is_free_scale(self._form, self._tensor, values, recorded):
             replayed = recorded
@@ -310,7 +312,8 @@ class _Case:
         values = inputs_of(self._recording, self._form, place)
         arrays = [values[name] for name in self._form.inputs if name]
         rng = np.random.default_rng(_SEED)
-        plain = run_node(self._form, values, self._opset)[self._tensor]
+        with recorded_room(self._recording, place):
+            plain = run_node(self._form, values, self._opset)[self._tensor]
         largest = 0.0
         for _ in range(SUM_ORDERS_TRIED):
             turned = _reordered(self._form, arrays, rng)

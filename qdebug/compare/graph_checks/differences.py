@@ -23,6 +23,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
 from qdebug.replay.segment import run_form
@@ -359,7 +360,8 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
 
     def off(attrs: Mapping[str, AttrValue]) -> float:
         try:
-            made = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=asked)[tensor]
+            with recorded_room(recording, (0, 0)):
+                made = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=asked)[tensor]
         except KernelError:
             return math.inf
         return norm(minus(made, recorded)) if made.shape == recorded.shape else math.inf

@@ -38,6 +38,7 @@ from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
+from qdebug.replay.extents import recorded_room
 from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import Moved, has_kernel, run_node
@@ -300,7 +301,8 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
         span = uniform_span(quant)
         if span == (None, None) or quant.per_channel:
             return 0
-        made = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
+        with recorded_room(recording, place):
+            made = np.clip(run_form(node, form, opset, inputs_of(recording, form, place))[output], *span)
         stored = dequantize(recorded, quant)
         if made.shape != stored.shape:
             return 0
@@ -309,7 +311,9 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
     if form is not node or recorded.dtype.kind != "f":
         return 0
     values = inputs_of(recording, form, place)
-    return beyond_own_terms(form, values, run_node(form, values, opset)[output], recorded, FLOAT32_UNIT_ROUNDOFF)
+    with recorded_room(recording, place):
+        made = run_node(form, values, opset)[output]
+    return beyond_own_terms(form, values, made, recorded, FLOAT32_UNIT_ROUNDOFF)
 
 
 def _wrong_codes(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
@@ -325,7 +329,8 @@ def _wrong_codes(recording: Recording, node: Node, output: str, place: tuple[int
         return 0  # shown as real values
     if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
         return 0
-    made = run_node(node, values, recording.graph.opset)[output]
+    with recorded_room(recording, place):
+        made = run_node(node, values, recording.graph.opset)[output]
     if made.shape != recorded.shape:
         return 0
     off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before

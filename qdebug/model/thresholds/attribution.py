@@ -157,3 +157,41 @@ PASSED_ON_MAX_ERROR_RATIO = threshold(
     unit="ratio of relative errors",
     why="A node that cannot be replayed is not blamed if its error is at most this many times that of an input.",
 )
+REPLAY_MIN_ELEMENTS = threshold(
+    "REPLAY_MIN_ELEMENTS",
+    1 << 24,
+    unit="elements",
+    why="A replay may make a tensor of this size whatever it reads. A larger one needs larger inputs, or a recorded "
+    "output of that size.",
+)
+GRAPH_MIN_ELEMENTS = threshold(
+    "GRAPH_MIN_ELEMENTS",
+    1 << 27,
+    unit="elements",
+    why="The same where a whole graph is run, whose tensors were not recorded before.",
+)
+REPLAY_MAX_GROWTH = threshold(
+    "REPLAY_MAX_GROWTH",
+    64,
+    unit="times the elements of the largest recorded input",
+    why="A replay makes no larger tensor where nothing says how large the recorded one was. Attributes of a damaged "
+    "or hostile recording could ask for any size.",
+)
+REPLAY_MIN_WORK = threshold(
+    "REPLAY_MIN_WORK",
+    1 << 28,
+    unit="elements",
+    why="A node may go through this many elements whatever it reads: less than a second of work.",
+)
+REPLAY_MAX_WORK = threshold(
+    "REPLAY_MAX_WORK",
+    1024,
+    unit="times the elements of the largest tensor of the node",
+    why="A node that goes through more elements is not replayed. The largest windows in use have a few hundred taps.",
+)
+REPLAY_TURN_WORK = threshold(
+    "REPLAY_TURN_WORK",
+    1000,
+    unit="elements",
+    why="A turn of a kernel's own loop counts as this many elements.",
+)

@@ -6,10 +6,12 @@ Shapes: B batch, N heads, S positions of the query, P those kept from earlier, T
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.replay.extents import Amount, broadcast
 from qdebug.replay.kernels.activation import softmax
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -92,7 +94,43 @@ def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> lis
     return [added, later]
 
 
-@kernel("Attention", domain=_MICROSOFT)
+def _scored(call: Call, scores: tuple[int, ...], bias: int) -> int:
+    """Return how many scores (B, N, S, T) there are, with the bias that an input adds to them."""
+    added = call.optional(bias)
+    whole = scores if added is None else broadcast(scores, added.shape)
+    return prod(scores if whole is None else whole)
+
+
+def _attended(call: Call) -> Amount:
+    """Return what projecting and attending comes to."""
+    batch, length, _ = call.shape(0)
+    past = call.optional(4)
+    total = length + (0 if past is None else past.shape[3])
+    hidden = call.shape(1)[1]
+    sizes = call.integers("qkv_hidden_sizes") or (hidden // 3,) * 3
+    scores = _scored(call, (batch, abs(call.integer("num_heads")), length, total), 5)
+    return Amount(batch * length * sizes[-1], scores + batch * length * hidden)
+
+
+def _attended_several(call: Call) -> Amount:
+    """Return what attending with projected queries comes to, (B, S, N h) or (B, N, S, h)."""
+    query, past = call.shape(0), call.optional(6)
+    length, total = query[-2], call.shape(1)[-2] + (0 if past is None else past.shape[2])
+    scores = _scored(call, (query[0], abs(call.integer("num_heads")), length, total), 5)
+    return Amount(None, scores + sum(map(prod, call.shapes())))
+
+
+def _attended_in_groups(call: Call) -> Amount:
+    """Return what attending with several heads of queries to one of keys comes to."""
+    batch, length, width = call.shape(0)
+    past, heads = call.optional(3), abs(call.integer("num_heads"))
+    ends = [abs(int(end)) + 1 for end in call.array(5).reshape(-1)]
+    room = max(abs(int(call.array(6).reshape(-1)[0])), 0 if past is None else past.shape[2], *ends)
+    scores = _scored(call, (batch, heads, length, room), 10)
+    return Amount(None, scores + 2 * batch * room * width, len(ends))
+
+
+@kernel("Attention", domain=_MICROSOFT, extent=_attended)
 def _attention(call: Call) -> tuple[np.ndarray, ...]:
     """Project x (B, S, H) to queries, keys and values, and attend; output 1 is what is kept, (2, B, N, T, h)."""
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
@@ -126,7 +164,7 @@ def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return q, k, v
 
 
-@kernel("MultiHeadAttention", domain=_MICROSOFT)
+@kernel("MultiHeadAttention", domain=_MICROSOFT, extent=_attended_several)
 def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend with queries, keys and values that are projected already; outputs 1 and 2 are what is kept of them."""
     if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
@@ -159,7 +197,13 @@ def _rotated(x: np.ndarray, cos: np.ndarray, sin: np.ndarray, *, interleaved: bo
     return out
 
 
-@kernel("RotaryEmbedding", domain=_MICROSOFT)
+def _angles(call: Call) -> Amount:
+    """Return what rotating by the angles of all positions comes to."""
+    x = call.shape(0)
+    return Amount(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
+
+
+@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles)
 def _rotary_embedding(call: Call) -> np.ndarray:
     """Rotate x, (B, S, N h) or (B, N, S, h), by angles whose cosines and sines (M, r / 2) are given by position."""
     if call.integer("is_packed_batching"):
@@ -198,7 +242,7 @@ def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return _heads(q, heads), _heads(widen(k), groups), _heads(widen(v), groups)
 
 
-@kernel("GroupQueryAttention", domain=_MICROSOFT)
+@kernel("GroupQueryAttention", domain=_MICROSOFT, extent=_attended_in_groups)
 def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend causally, several heads of queries to one of keys; outputs 1 and 2 are the keys and values kept.
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from qdebug.replay.extents import Amount
 from qdebug.replay.precision import onnx_dtype
 from qdebug.replay.registry import Call, kernel
 
@@ -25,7 +28,7 @@ def _constant(call: Call) -> np.ndarray:
     raise ValueError(f"the attributes {sorted(call.attrs)} hold no value that can be replayed")
 
 
-@kernel("ConstantOfShape")
+@kernel("ConstantOfShape", extent=lambda call: Amount(prod(int(n) for n in call.array(0))))
 def _constant_of_shape(call: Call) -> np.ndarray:
     """Fill an array of a given shape with one value, float32 0 by default."""
     value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)
@@ -46,12 +49,17 @@ def _size(call: Call) -> np.ndarray:
     return np.array(call.array(0).size, dtype=np.int64)
 
 
-@kernel("Range")
+def _count(call: Call) -> int:
+    """Return how many numbers a range has."""
+    start, limit, delta = (float(call.array(position).reshape(())) for position in range(3))
+    return max(int(np.ceil((limit - start) / delta)), 0)
+
+
+@kernel("Range", extent=lambda call: Amount(_count(call)))
 def _range(call: Call) -> np.ndarray:
     """Count from start by delta up to, and without, limit."""
-    start, limit, delta = (call.array(position).reshape(()) for position in range(3))
-    count = max(int(np.ceil((float(limit) - float(start)) / float(delta))), 0)
-    return np.asarray(start + np.arange(count).astype(start.dtype) * delta).astype(start.dtype)
+    start, delta = call.array(0).reshape(()), call.array(2).reshape(())
+    return np.asarray(start + np.arange(_count(call)).astype(start.dtype) * delta).astype(start.dtype)
 
 
 @kernel("EyeLike")

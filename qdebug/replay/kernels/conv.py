@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.replay.extents import Amount, Shape
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import convolve, window_of
 
-__all__ = ["add_bias", "conv_transpose", "convolution"]
+__all__ = ["add_bias", "conv_transpose", "convolution", "convolved_extent"]
+
+
+def convolved_extent(call: Call, x: Shape, weight: Shape) -> Amount:
+    """Return what convolving x (N, C, *extent) with w (M, C / group, *kernel) comes to."""
+    window = window_of(call, x[2:], call.integers("kernel_shape") or weight[2:])
+    taps, out = prod(window.kernel), prod(window.out)
+    columns = x[0] * x[1] * (prod(window.covered) + taps * out)
+    return Amount(x[0] * weight[0] * out, columns, x[0] * taps)
+
+
+def _extent(call: Call) -> Amount:
+    return convolved_extent(call, call.shape(0), call.shape(1))
 
 
 def convolution(call: Call) -> np.ndarray:
@@ -24,10 +38,10 @@ def convolution(call: Call) -> np.ndarray:
     return narrow(add_bias(out, bias), x.dtype)
 
 
-kernel("Conv")(convolution)
+kernel("Conv", extent=_extent)(convolution)
 
 
-@kernel("FusedConv", domain="com.microsoft")
+@kernel("FusedConv", domain="com.microsoft", extent=_extent)
 def _fused_conv(call: Call) -> np.ndarray:
     """Convolve, add the tensor of input 3 if there is one, apply the attribute `activation`."""
     out = convolution(call)
@@ -44,22 +58,36 @@ def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
     return out
 
 
+def _transposed_places(call: Call) -> tuple[tuple[int, ...], tuple[int, ...], list[int], list[int], list[int]]:
+    """Return strides, dilations, what is cut off before the first output, the output's sizes, and all that is made."""
+    extent, kernel_shape = call.shape(0)[2:], call.shape(1)[2:]
+    strides = call.integers("strides") or (1,) * len(extent)
+    dilations = call.integers("dilations") or (1,) * len(extent)
+    extra = call.integers("output_padding") or (0,) * len(extent)
+    spans = [(k - 1) * d + 1 for k, d in zip(kernel_shape, dilations, strict=True)]
+    full = [(size - 1) * s + span + e for size, s, span, e in zip(extent, strides, spans, extra, strict=True)]
+    begin, out = _transposed_crop(call, extent, strides, full)
+    return strides, dilations, begin, out, [max(f, b + o) for f, b, o in zip(full, begin, out, strict=True)]
+
+
+def _transposed_extent(call: Call) -> Amount:
+    """Return what the gradient of a Conv comes to."""
+    x, weight = call.shape(0), call.shape(1)
+    _, _, _, out, reach = _transposed_places(call)
+    filters, taps = call.integer("group", 1) * weight[1], prod(weight[2:])
+    passed = x[0] * filters * (prod(reach) + taps * prod(x[2:]))
+    return Amount(x[0] * filters * prod(out), passed, x[0] * taps)
+
+
 def conv_transpose(call: Call) -> np.ndarray:
     """Spread x (N, C, *extent) through w (C, M / group, *kernel): the gradient of Conv, with bias (M,)."""
     x, weight, bias = call.array(0), call.array(1), call.optional(2)
     dtype = float_of(x.dtype)
-    groups, axes = call.integer("group", 1), x.ndim - 2
-    kernel_shape = weight.shape[2:]
-    strides = call.integers("strides") or (1,) * axes
-    dilations = call.integers("dilations") or (1,) * axes
-    extra = call.integers("output_padding") or (0,) * axes
-    spans = [(k - 1) * d + 1 for k, d in zip(kernel_shape, dilations, strict=True)]
-    full = [(size - 1) * s + span + e for size, s, span, e in zip(x.shape[2:], strides, spans, extra, strict=True)]
-    begin, out_shape = _transposed_crop(call, x.shape[2:], strides, full)
+    groups, kernel_shape = call.integer("group", 1), weight.shape[2:]
+    strides, dilations, begin, out_shape, reach = _transposed_places(call)
     samples, channels = x.shape[:2]
     per_group = weight.shape[1]
     matrix = weight.astype(dtype, copy=False).reshape(groups, channels // groups, -1).transpose(0, 2, 1)
-    reach = [max(f, b + o) for f, b, o in zip(full, begin, out_shape, strict=True)]
     total = np.zeros((samples, groups * per_group, *reach), dtype=dtype)
     for sample in range(samples):
         spread = np.matmul(matrix, widen(x[sample]).reshape(groups, channels // groups, -1))
@@ -75,7 +103,7 @@ def conv_transpose(call: Call) -> np.ndarray:
     return narrow(add_bias(np.ascontiguousarray(total[inside]), bias), x.dtype)
 
 
-kernel("ConvTranspose")(conv_transpose)
+kernel("ConvTranspose", extent=_transposed_extent)(conv_transpose)
 
 
 def _transposed_crop(

@@ -7,6 +7,7 @@ from functools import reduce
 
 import numpy as np
 
+from qdebug.replay import extents
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -60,7 +61,17 @@ _BINARY: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 }
 
 
-@kernel(*_BINARY)
+def _combined(call: Call) -> extents.Amount:
+    """Return what combining all inputs element by element comes to."""
+    return extents.elementwise(*call.shapes())
+
+
+def _lined_up(call: Call) -> extents.Amount:
+    a, b = call.array(0), call.array(1)
+    return extents.elementwise(a.shape, (_old_broadcast(call, a, b) if call.opset < 7 else b).shape)
+
+
+@kernel(*_BINARY, extent=_lined_up)
 def _binary(call: Call) -> np.ndarray:
     """Combine two arrays, of one dtype, element by element."""
     a, b = call.array(0), call.array(1)
@@ -75,7 +86,7 @@ def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim)) if "axis" in call.attrs else b
 
 
-@kernel("Pow")
+@kernel("Pow", extent=_combined)
 def _power(call: Call) -> np.ndarray:
     """Raise x to the power y; the result has the dtype of x, whatever that of y."""
     x, y = call.array(0), call.array(1)
@@ -90,7 +101,7 @@ def _real_power(base: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return narrow(np.power(base, y.astype(base.dtype)), dtype)
 
 
-@kernel("Mod")
+@kernel("Mod", extent=_combined)
 def _modulo(call: Call) -> np.ndarray:
     """Return the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
     a, b = call.array(0), call.array(1)
@@ -98,7 +109,7 @@ def _modulo(call: Call) -> np.ndarray:
     return elementwise(lambda left, right: narrow(apply(widen(left), widen(right)), a.dtype), a, b)
 
 
-@kernel("Min", "Max", "Sum", "Mean")
+@kernel("Min", "Max", "Sum", "Mean", extent=_combined)
 def _variadic(call: Call) -> np.ndarray:
     """Combine any number of arrays element by element, from first to last."""
     combine = {"Min": np.minimum, "Max": np.maximum}.get(call.op, np.add)
@@ -140,7 +151,7 @@ _LOGICAL: dict[str, Callable[..., np.ndarray]] = {
 }
 
 
-@kernel(*_LOGICAL)
+@kernel(*_LOGICAL, extent=_combined)
 def _logical_binary(call: Call) -> np.ndarray:
     """Combine two arrays element by element."""
     combine = _LOGICAL[call.op]
@@ -159,7 +170,7 @@ def _bitwise_not(call: Call) -> np.ndarray:
     return np.asarray(np.invert(call.array(0)))
 
 
-@kernel("BitShift")
+@kernel("BitShift", extent=_combined)
 def _shift(call: Call) -> np.ndarray:
     """Shift bits, to the LEFT or the RIGHT."""
     shift = np.left_shift if call.text("direction") == "LEFT" else np.right_shift
@@ -184,7 +195,7 @@ def _is_infinite(call: Call) -> np.ndarray:
     return wanted
 
 
-@kernel("Where")
+@kernel("Where", extent=_combined)
 def _where(call: Call) -> np.ndarray:
     """Choose between two arrays element by element."""
     return elementwise(np.where, call.array(0), call.array(1), call.array(2))

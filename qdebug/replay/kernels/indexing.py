@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
+from qdebug.replay.extents import Amount
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -47,14 +49,22 @@ def _wrapped(index: np.ndarray, size: int) -> np.ndarray:
     return np.where(index < 0, index + size, index)
 
 
-@kernel("Gather")
+def _taken(call: Call, count: int) -> Amount:
+    """Return what taking so many slices along the attribute's axis comes to."""
+    x = call.array(0)
+    rest = list(x.shape)
+    rest.pop(call.integer("axis", -1 if call.op == "TopK" else 0))
+    return Amount(prod(rest) * count, count)
+
+
+@kernel("Gather", extent=lambda call: _taken(call, call.array(1).size))
 def _gather(call: Call) -> np.ndarray:
     """Take slices along an axis."""
     x, axis = call.array(0), call.integer("axis", 0)
     return np.take(x, call.array(1).astype(np.int64), axis=axis)
 
 
-@kernel("GatherElements")
+@kernel("GatherElements", extent=lambda call: Amount(call.array(1).size))
 def _gather_elements(call: Call) -> np.ndarray:
     """Take one element for each index, along an axis."""
     x, axis = call.array(0), call.integer("axis", 0)
@@ -64,7 +74,13 @@ def _gather_elements(call: Call) -> np.ndarray:
     return np.asarray(x[tuple(places)])
 
 
-@kernel("GatherND")
+def _slices(call: Call) -> Amount:
+    """Return what taking slices at index tuples comes to."""
+    index = call.shape(1)
+    return Amount(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
+
+
+@kernel("GatherND", extent=_slices)
 def _gather_nd(call: Call) -> np.ndarray:
     """Take slices at index tuples, within each batch."""
     x, index, batch = call.array(0), call.array(1).astype(np.int64), call.integer("batch_dims", 0)
@@ -111,7 +127,7 @@ def _scatter_nd(call: Call) -> np.ndarray:
     return _scatter(call, tuple(np.moveaxis(call.array(1).astype(np.int64), -1, 0)), call.array(2))
 
 
-@kernel("OneHot")
+@kernel("OneHot", extent=lambda call: Amount(call.array(0).size * abs(int(call.array(1).reshape(-1)[0]))))
 def _one_hot(call: Call) -> np.ndarray:
     """Put the on-value where the new axis equals the index, the off-value elsewhere."""
     index, values = call.array(0), call.array(2)
@@ -138,11 +154,14 @@ def _compress(call: Call) -> np.ndarray:
     return np.asarray(np.compress(call.array(1), call.array(0), axis=axis))
 
 
-@kernel("TopK")
+def _asked(call: Call) -> int:
+    return call.integer("k") if call.opset < 10 else int(call.array(1).reshape(()))
+
+
+@kernel("TopK", extent=lambda call: _taken(call, _asked(call)))
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
     """Return the k largest or smallest elements along an axis and their indices, the first of equals first."""
-    x = call.array(0)
-    count = call.integer("k") if call.opset < 10 else int(call.array(1).reshape(()))
+    x, count = call.array(0), _asked(call)
     axis = call.integer("axis", -1)
     order = widen(x)
     if call.integer("largest", 1):

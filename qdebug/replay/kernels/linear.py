@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
+from qdebug.replay.extents import Amount, Shape, plain, product
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
-__all__ = ["gemm"]
+__all__ = ["gemm", "gemm_extent", "packed_extent"]
 
 
 def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -21,11 +24,20 @@ def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return np.asarray(np.matmul(a.astype(dtype, copy=False), b.astype(dtype, copy=False)))
 
 
-@kernel("MatMul")
+@kernel("MatMul", extent=lambda call: product(call.shape(0), call.shape(1)))
 def _matmul(call: Call) -> np.ndarray:
     """Multiply matrices (..., M, K) and (..., K, N) as numpy.matmul does."""
     a, b = call.array(0), call.array(1)
     return narrow(_product(a, b), a.dtype)
+
+
+def gemm_extent(call: Call, a: Shape, b: Shape) -> Amount:
+    """Return what a product of two matrices comes to, either transposed on request."""
+    return product(a[::-1] if call.integer("transA") else a, b[::-1] if call.integer("transB") else b)
+
+
+def _gemm_extent(call: Call) -> Amount:
+    return gemm_extent(call, call.shape(0), call.shape(1))
 
 
 def gemm(call: Call) -> np.ndarray:
@@ -41,17 +53,22 @@ def gemm(call: Call) -> np.ndarray:
     return narrow(out, a.dtype)
 
 
-kernel("Gemm")(gemm)
+kernel("Gemm", extent=_gemm_extent)(gemm)
 
 
-@kernel("FusedGemm", domain="com.microsoft")
+@kernel("FusedGemm", domain="com.microsoft", extent=_gemm_extent)
 def _fused_gemm(call: Call) -> np.ndarray:
     """Compute Gemm, then the activation named by the attribute `activation`."""
     params = tuple(call.real(f"activation_{name}") for name in ("alpha", "beta") if f"activation_{name}" in call.attrs)
     return activate(gemm(call), call.text("activation"), params)
 
 
-@kernel("FusedMatMul", "TransposeMatMul", domain="com.microsoft")
+@kernel(
+    "FusedMatMul",
+    "TransposeMatMul",
+    domain="com.microsoft",
+    extent=lambda call: product(*(_transposed(call, at, side).shape for at, side in ((0, "A"), (1, "B")))),
+)
 def _fused_matmul(call: Call) -> np.ndarray:
     """Compute alpha A B, with matrices (transA) or batch axes (transBatchA) transposed on request."""
     a, b = (_transposed(call, position, side) for position, side in ((0, "A"), (1, "B")))
@@ -67,7 +84,14 @@ def _transposed(call: Call, position: int, side: str) -> np.ndarray:
     return np.swapaxes(array, -1, -2) if call.integer(f"trans{side}") and array.ndim > 1 else array
 
 
-@kernel("MatMulNBits", domain="com.microsoft")
+def packed_extent(call: Call) -> Amount:
+    """Return what a product with a weight of packed codes comes to, whether the weight has that size or not."""
+    rows, columns = abs(call.integer("K")), abs(call.integer("N"))
+    lines = prod(call.shape(0)[:-1])
+    return Amount(lines * columns, rows * columns + lines * (rows + abs(call.integer("block_size"))))
+
+
+@kernel("MatMulNBits", domain="com.microsoft", extent=packed_extent)
 def _matmul_of_codes(call: Call) -> np.ndarray:
     """Multiply x (..., K) by a weight of packed codes, block by block with a scale of its own; add a bias.
 
@@ -84,7 +108,22 @@ def _matmul_of_codes(call: Call) -> np.ndarray:
     return narrow(out if bias is None else out + widen(bias), x.dtype)
 
 
-@kernel("Einsum")
+def _summed(call: Call) -> Amount:
+    """Return what a sum of products comes to; all combinations of its indices, of more than two operands."""
+    shapes, equation = call.shapes(), call.text("equation").replace(" ", "")
+    terms, _, out = equation.partition("->")
+    sizes: dict[str, int] = {}
+    for term, shape in zip(terms.split(","), shapes, strict=False):
+        if "." in term:
+            return plain(*shapes)
+        sizes.update((label, max(size, sizes.get(label, 1))) for label, size in zip(term, shape, strict=False))
+    if "->" not in equation:
+        out = "".join(label for label in sizes if terms.count(label) == 1)
+    passed = prod(sizes.values()) if len(shapes) > 2 else 0
+    return Amount(prod(sizes.get(label, 1) for label in out), passed)
+
+
+@kernel("Einsum", extent=_summed)
 def _einsum(call: Call) -> np.ndarray:
     """Sum products as the attribute `equation` says."""
     operands = [widen(array) for array in call.given()]

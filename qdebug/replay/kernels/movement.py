@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
+from qdebug.replay.extents import Amount, elementwise
 from qdebug.replay.registry import Call, kernel
 
 __all__ = ["axes_of"]
@@ -82,7 +85,12 @@ def _concat(call: Call) -> np.ndarray:
     return np.concatenate(call.given(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
 
 
-@kernel("Split")
+def _parts(call: Call) -> Amount:
+    """Return what cutting an array comes to: each part is a turn."""
+    return Amount(None, 0, max(call.outputs, call.integer("num_outputs"), len(call.integers("split") or ())))
+
+
+@kernel("Split", extent=_parts)
 def _split(call: Call) -> tuple[np.ndarray, ...]:
     """Cut an array along an axis, into parts of given sizes or into equal ones with a smaller last."""
     x, sizes = call.array(0), call.optional(1)
@@ -98,7 +106,7 @@ def _split(call: Call) -> tuple[np.ndarray, ...]:
     return tuple(np.split(x, np.cumsum(parts)[:-1], axis=axis))
 
 
-@kernel("Expand")
+@kernel("Expand", extent=lambda call: elementwise(call.shape(0), tuple(int(n) for n in call.array(1))))
 def _expand(call: Call) -> np.ndarray:
     """Repeat axes of size 1; the two shapes broadcast both ways."""
     x = call.array(0)
@@ -106,7 +114,7 @@ def _expand(call: Call) -> np.ndarray:
     return np.broadcast_to(x, shape)
 
 
-@kernel("Tile")
+@kernel("Tile", extent=lambda call: Amount(call.array(0).size * prod(int(n) for n in call.array(1))))
 def _tile(call: Call) -> np.ndarray:
     """Repeat the whole array along each axis."""
     return np.tile(call.array(0), tuple(int(n) for n in call.array(1)))
@@ -143,19 +151,32 @@ def _triangle(call: Call) -> np.ndarray:
     return (np.triu if call.integer("upper", 1) else np.tril)(call.array(0), k)
 
 
-@kernel("Pad")
-def _pad(call: Call) -> np.ndarray:
-    """Pad, or cut where a pad is negative; modes constant, edge, reflect and wrap."""
-    x = call.array(0)
-    stated, given = call.integers("pads") or call.integers("paddings"), call.optional(2)
+def _pads(call: Call) -> tuple[list[int], list[int]]:
+    """Return how much is put before and after each axis; less than 0 where it is cut."""
+    x, named = call.array(0), call.optional(3)
+    stated = call.integers("pads") or call.integers("paddings")
     by_input = call.opset >= 11 and stated is None
     pads = tuple(int(n) for n in call.array(1)) if by_input else stated or ()
-    value = np.asarray(call.real("value")) if given is None or given.size == 0 else given.reshape(())
-    named = call.optional(3)
     axes = range(x.ndim) if named is None else [int(axis) for axis in named]
     before, after = [0] * x.ndim, [0] * x.ndim
     for position, axis in enumerate(axes):
         before[axis], after[axis] = pads[position], pads[len(pads) // 2 + position]
+    return before, after
+
+
+def _padded(call: Call) -> Amount:
+    """Return what padding comes to."""
+    sizes = zip(call.shape(0), *_pads(call), strict=True)
+    return Amount(prod(max(size + before + after, 0) for size, before, after in sizes))
+
+
+@kernel("Pad", extent=_padded)
+def _pad(call: Call) -> np.ndarray:
+    """Pad, or cut where a pad is negative; modes constant, edge, reflect and wrap."""
+    x = call.array(0)
+    given = call.optional(2)
+    value = np.asarray(call.real("value")) if given is None or given.size == 0 else given.reshape(())
+    before, after = _pads(call)
     kept = tuple(slice(max(-b, 0), n - max(-a, 0)) for b, a, n in zip(before, after, x.shape, strict=True))
     widths = [(max(b, 0), max(a, 0)) for b, a in zip(before, after, strict=True)]
     mode = call.text("mode", "constant") or "constant"

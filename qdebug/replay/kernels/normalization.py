@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import numpy as np
 
 from qdebug.replay.blockwise import by_rows, elementwise
+from qdebug.replay.extents import Amount
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -16,7 +19,13 @@ def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
     return values.astype(like.dtype, copy=False).reshape(-1, *(1,) * (like.ndim - 2))
 
 
-@kernel("BatchNormalization")
+def _by_channel(call: Call) -> Amount:
+    """Return what scaling x (N, C, ...) with parameters of each channel comes to, whether they fit or not."""
+    samples, channels, *space = call.shape(0)
+    return Amount(None, samples * max(channels, *(prod(shape) for shape in call.shapes()[1:])) * prod(space))
+
+
+@kernel("BatchNormalization", extent=_by_channel)
 def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Compute (x - mean) / sqrt(var + epsilon) * scale + bias for x (N, C, ...) with stored mean and var.
 
@@ -84,7 +93,11 @@ def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
-@kernel("EmbedLayerNormalization", domain="com.microsoft")
+@kernel(
+    "EmbedLayerNormalization",
+    domain="com.microsoft",
+    extent=lambda call: Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1]),
+)
 def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Add the rows of words, positions and segments, standardize over the last axis, scale and shift.
 
@@ -134,7 +147,7 @@ def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
 
 
-@kernel("InstanceNormalization")
+@kernel("InstanceNormalization", extent=_by_channel)
 def _instance_normalization(call: Call) -> np.ndarray:
     """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
     x = widen(call.array(0))
@@ -142,7 +155,7 @@ def _instance_normalization(call: Call) -> np.ndarray:
     return _scaled(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
 
 
-@kernel("GroupNormalization")
+@kernel("GroupNormalization", extent=_by_channel)
 def _group_normalization(call: Call) -> np.ndarray:
     """Standardize groups of channels of each sample, scale and shift (per channel; per group before set 21)."""
     x = widen(call.array(0))
@@ -173,7 +186,13 @@ def _mean_variance_normalization(call: Call) -> np.ndarray:
     return narrow((x - np.mean(x, axis=axes, keepdims=True)) / (deviation + x.dtype.type(1e-9)), call.array(0).dtype)
 
 
-@kernel("LRN")
+def _neighbours(call: Call) -> Amount:
+    """Return what summing over neighbouring channels comes to."""
+    size = abs(call.integer("size"))
+    return Amount(None, call.array(0).size * min(size, call.shape(0)[1]), size)
+
+
+@kernel("LRN", extent=_neighbours)
 def _local_response(call: Call) -> np.ndarray:
     """Divide x (N, C, ...) by (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     x = call.array(0)

@@ -3,15 +3,29 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 
 from qdebug.replay.blockwise import by_rows
+from qdebug.replay.extents import Amount, Shape
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import Window, padded, window_of
 
-__all__ = ["counts", "pool_window", "window_sums"]
+__all__ = ["counts", "pool_window", "pooled_extent", "window_sums"]
+
+
+def pooled_extent(call: Call, x: Shape) -> Amount:
+    """Return what a pool over x (N, C, *extent) comes to."""
+    window = pool_window(call, x[2:])
+    images, taps, out = prod(x[:2]), prod(window.kernel), prod(window.out)
+    reads = sum(size * reach for size, reach in zip(window.out, window.kernel, strict=True))
+    return Amount(images * out, images * (prod(window.covered) + taps * out) + reads, taps)
+
+
+def _extent(call: Call) -> Amount:
+    return pooled_extent(call, call.shape(0))
 
 
 def pool_window(call: Call, extent: tuple[int, ...]) -> Window:
@@ -55,7 +69,7 @@ def counts(window: Window, *, include_pad: bool) -> np.ndarray:
     return total
 
 
-@kernel("AveragePool")
+@kernel("AveragePool", extent=_extent)
 def _average_pool(call: Call) -> np.ndarray:
     """Average x (N, C, *extent) over each window; padding counts only with count_include_pad."""
     x = call.array(0)
@@ -69,7 +83,7 @@ def _average_pool(call: Call) -> np.ndarray:
     return by_rows(averages, x, 2)[0]
 
 
-@kernel("LpPool")
+@kernel("LpPool", extent=_extent)
 def _lp_pool(call: Call) -> np.ndarray:
     """Take the p-norm of x (N, C, *extent) over each window."""
     x, order = call.array(0), call.integer("p", 2)
@@ -110,10 +124,15 @@ def _largest(x: np.ndarray, window: Window, *, track: bool) -> tuple[np.ndarray,
     return best, chosen
 
 
-kernel("MaxPool")(_max_pool)
+kernel("MaxPool", extent=_extent)(_max_pool)
 
 
-@kernel("NhwcMaxPool", domain="com.microsoft")
+def _channels_last(call: Call) -> Amount:
+    samples, *extent, channels = call.shape(0)
+    return pooled_extent(call, (samples, channels, *extent))
+
+
+@kernel("NhwcMaxPool", domain="com.microsoft", extent=_channels_last)
 def _channels_last_max_pool(call: Call) -> np.ndarray:
     """Take the largest element of each window of x (N, *extent, C)."""
     turned = replace(call, inputs=(np.moveaxis(call.array(0), -1, 1),), outputs=1)

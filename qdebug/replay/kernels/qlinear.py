@@ -5,7 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from qdebug.replay.evaluate import compute
-from qdebug.replay.kernels.conv import add_bias
+from qdebug.replay.extents import Amount, product
+from qdebug.replay.kernels.conv import add_bias, convolved_extent
+from qdebug.replay.kernels.linear import gemm_extent
+from qdebug.replay.kernels.pool import pooled_extent
 from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.qsum import as_int32, centred, exact_dtype, sum_bound
@@ -29,9 +32,19 @@ def _filterwise(values: np.ndarray | None, axes: int) -> np.ndarray | None:
     return values.reshape(-1, *(1,) * (axes - 1))
 
 
-@kernel("QLinearConv")
-@kernel("QLinearConv", domain="com.microsoft")
-@kernel("QLinearMatMul")
+def _channels_second(call: Call) -> tuple[int, ...]:
+    """Return the shape of the first input with its channels second."""
+    shape = call.shape(0)
+    return (shape[0], shape[-1], *shape[1:-1]) if call.integer("channels_last") and len(shape) > 1 else shape
+
+
+def _convolved_codes(call: Call) -> Amount:
+    return convolved_extent(call, _channels_second(call), call.shape(3))
+
+
+@kernel("QLinearConv", extent=_convolved_codes)
+@kernel("QLinearConv", domain="com.microsoft", extent=_convolved_codes)
+@kernel("QLinearMatMul", extent=lambda call: product(call.shape(0), call.shape(3)))
 def _by_unit(call: Call) -> np.ndarray:
     """Compute the operator's unit by the variant that the arithmetic has for it."""
     unit = unit_of_call(call)
@@ -40,7 +53,7 @@ def _by_unit(call: Call) -> np.ndarray:
     return compute(unit, call.arithmetic.variant(unit))
 
 
-@kernel("ConvInteger")
+@kernel("ConvInteger", extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)))
 def _conv_integer(call: Call) -> np.ndarray:
     """Convolve codes and give the int32 accumulators."""
     x, weight = call.array(0), call.array(1)
@@ -70,14 +83,18 @@ def _by_column(values: np.ndarray | None) -> np.ndarray | None:
     return values.reshape(()) if values is not None and values.size == 1 else values
 
 
-@kernel("MatMulInteger")
+def _products(call: Call) -> Amount:
+    return product(call.shape(0), call.shape(1))
+
+
+@kernel("MatMulInteger", extent=_products)
 def _matmul_integer(call: Call) -> np.ndarray:
     """Multiply codes and give the int32 accumulators."""
     a, b = centred(call.array(0), _by_row(call.optional(2))), centred(call.array(1), _by_column(call.optional(3)))
     return as_int32(_multiplied(a, b)[0])
 
 
-@kernel("QGemm", domain="com.microsoft")
+@kernel("QGemm", domain="com.microsoft", extent=lambda call: gemm_extent(call, call.shape(0), call.shape(3)))
 def _qgemm(call: Call) -> np.ndarray:
     """Compute alpha A B + C on codes, C an int32 bias at scale alpha * sa * sb; float32 without an output scale."""
     unit = unit_of_call(call)
@@ -94,7 +111,7 @@ def _qgemm(call: Call) -> np.ndarray:
     return np.asarray(np.multiply(sums, product, dtype=np.float32))
 
 
-@kernel("MatMulIntegerToFloat", domain="com.microsoft")
+@kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=_products)
 def _matmul_integer_to_float(call: Call) -> np.ndarray:
     """Multiply codes, scale the exact sums by sa sb, and add a float bias."""
     a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
@@ -103,7 +120,7 @@ def _matmul_integer_to_float(call: Call) -> np.ndarray:
     return np.asarray(out if bias is None else out + bias)
 
 
-@kernel("DynamicQuantizeMatMul", domain="com.microsoft")
+@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_products)
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     """Quantize a by its own range, multiply codes, scale the exact sums by sa sb, and add a float bias."""
     b_scale, bias = call.array(2), call.optional(4)
@@ -116,7 +133,6 @@ def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
 _OPERATORS = (
     "QLinearAdd",
     "QLinearMul",
-    "QLinearAveragePool",
     "QLinearGlobalAveragePool",
     "QLinearReduceMean",
     "QLinearSigmoid",
@@ -127,6 +143,7 @@ _OPERATORS = (
 )
 
 
+@kernel("QLinearAveragePool", domain="com.microsoft", extent=lambda call: pooled_extent(call, _channels_second(call)))
 @kernel(*_OPERATORS, domain="com.microsoft")
 def _elementwise_by_unit(call: Call) -> np.ndarray:
     """Compute the operator's unit by the variant that the arithmetic has for it."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import prod
+
 import ml_dtypes
 import numpy as np
 
@@ -9,6 +11,7 @@ from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.evaluate import compute
+from qdebug.replay.extents import Amount
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.precision import is_real, narrow, onnx_dtype, widen
 from qdebug.replay.qsum import saturate
@@ -86,8 +89,14 @@ def _cast_by(call: Call, dtype: np.dtype) -> np.ndarray:
     return elementwise(lambda part: cast(part, dtype, saturate=saturate, round_mode=mode), call.array(0))
 
 
-@kernel("QuantizeLinear")
-@kernel("QuantizeLinear", domain="com.microsoft")
+def _scaled(call: Call) -> Amount:
+    """Return what scaling comes to, by blocks that are repeated."""
+    x, scale = call.shape(0), call.shape(1)
+    return Amount(prod(x), prod(scale) * abs(call.integer("block_size")))
+
+
+@kernel("QuantizeLinear", extent=_scaled)
+@kernel("QuantizeLinear", domain="com.microsoft", extent=_scaled)
 def _quantize(call: Call) -> np.ndarray:
     """Compute saturate(round(x / scale) + zero_point); float codes are rounded by their own format."""
     unit = unit_of_call(call)
@@ -114,8 +123,8 @@ def _quantize(call: Call) -> np.ndarray:
     return elementwise(codes, x, steps, spread(zero_point, x.shape, axis, block))
 
 
-@kernel("DequantizeLinear")
-@kernel("DequantizeLinear", domain="com.microsoft")
+@kernel("DequantizeLinear", extent=_scaled)
+@kernel("DequantizeLinear", domain="com.microsoft", extent=_scaled)
 def _dequantize(call: Call) -> np.ndarray:
     """Compute (x - zero_point) * scale."""
     unit = unit_of_call(call)

@@ -14,7 +14,9 @@ import numpy as np
 
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounds_data
-from qdebug.replay.kernels.conv import convolution
+from qdebug.replay.extents import Amount, product
+from qdebug.replay.kernels.conv import convolution, convolved_extent
+from qdebug.replay.kernels.linear import packed_extent
 from qdebug.replay.registry import REAL, Call, find_kernel, kernel
 
 __all__: list[str] = []
@@ -82,7 +84,7 @@ def _quantize(call: Call) -> tuple[np.ndarray, ...]:
     return _chosen(call), np.ones((), np.float32), np.zeros((), np.uint8)
 
 
-@kernel("ConvInteger", domain=REAL)
+@kernel("ConvInteger", domain=REAL, extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)))
 def _convolve(call: Call) -> np.ndarray:
     """Convolve data and filters."""
     by_filters = (-1, *(1,) * (call.array(1).ndim - 1))
@@ -90,13 +92,17 @@ def _convolve(call: Call) -> np.ndarray:
     return convolution(replace(call, inputs=(_rows(call, 2), filters)))
 
 
-@kernel("MatMulInteger", domain=REAL)
+def _products(call: Call) -> Amount:
+    return product(call.shape(0), call.shape(1))
+
+
+@kernel("MatMulInteger", domain=REAL, extent=_products)
 def _multiply(call: Call) -> np.ndarray:
     """Multiply matrices."""
     return np.asarray(np.matmul(_rows(call, 2), _columns(call, 3)))
 
 
-@kernel("MatMulIntegerToFloat", domain=REAL)
+@kernel("MatMulIntegerToFloat", domain=REAL, extent=_products)
 def _multiply_and_scale(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias."""
     product = np.matmul(_rows(call, 4), _columns(call, 5))
@@ -104,14 +110,14 @@ def _multiply_and_scale(call: Call) -> np.ndarray:
     return _biased(product * scale, call.optional(6))
 
 
-@kernel("DynamicQuantizeMatMul", domain=REAL)
+@kernel("DynamicQuantizeMatMul", domain=REAL, extent=_products)
 def _quantize_and_multiply(call: Call) -> np.ndarray:
     """Multiply matrices, scale the product and add a bias."""
     product = np.matmul(_chosen(call), _columns(call, 3))
     return _biased(product * call.array(2).astype(np.float32), call.optional(4))
 
 
-@kernel("MatMulNBits", domain=REAL)
+@kernel("MatMulNBits", domain=REAL, extent=packed_extent)
 def _multiply_blocks(call: Call) -> np.ndarray:
     """Multiply by a weight of packed codes; data may be rounded in blocks along their last axis."""
     names = tuple(str(slot) if array is not None else "" for slot, array in enumerate(call.inputs))
@@ -124,7 +130,13 @@ def _multiply_blocks(call: Call) -> np.ndarray:
     return _biased(np.matmul(x, _moved(call, 1, codes) * scales), call.optional(5))
 
 
-@kernel("DynamicQuantizeLSTM", domain=REAL)
+def _all_steps(call: Call) -> Amount:
+    steps, batch, _ = call.shape(0)
+    directions, hidden, gates = call.shape(2)
+    return Amount(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
+
+
+@kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps)
 def _remember(call: Call) -> tuple[np.ndarray, ...]:
     """Run an LSTM whose weights are stored with inputs first, unlike the standard operator's.
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
+from qdebug.replay.extents import Amount
 from qdebug.replay.kernels.activation import activate
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -101,7 +102,15 @@ def _steps(call: Call) -> Iterator[tuple[int, _Step, bool]]:
         yield direction, step, way == "reverse" or direction == 1
 
 
-@kernel("RNN", "GRU", "LSTM")
+def _all_steps(call: Call) -> Amount:
+    """Return what all steps of all directions come to."""
+    rows = call.shape(0)[0] * call.shape(0)[1]
+    directions, gates, _ = call.shape(1)
+    steps = call.shape(0)[1 if call.integer("layout") else 0]
+    return Amount(rows * directions * call.shape(2)[-1], rows * directions * gates, steps * directions)
+
+
+@kernel("RNN", "GRU", "LSTM", extent=_all_steps)
 def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     """Run x (steps, batch, size) through the layer; give all hidden states, the last ones, and the last cells.
 

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 
 import numpy as np
 
+from qdebug.replay.extents import Amount
 from qdebug.replay.interpolate import interpolated_codes, resized_axes
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
@@ -75,7 +77,20 @@ def _weights(
     return matrix
 
 
-@kernel("Resize", "Upsample")
+def _resized(call: Call) -> Amount:
+    """Return what interpolating along one axis after the other comes to, with a matrix for each."""
+    x, passed = call.array(0), 0
+    shape = list(x.shape)
+    widest = 4.0 if call.text("mode", "nearest") == "cubic" else 2.0
+    for axis, scale, count in zip(*resized_axes(call, x), strict=True):
+        taps = widest / min(scale, 1.0) if call.integer("antialias") and scale > 0 else widest
+        passed += max(abs(count), 1) * (x.shape[axis] + int(taps) + 2)
+        shape[axis] = abs(count)
+        passed += prod(shape)
+    return Amount(prod(shape), passed)
+
+
+@kernel("Resize", "Upsample", extent=_resized)
 def _resize(call: Call) -> np.ndarray:
     """Resample x to given sizes or by given scales; modes nearest, linear and cubic."""
     x = call.array(0)

@@ -87,3 +87,34 @@ def test_its_node_is_judged_by_what_it_introduces_itself(tmp_path, sampler):
     assert result.status in ("identical", "within")
     assert node.introduced is not None
     assert node.introduced.rel_l2 < 1e-6 < node.propagated.rel_l2
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attrs"),
+    [
+        ("HannWindow", {"size": np.array(1 << 40)}, {}),
+        ("CenterCropPad", {"x": np.ones(4, np.float32), "shape": np.array([1 << 40])}, {}),
+        (
+            "RoiAlign",
+            {
+                "x": np.ones((1, 1, 8, 8), np.float32),
+                "rois": np.ones((1, 4), np.float32),
+                "at": np.zeros(1, np.int64),
+            },
+            {"sampling_ratio": 1 << 20},
+        ),
+        (
+            "RoiAlign",
+            {
+                "x": np.ones((1, 1, 8, 8), np.float32),
+                "rois": np.ones((1, 4), np.float32),
+                "at": np.zeros(1, np.int64),
+            },
+            {"output_height": 1 << 20, "output_width": 1 << 20},
+        ),
+    ],
+)
+def test_what_would_be_far_larger_than_its_inputs_is_refused_before_it_is_made(op, inputs, attrs):
+    node = Node(name="n", op=op, inputs=tuple(inputs), outputs=("y",), attrs=attrs)
+    with pytest.raises(KernelError, match=r"would give|would go through"):
+        run_node(node, inputs, {"": 20})
