@@ -19,6 +19,7 @@ from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
 from qdebug.model.operators import Sums
+from qdebug.model.recording import places_of
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.groups import Group, find_groups
@@ -123,7 +124,6 @@ class Units:
 
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
-        self._places = [(sample, step) for sample in range(recording.samples) for step in range(recording.steps)]
         self._held: dict[str, bool] = {}
         groups = [group for group in find_groups(recording.graph, _bounds(recording)) if not self._seen_inside(group)]
         self._ends = {group.members[-1].outputs[0]: group for group in groups}
@@ -148,7 +148,9 @@ class Units:
     def places(self, node: Node, tensor: str) -> tuple[Place, ...]:
         """List the samples and steps of which a node's inputs and output were recorded."""
         needed = [tensor, *(name for name in self.computed(node, tensor).inputs if name)]
-        return tuple(p for p in self._places if all(self._recording.has(name, *p) for name in needed))
+        varying = next((name for name in needed if not self._recording.graph.is_constant(name)), tensor)
+        places = places_of(self._recording, varying)
+        return tuple(p for p in places if all(self._recording.has(name, *p) for name in needed))
 
     def find(self, node: Node, tensor: str) -> UnitSource | str:
         """Find the unit that a node computes, or say why there is none.
@@ -187,7 +189,7 @@ class Units:
 
     def _absent(self, name: str, what: str) -> str:
         """Say what there is of a tensor in place of its values."""
-        found = (kept_of(self._recording, name, *place) for place in self._places)
+        found = (kept_of(self._recording, name, *place) for place in places_of(self._recording, name))
         kept = next((kept for kept in found if kept is not None), None)
         if kept is None:
             why = self._recording.info.skipped.get(name)
@@ -198,7 +200,7 @@ class Units:
 
     def _recorded(self, name: str) -> bool:
         if name not in self._held:
-            self._held[name] = any(self._recording.has(name, *place) for place in self._places)
+            self._held[name] = any(self._recording.has(name, *place) for place in places_of(self._recording, name))
         return self._held[name]
 
 

@@ -24,6 +24,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import KernelError, QdebugError, RecordingError
 from qdebug.model import Node
 from qdebug.model.outline import shape_of
+from qdebug.model.recording import places_of
 from qdebug.model.thresholds.verdict import CONTRIBUTION_ELEMENT_WORK, CONTRIBUTION_MAX_WORK, CONTRIBUTION_NODE_WORK
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import recorded_room
@@ -182,7 +183,7 @@ class _Path:
     @property
     def allowed(self) -> float:
         """Work that replays may take: as much as replaying every node in every sample, but not too little."""
-        places = self._reference.samples * self._reference.steps
+        places = len(places_of(self._reference))
         return max(CONTRIBUTION_MAX_WORK, places * sum(map(self._work, self._reference.graph.nodes)))
 
     def work(self, entry: PlannedNode) -> float:

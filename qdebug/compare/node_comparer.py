@@ -30,6 +30,7 @@ from qdebug.compare.result.result import Contributions, NodeResult, SampleError,
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording
+from qdebug.model.recording import places_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.run import one_thread
 
@@ -154,8 +155,8 @@ class NodeComparer:
             None where the node cannot be replayed.
         """
         runs = self._runs
-        steps = range(runs.backend.steps)
-        place = next(((sample, step) for step in steps if runs.backend.has(tensor, sample, step)), (sample, 0))
+        held = (place for place in places_of(runs.backend, tensor) if place[0] == sample)
+        place = next((place for place in held if runs.backend.has(tensor, *place)), (sample, 0))
         with _alike():
             return errors_by_input(runs.graphs.replays, tensor, names, place)
 

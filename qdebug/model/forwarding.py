@@ -9,7 +9,7 @@ import numpy as np
 from qdebug.model.graph import Graph
 from qdebug.model.kept import Kept, kept_of
 from qdebug.model.quant import QuantParams
-from qdebug.model.recording import Recording, RunInfo, event_quants_of
+from qdebug.model.recording import Recording, RunInfo, event_quants_of, places_of
 
 __all__ = ["ForwardingRecording"]
 
@@ -48,6 +48,10 @@ class ForwardingRecording:
     def names(self) -> Sequence[str]:
         """Names of the tensors of which anything was kept."""
         return self._recording.names
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        return places_of(self._recording, tensor)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""

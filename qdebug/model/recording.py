@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
+from itertools import product
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -16,7 +17,16 @@ from qdebug.model.graph import Graph
 from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
-__all__ = ["Fidelity", "MemoryRecording", "Recording", "RunInfo", "event_quants_of", "quant_of"]
+__all__ = [
+    "Fidelity",
+    "MemoryRecording",
+    "Recording",
+    "RunInfo",
+    "either_places",
+    "event_quants_of",
+    "places_of",
+    "quant_of",
+]
 
 
 class Fidelity(StrEnum):
@@ -151,6 +161,47 @@ def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) 
     return None if info is None else info.quant
 
 
+def places_of(recording: Recording, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+    """Return the samples and steps of which a recording kept anything, in order.
+
+    A recording tells them by a method `places`; of one that cannot, all its samples and steps are given. The numbers
+    of samples may have gaps, of any size: to count through them could take forever.
+
+    Args:
+        recording: The recording.
+        tensor: The tensor that is looked at; None for all. A constant has sample 0 and step 0 alone.
+    """
+    ask = getattr(recording, "places", None)
+    if ask is not None:
+        known: Sequence[tuple[int, int]] = ask(tensor)
+        return known
+    if tensor is not None and recording.graph.is_constant(tensor):
+        return ((0, 0),)
+    return tuple(product(range(recording.samples), range(recording.steps)))
+
+
+def either_places(
+    reference: Recording, reference_tensor: str, backend: Recording, backend_tensor: str
+) -> Sequence[tuple[int, int]]:
+    """Return the samples and steps at which either of two tensors has anything, in order.
+
+    A constant has its values for all samples and steps, of which there are those of the other recording.
+
+    Args:
+        reference: One recording.
+        reference_tensor: A tensor of it.
+        backend: The other recording.
+        backend_tensor: A tensor of that.
+    """
+    constant = reference.graph.is_constant(reference_tensor), backend.graph.is_constant(backend_tensor)
+    if all(constant):
+        return ((0, 0),)
+    if any(constant):
+        return places_of(backend if constant[0] else reference)
+    ours, theirs = places_of(reference, reference_tensor), places_of(backend, backend_tensor)
+    return ours if ours == theirs else sorted({*ours, *theirs})
+
+
 class MemoryRecording:
     """A recording held in memory: dicts of arrays, for recorders without a path and for tests.
 
@@ -178,7 +229,8 @@ class MemoryRecording:
         self._partly = dict(partly or {})
         places = [*self._arrays, *self._partly]
         self.names: Sequence[str] = tuple(dict.fromkeys(name for name, _, _ in places))
-        varying = [key for key in places if not graph.is_constant(key[0])]
+        self._by_tensor: Mapping[str | None, Sequence[tuple[int, int]]] | None = None
+        self._varying = varying = [key for key in places if not graph.is_constant(key[0])]
         self.samples = max((sample for _, sample, _ in varying), default=0) + 1
         self.steps = max((step for _, _, step in varying), default=0) + 1
 
@@ -186,6 +238,18 @@ class MemoryRecording:
     def single(cls, graph: Graph, arrays: Mapping[str, np.ndarray], info: RunInfo | None = None) -> MemoryRecording:
         """Make a recording of one sample and one step."""
         return cls(graph, {(name, 0, 0): array for name, array in arrays.items()}, info)
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        if self._by_tensor is None:
+            found: dict[str | None, set[tuple[int, int]]] = {None: {(0, 0)} if not self._varying else set()}
+            for name, *place in self._varying:
+                for key in (name, None):
+                    found.setdefault(key, set()).add((place[0], place[1]))
+            self._by_tensor = {name: tuple(sorted(held)) for name, held in found.items()}
+        if tensor is not None and tensor in self.names and self.graph.is_constant(tensor):
+            return ((0, 0),)
+        return self._by_tensor.get(tensor, ())
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import product
 from typing import Any
 
 from qdebug.compare.result.result import json_safe
 from qdebug.model import Recording, Role, TensorInfo
+from qdebug.model.recording import places_of
 from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
 from qdebug.present.rows import SCALE_TITLE
@@ -120,8 +120,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
 
 def _in_full(recording: Recording, tensor: str) -> bool:
     """Tell whether all values of a tensor were kept for any sample and step."""
-    places = product(range(recording.samples), range(recording.steps))
-    return any(recording.has(tensor, sample, step) for sample, step in places)
+    return any(recording.has(tensor, *place) for place in places_of(recording, tensor))
 
 
 def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:

@@ -179,6 +179,10 @@ class FollowedRecording(Closable):
         """Quantization of values that do not have their tensor's, by tensor, sample and step."""
         return self._whole().event_quants if self._reader is None else self._account.quants
 
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        return self._whole().places(tensor) if self._reader is None else self._account.places(tensor)
+
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
         if self._reader is None:

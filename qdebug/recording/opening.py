@@ -259,6 +259,16 @@ class JoinedRecording(Closable):
             if number >= 0:
                 yield file, name, number
 
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        if tensor is not None and self.graph.is_constant(tensor):
+            return ((0, 0),) if tensor in self._holders else ()
+        if tensor is None:
+            held = ((part, file.places()) for part, file in self._parts)
+        else:
+            held = ((part, file.places(name)) for part, file, name in self._holders.get(tensor, ()))
+        return tuple(sorted({(part.first_sample + sample, step) for part, places in held for sample, step in places}))
+
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
         return any(file.has(name, number, step) for file, name, number in self._place(tensor, sample))

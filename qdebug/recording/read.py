@@ -100,6 +100,10 @@ class EventIndex:
             return None
         return int(row)
 
+    def places(self, tensor: int) -> tuple[tuple[int, int], ...]:
+        """Return samples and steps of the events of a tensor, in order."""
+        return tuple(self._place(row) for row in self._order[self._starts[tensor] : self._starts[tensor + 1]])
+
     def _place(self, row: int) -> tuple[int, int]:
         return self._samples[row], self._steps[row]
 
@@ -299,6 +303,23 @@ class FileRecording(Closable):
             yield Event(tensor, sample, step, what.dtype, what.nbytes, digest, what.number)
 
     # -- values
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order.
+
+        A constant has sample 0 and step 0 alone.
+        """
+        if tensor is None:
+            return self._all_places
+        row = self._rows.get(tensor)
+        return () if row is None else self._index.places(row)
+
+    @cached_property
+    def _all_places(self) -> Sequence[tuple[int, int]]:
+        rows = self._index.rows
+        constant = np.frombuffer(self._constant, bool)[rows["tensor"]]
+        places = set(zip(rows["sample"][~constant].tolist(), rows["step"][~constant].tolist(), strict=True))
+        return tuple(sorted(places)) or ((0, 0),)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -58,6 +58,7 @@ class Account:
         self.events: dict[tuple[str, int, int], JournalEvent] = {}
         self.quants: dict[tuple[str, int, int], QuantParams] = {}
         self.names: dict[str, None] = {}
+        self._places: dict[str | None, dict[tuple[int, int], None]] = {None: {}}
         self.lost: dict[str, str] = {}
         self.extent = (0, 0)
         self._quant: QuantParams | None = None
@@ -71,6 +72,11 @@ class Account:
         if self._builder is None:
             self._builder = GraphBuilder(self._reader.graph)
         return self._builder
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which there is anything of a tensor, or of any that varies; in order."""
+        held = self._places.get(tensor, {})
+        return tuple(sorted(held)) if held or tensor is not None else ((0, 0),)
 
     def graph(self, model: str) -> Graph:
         """Put the graph together."""
@@ -98,6 +104,8 @@ class Account:
         place = event.name, int(event.row["sample"]), int(event.row["step"])
         self.events.pop(place, None)  # putting it was interrupted, and it is put once more
         self.events[place] = event
+        for tensor in (event.name, *(() if event.constant else (None,))):
+            self._places.setdefault(tensor, {})[place[1:]] = None
         self.extent = max(self.extent[0], place[1]), max(self.extent[1], place[2])
         quant, self._quant = self._quant, None
         if quant is not None:

@@ -134,8 +134,8 @@ def _itemsizes(codes: np.ndarray) -> np.ndarray:
 def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
     """Check that no two values are for one place; `constant` tells of each tensor whether it is one."""
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
-    if int(sample.max()) >= run["samples"] or int(step.max()) >= run["steps"]:
-        raise ValueError("the index has samples or steps beyond those of the run")
+    if (int(sample.max()) + 1, int(step.max()) + 1) != (run["samples"], run["steps"]):
+        raise ValueError("the samples or steps of the index are not those of the run")
     if bool((((sample > 0) | (step > 0)) & constant[tensor]).any()):
         raise ValueError("a constant has values for a sample")
     order = np.lexsort((step, sample, tensor))

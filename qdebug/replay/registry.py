@@ -22,8 +22,8 @@ from qdebug.replay.variant import Arithmetic
 
 __all__ = [
     "REAL",
-    "Call",
     "AmountOf",
+    "Call",
     "Kernel",
     "Moved",
     "find_kernel",

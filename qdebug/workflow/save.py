@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 from qdebug.model import Recording
+from qdebug.model.recording import places_of
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import check_target, whole_file
@@ -39,11 +40,10 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
         for name in recording.names:
             if recording.graph.is_constant(name):
                 recorder.constant(name, recording.load(name))
-        for sample in range(recording.samples):
-            for step in range(recording.steps):
-                recorder.at(sample, step)
-                for name in recording.names:
-                    if not recording.graph.is_constant(name) and recording.has(name, sample, step):
-                        recorder.put(name, recording.load(name, sample, step))
+        for place in places_of(recording):
+            recorder.at(*place)
+            for name in recording.names:
+                if not recording.graph.is_constant(name) and recording.has(name, *place):
+                    recorder.put(name, recording.load(name, *place))
         for tensor, reason in info.skipped.items():
             recorder.skip(tensor, reason)

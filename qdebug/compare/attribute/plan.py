@@ -11,6 +11,7 @@ from qdebug.compare.align.pairs import Alignment, Match, Pair
 from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
 from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording
+from qdebug.model.recording import either_places
 
 __all__ = ["PlannedNode", "find_entry", "plan", "recorded_places"]
 
@@ -113,8 +114,6 @@ def find_entry(planned: Sequence[PlannedNode], name: str) -> PlannedNode:
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
     """Yield the samples and steps that both sides hold of a compared tensor."""
-    for sample in range(min(reference.samples, backend.samples)):
-        for step in range(min(reference.steps, backend.steps)):
-            held = reference.has(entry.reference_tensor, sample, step) and backend.has(entry.tensor, sample, step)
-            if held:
-                yield sample, step
+    for place in either_places(reference, entry.reference_tensor, backend, entry.tensor):
+        if reference.has(entry.reference_tensor, *place) and backend.has(entry.tensor, *place):
+            yield place

@@ -384,7 +384,7 @@ class NodeContext:
         (reference, theirs), (backend, ours) = sides
         return all(
             np.array_equal(real_values(reference, theirs, (sample, 0)), real_values(backend, ours, (sample, 0)))
-            for sample in range(min(reference.samples, backend.samples))
+            for sample in dict.fromkeys(place[0] for place in recorded_places(reference, backend, entry))
         )
 
     def _read(self, segment: Segment) -> Iterator[Comparison]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from qdebug.errors import RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model.recording import places_of
 from qdebug.numerics.affine import BLOCK, dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS, fits, held_format
 
@@ -68,8 +69,8 @@ def float32_overflow(recording: Recording, node: Node | None, tensor: str, sampl
         info = recording.graph.tensors.get(name)
         if info is None or info.quant is None or not _reaches(info.quant):
             continue
-        for step in range(recording.steps):
-            if recording.has(name, sample, step):
+        for at, step in places_of(recording, name):
+            if (at == sample or recording.graph.is_constant(name)) and recording.has(name, sample, step):
                 said = _said(recording.load(name, sample, step), info.quant)
                 if said is not None:
                     return said if name == tensor else f"{said}, in {name!r}"

@@ -23,6 +23,7 @@ from qdebug.compare.measure.partial import (
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.kept import kept_of
+from qdebug.model.recording import either_places
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
 from qdebug.numerics.blocks import RealBlocks, settled, why_incomparable
 from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
@@ -88,12 +89,7 @@ class Places:
 
 def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
     """Find the samples and steps of which both sides have something, and count those that only one side has."""
-    if reference.graph.is_constant(pair.reference) and backend.graph.is_constant(pair.backend):
-        every = [SamplePlace(0, 0)]
-    else:
-        samples = range(max(reference.samples, backend.samples))
-        steps = range(max(reference.steps, backend.steps))
-        every = [SamplePlace(sample, step) for sample in samples for step in steps]
+    every = [SamplePlace(*place) for place in either_places(reference, pair.reference, backend, pair.backend)]
     both: list[SamplePlace] = []
     partly: list[SamplePlace] = []
     only = {"reference": 0, "backend": 0}

@@ -13,7 +13,7 @@ from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
 from qdebug.model.kept import Kept, kept_of
-from qdebug.model.recording import quant_of
+from qdebug.model.recording import either_places, quant_of
 from qdebug.model.thresholds.attribution import MOMENTS_MIN_REL_ERROR
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.blocks import why_incomparable
@@ -108,11 +108,9 @@ def one_sided(reference: Recording, backend: Recording, pair: Pair) -> int:
 def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[int, int]]:
     """List samples and steps of which both sides kept something."""
     sides = ((reference, pair.reference), (backend, pair.backend))
-    once = all(side.graph.is_constant(name) for side, name in sides)
-    for sample in range(1 if once else min(reference.samples, backend.samples)):
-        for step in range(1 if once else min(reference.steps, backend.steps)):
-            if all(side.has(name, sample, step) or kept_of(side, name, sample, step) for side, name in sides):
-                yield sample, step
+    for place in either_places(reference, pair.reference, backend, pair.backend):
+        if all(side.has(name, *place) or kept_of(side, name, *place) for side, name in sides):
+            yield place
 
 
 def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
@@ -121,15 +119,14 @@ def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
     if all(side.graph.is_constant(name) for side, name in sides.values()):
         return ""
     only = dict.fromkeys(sides, 0)
-    for sample in range(max(reference.samples, backend.samples)):
-        for step in range(max(reference.steps, backend.steps)):
-            lacking = [
-                title
-                for title, (side, name) in sides.items()
-                if not (side.has(name, sample, step) or kept_of(side, name, sample, step))
-            ]
-            if len(lacking) == 1:
-                only[lacking[0]] += 1
+    for place in either_places(reference, pair.reference, backend, pair.backend):
+        lacking = [
+            title
+            for title, (side, name) in sides.items()
+            if not (side.has(name, *place) or kept_of(side, name, *place))
+        ]
+        if len(lacking) == 1:
+            only[lacking[0]] += 1
     samples, steps = (max(sizes) for sizes in ((reference.samples, backend.samples), (reference.steps, backend.steps)))
     every = f"{samples} samples" if steps == 1 else f"{samples * steps} steps of all samples"
     return ", ".join(f"the {side} has nothing of {count} of {every}" for side, count in only.items() if count)

@@ -19,7 +19,7 @@ from qdebug.model.operators import in_words_of_onnx
 from qdebug.model.operators.dialects import Translated, translated
 from qdebug.model.operators.known_scales import Facts, quant_facts
 from qdebug.model.outline import Outline, outline_of
-from qdebug.model.recording import event_quants_of, quant_of
+from qdebug.model.recording import event_quants_of, places_of, quant_of
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.checkpoint import checkpoint
 
@@ -61,6 +61,12 @@ class OneSample(ForwardingRecording):
     def samples(self) -> int:
         """Always 1."""
         return 1
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the steps of the sample of which anything was kept of a tensor, or of any, as places; in order."""
+        if tensor is not None and self.graph.is_constant(tensor):
+            return super().places(tensor)
+        return tuple((0, step) for sample, step in super().places(tensor) if sample == self._sample)
 
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for the sample and a step."""
@@ -353,8 +359,8 @@ def is_fed_back(recording: Recording, tensor: str) -> bool:
         recording: The run.
         tensor: An input of the network.
     """
-    moments = [(sample, step) for sample in range(recording.samples) for step in range(1, recording.steps)]
-    if not moments or not all(recording.has(tensor, sample, step) for sample, step in moments):
+    moments = [place for place in places_of(recording, tensor) if place[1] and recording.has(tensor, *place)]
+    if not moments or len(moments) < recording.samples * (recording.steps - 1):
         return False
 
     def feeds(output: str) -> bool:

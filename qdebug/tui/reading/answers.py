@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
+from qdebug.model.recording import places_of
 from qdebug.present.detail import NodeDetail
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import Cancelled, Summing, Whole
@@ -284,8 +285,10 @@ def answer_alone(
         changed: Says which file is no longer what was opened; "" if all are. None if they may change.
     """
     recording = source.reference if request.side == "reference" else source.backend
-    asked = range(recording.samples) if request.sample is None else [request.sample]
-    sample = next((at for at in asked if recording.has(request.tensor, at, request.step)), asked[0] if asked else 0)
+    sample = request.sample
+    if sample is None:
+        held = (at for at, step in places_of(recording, request.tensor) if step == request.step)
+        sample = next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
     try:
         check_unchanged(changed)
         facts = recorded_side(recording, request.tensor, sample, request.step)
