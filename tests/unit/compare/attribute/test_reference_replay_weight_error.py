@@ -67,7 +67,7 @@ def test_a_weight_that_no_rounding_makes_needs_less_to_be_named():
     """The bound of rounding is for what cannot be told from it; a scale that is a little off can."""
     result = diff(recorded(PRODUCT, W), recorded(PRODUCT, CODES, off=1.12))
     assert result.origin == "n_p", result.verdict.sentence
-    assert "elements of its weight 'w' are not the reference's" in result.verdict.sentence
+    assert "the scale 's' of its weight 'w' is 1.12 times the reference's" in result.verdict.sentence
 
 
 def test_a_channel_of_nothing_is_no_other_weight():
