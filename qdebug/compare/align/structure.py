@@ -263,13 +263,16 @@ def _of_same_attributes(_: Context, node: Node, candidates: Sequence[Node]) -> l
 
 
 def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
-    """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next."""
+    """Keep the candidate whose weight is nearest, if it is near and plainly nearer than the next.
+
+    Where several read one constant, it tells nothing.
+    """
     distances = [weight_distance(context.ref, other, context.be, node) for other in candidates]
     known = [(d, other) for d, other in zip(distances, candidates, strict=True) if d is not None and np.isfinite(d)]
     ranked = sorted(known, key=lambda entry: entry[0])
     if not ranked or ranked[0][0] > WEIGHT_MAX_REL_DISTANCE:
         return []
-    if len(ranked) > 1 and ranked[1][0] < 2 * ranked[0][0]:
+    if len(ranked) > 1 and ranked[1][0] <= 2 * ranked[0][0]:
         return []
     return [ranked[0][1]]
 

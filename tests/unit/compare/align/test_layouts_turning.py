@@ -171,3 +171,30 @@ def test_a_transpose_that_turns_wrongly_is_found_though_no_extent_tells(reader):
     assert (found.verdict.first_divergence, found.verdict.origin) == ("n_t", "n_t")
     assert "its perm is (0, 2, 3, 1), the reference's is (0, 2, 1, 3)" in found.verdict.sentence
     assert DiffSession(read_by(reader, TURN), read_by(reader, TURN)).result().status is Status.IDENTICAL
+
+
+def test_a_constant_that_several_nodes_read_names_none_of_them():
+    """Positions are rotated by one table everywhere: a node that reads it may be any of those that do."""
+    table = RNG.uniform(0.5, 2, size=(1, 1, 8, 16)).astype(np.float32)
+    x = RNG.normal(size=(1, 8, 2, 16)).astype(np.float32)
+    turned = x.transpose(TURN)
+    low, high = turned * table, -turned * table
+    then = {"t": turned, "low": low, "neg": -turned, "high": high, "once": low + high, "again": (low + high) * table}
+    arrays = {"x": x, "k": table, **then, "y": np.tanh(then["again"])}
+    turning = node("Transpose", "x", "t", perm=TURN)
+    rest = [
+        node("Neg", "t", "neg"),
+        node("Mul", "neg k", "high"),
+        node("Add", "low high", "once"),
+        node("Mul", "once k", "again"),
+        node("Tanh", "again", "y"),
+    ]
+    late = [node("Mul", "x k2", "early"), node("Transpose", "early", "low", perm=TURN)]
+    more = {"k2": table.transpose(TURN), "early": x * table.transpose(TURN)}
+    backend = recording([turning, *late, *rest], {**arrays, **more})
+    reference = recording([turning, *rest[:2], node("Mul", "t k", "low"), *rest[2:]], arrays)
+    session = DiffSession(reference, backend)
+    partners = {pair.backend: pair.reference for pair in session.alignment.pairs}
+    assert partners["low"] == "low"
+    assert partners.get("early", "low") == "low"
+    assert session.result().exit_code == 0, session.result().verdict.sentence
