@@ -18,7 +18,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
-from qdebug.compare.attribute.attribute import Attribution, attribute
+from qdebug.compare.attribute.attribute import Attribution, attribute, softmax_axes, which_count
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import minus, norm, unit_roundoff
 from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, rounding_inside, span_before
@@ -430,9 +430,15 @@ class TensorCheck:
         return self._off(theirs.reshape(ours.shape), ours)
 
     def _off(self, theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:
-        """Return by how much two replays are apart, as far as the codes of the backend's tensor can tell."""
+        """Return by how much two replays are apart, as far as the codes of the backend's tensor can tell.
+
+        What a mask hides from a Softmax counts for nothing: a format of fewer digits holds a nearer mask.
+        """
         off = np.nan_to_num(np.abs(minus(theirs, ours)), nan=0.0, posinf=np.inf)  # what is not finite is judged before
         hidden = _beyond_one_end(theirs, ours, span_before(self._backend.graph, self._entry.tensor))
+        if self._entry.pair.reference_view is None and theirs.size:
+            axes = softmax_axes(self._reference.graph, self._entry.reference_tensor, theirs.ndim)
+            hidden |= False if axes is None else ~which_count(theirs, ours, axes)
         return np.asarray(np.where(hidden, 0.0, off))
 
     def _rounding(self, place: tuple[int, int]) -> np.ndarray | float | None:

@@ -99,3 +99,25 @@ def test_axes_of_a_row(opset, attrs, axes):
     graph = Graph([node("Softmax", "x", "y", **attrs)], inputs=["x"], outputs=["y"], opset={"": opset})
     assert softmax_axes(graph, "x", 3) == axes
     assert softmax_axes(graph, "y", 3) is None
+
+
+def where(hidden, *, last="Softmax", dtype=np.float32):
+    """Record Softmax(Where(mask, none, x)), with the fill as large as a format of floats allows."""
+    x, constants = X.astype(dtype), {"m": LATER, "none": np.array(hidden, dtype)}
+    nodes = [node("Where", "m none x", "s"), node(last, "s", "y", **({"axis": -1} if last == "Softmax" else {}))]
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17})
+    arrays = {"x": x, **{name: np.asarray(array) for name, array in constants.items()}}
+    run_graph(graph, {"x": x}, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    return MemoryRecording.single(graph, arrays)
+
+
+@pytest.mark.parametrize("nearer", [-65504.0, -1e4])
+def test_another_mask_that_hides_as_much_is_no_other_constant(nearer):
+    result = diff(where(-1e9), where(nearer, dtype=np.float16))
+    assert result.status is Status.WITHIN, result.verdict.sentence
+
+
+def test_another_mask_is_told_where_it_hides_less_or_something_else_reads_it():
+    assert diff(where(-1e9), where(-3.0)).origin == "n_s"
+    assert diff(where(-1e9, last="Tanh"), where(-1e4, last="Tanh")).nodes[1].status is Status.DIVERGED
