@@ -8,7 +8,7 @@ add up, since errors of one sign do and others do not.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -19,19 +19,26 @@ from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.joined_parts import JoinedPart
-from qdebug.compare.result.result import Contributions, Contributor
+from qdebug.compare.result.result import Contributions, Contributor, Together
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import KernelError, QdebugError, RecordingError
 from qdebug.model import Node
 from qdebug.model.outline import shape_of
 from qdebug.model.recording import places_of
-from qdebug.model.thresholds.verdict import CONTRIBUTION_ELEMENT_WORK, CONTRIBUTION_MAX_WORK, CONTRIBUTION_NODE_WORK
+from qdebug.model.thresholds.verdict import (
+    CONTRIBUTION_ELEMENT_WORK,
+    CONTRIBUTION_MAX_WORK,
+    CONTRIBUTION_NODE_WORK,
+    CONTRIBUTORS_NAMED,
+)
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
-from qdebug.replay.segment import run_segment
+from qdebug.replay.segment import run_real, run_segment
 
 __all__ = ["contributions"]
+
+_Values = Mapping[str, np.ndarray]
 
 
 def contributions(
@@ -84,12 +91,45 @@ def contributions(
                 node=entry.node,
                 tensor=entry.tensor,
                 output=output.tensor,
-                sqnr_db=-20 * math.log10(share) if share else math.inf,
+                sqnr_db=_decibels(share),
                 how="bounded" if exact is None else "exact",
             )
         )
     ordered = tuple(sorted(found, key=lambda each: (each.how != "exact", each.sqnr_db)))
-    return Contributions(nodes=ordered, unknown=unknown, why=tuple(path.why))
+    together = _together(path, ordered, {entry.tensor: entry for _, entry in bounds}, complete=not unknown)
+    return Contributions(nodes=ordered, unknown=unknown, why=tuple(path.why), together=together)
+
+
+def _together(
+    path: _Path, ordered: Sequence[Contributor], entries: Mapping[str, PlannedNode], *, complete: bool
+) -> Together | None:
+    """Replay the errors of the nodes that contribute most at once, and those of all others.
+
+    Args:
+        path: What leads to the output.
+        ordered: The contributions, the most first.
+        entries: All tensors whose own error is known, by name.
+        complete: Whether these are all that have one.
+    """
+    first = [each for each in ordered if each.how == "exact"][:CONTRIBUTORS_NAMED]
+    if len(first) < 2:
+        return None  # of one node its contribution says it
+    named = {each.tensor for each in first}
+    share = path.with_errors([entries[tensor] for tensor in named])
+    if share is None:
+        return None
+    others = [entry for tensor, entry in entries.items() if tensor not in named]
+    rest = path.with_errors(others) if complete and others else None
+    return Together(
+        nodes=tuple(each.node for each in first),
+        sqnr_db=_decibels(share),
+        without_db=None if rest is None else _decibels(rest),
+    )
+
+
+def _decibels(share: float) -> float:
+    """Return the SQNR of an error relative to its signal."""
+    return -20 * math.log10(share) if share else math.inf
 
 
 def _worst_place(graphs: GraphCheck, of: ResultTable, output: PlannedNode) -> tuple[int, int]:
@@ -161,16 +201,31 @@ class _Path:
 
     def replayed(self, entry: PlannedNode) -> float | None:
         """Return what a node's own error alone makes of the output, relative to its signal; None if not known."""
-        start, end = entry.reference_tensor, self._output.reference_tensor
-        own = self.own_error(entry)
-        if own is None:
-            return None
+        return self.with_errors([entry])
+
+    def with_errors(self, entries: Sequence[PlannedNode]) -> float | None:
+        """Return what the own errors of some nodes make of the output together, relative to its signal.
+
+        Each is added where the reference, computed with the errors before, has its tensor. None if a node in between
+        cannot be replayed.
+        """
+        at, end = {entry.reference_tensor: entry for entry in entries}, self._output.reference_tensor
+
+        def load(form: Node, name: str) -> np.ndarray:
+            if name in at:
+                return self._moved(at[name], real_values(self._reference, name, self._place))
+            return read(self._reference, self._place, form, name)
+
+        def run(node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]) -> _Values:
+            checkpoint()
+            made = run_real(node, form, opset, values)
+            return {name: self._moved(at[name], array) if name in at else array for name, array in made.items()}
+
         try:
-            values = real_values(self._reference, start, self._place)
-            moved = (values + into_stored_order(own, entry.pair.reference_view).reshape(values.shape)).astype(
-                values.dtype
-            )
-            made = moved if start == end else self._below(start, moved)
+            with recorded_room(self._reference, self._place):
+                made = run_segment(self._nodes_below(at), end, self._reference.graph.opset, load, run)
+            if made is None and end in at:
+                made = self._moved(at[end], real_values(self._reference, end, self._place))
         except (KernelError, RecordingError) as error:
             self._note(error)
             return None
@@ -180,6 +235,18 @@ class _Path:
         found = self._off(theirs, made)
         return found if math.isfinite(found) else None
 
+    def _moved(self, entry: PlannedNode, values: np.ndarray) -> np.ndarray:
+        """Add the own error of a node to the reference's values of its tensor.
+
+        Raises:
+            KernelError: The error is not known.
+        """
+        own = self.own_error(entry)
+        if own is None:
+            raise KernelError(f"The own error of {entry.tensor!r} is not known.")
+        own = into_stored_order(own, entry.pair.reference_view).reshape(values.shape)
+        return np.asarray((values + own).astype(values.dtype))
+
     @property
     def allowed(self) -> float:
         """Work that replays may take: as much as replaying every node in every sample, but not too little."""
@@ -188,7 +255,7 @@ class _Path:
 
     def work(self, entry: PlannedNode) -> float:
         """Return the work of replaying what is below a node, in multiplications."""
-        return sum(map(self._work, self._nodes_below(entry.reference_tensor)))
+        return sum(map(self._work, self._nodes_below({entry.reference_tensor})))
 
     def _work(self, node: Node) -> float:
         if node.name not in self._known_work:
@@ -208,9 +275,9 @@ class _Path:
         except (RecordingError, IndexError, KeyError, ZeroDivisionError):  # it cannot be replayed either
             return CONTRIBUTION_NODE_WORK
 
-    def _nodes_below(self, start: str) -> list[Node]:
-        """List the reference's nodes from a tensor to the output, in order."""
-        reached, nodes = {start}, []
+    def _nodes_below(self, starts: Iterable[str]) -> list[Node]:
+        """List the reference's nodes from some tensors to the output, in order."""
+        reached, nodes = set(starts), list[Node]()
         for node in self._reference.graph.nodes:
             if not reached.isdisjoint(node.inputs) and not self._above.isdisjoint(node.outputs):
                 nodes.append(node)
@@ -219,13 +286,3 @@ class _Path:
 
     def _note(self, error: QdebugError) -> None:
         self.why[error.message[0].lower() + error.message[1:].rstrip(".")] = None
-
-    def _below(self, start: str, moved: np.ndarray) -> np.ndarray | None:
-        """Replay the reference's nodes from a tensor to the output; None if none leads there."""
-        nodes = self._nodes_below(start)
-
-        def load(form: Node, name: str) -> np.ndarray:
-            return moved if name == start else read(self._reference, self._place, form, name)
-
-        with recorded_room(self._reference, self._place):
-            return run_segment(nodes, self._output.reference_tensor, self._reference.graph.opset, load)

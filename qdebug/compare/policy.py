@@ -315,6 +315,7 @@ def verdict(
         worst_sample=sample,
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
+        together=None if contributing is None else contributing.together,
         nonfinite=nonfinite,
     )
 
@@ -425,7 +426,13 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
     named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
-    text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}."
+    text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}"
+    both = contributing.together
+    if both is not None:
+        text += f"; with all {len(both.nodes)} {_decibels(both.sqnr_db, floor)} dB"
+    if both is not None and both.without_db is not None:
+        text += f", without them {_decibels(both.without_db, floor)} dB"
+    text += "."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
 

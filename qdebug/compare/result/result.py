@@ -134,6 +134,25 @@ class Contributor:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Together:
+    """What the nodes that contribute most make of an output of the network together.
+
+    Args:
+        nodes: The backend nodes.
+        sqnr_db: SQNR in dB of the output with the errors of these nodes, and of no other.
+        without_db: SQNR in dB of the output with the errors of all other nodes; None if one of them is not known.
+    """
+
+    nodes: tuple[str, ...]
+    sqnr_db: float
+    without_db: float | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the entry as plain values, with the keys of the diff JSON."""
+        return {"nodes": list(self.nodes), "sqnr_db": self.sqnr_db, "without_db": self.without_db}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Contributions:
     """What nodes contribute to the error of an output.
 
@@ -141,11 +160,13 @@ class Contributions:
         nodes: The nodes: those that were replayed to the output first, among these those that contribute most.
         unknown: How many tensors above the output have an error of their own that is not known.
         why: Why not all were replayed, each reason once.
+        together: What the first few of those that were replayed make together; None if that could not be replayed.
     """
 
     nodes: tuple[Contributor, ...]
     unknown: int = 0
     why: tuple[str, ...] = ()
+    together: Together | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -160,6 +181,7 @@ class Verdict:
         worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
         compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
         contributors: Where an output alone is beyond its limit, what each node contributes to that, the most first.
+        together: What the first of these make together, and what is left without them; None if that is not known.
         nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
     """
 
@@ -170,6 +192,7 @@ class Verdict:
     worst_sample: int | None = None
     compounding: tuple[Compounding, ...] = ()
     contributors: tuple[Contributor, ...] = ()
+    together: Together | None = None
     nonfinite: Nonfinite | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -181,6 +204,7 @@ class Verdict:
             "worst_sample": self.worst_sample,
             "compounding": [entry.to_dict() for entry in self.compounding],
             "contributors": [entry.to_dict() for entry in self.contributors],
+            "together": None if self.together is None else self.together.to_dict(),
             "nonfinite": None if self.nonfinite is None else self.nonfinite.to_dict(),
             "sentence": self.sentence,
         }

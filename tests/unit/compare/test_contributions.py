@@ -70,6 +70,32 @@ def test_each_contribution_is_what_the_error_alone_makes_of_the_output(seed, siz
     assert [each.node for each in made.nodes] == sorted(known, key=known.get)
 
 
+def test_what_only_ruins_an_output_together_is_told_and_what_is_left_without_it():
+    """Each of three errors leaves more than 20 dB; all of one sign, they leave less, and without them all is there."""
+    x = np.random.default_rng(7).standard_normal((1, 400)).astype(np.float32)
+    names = ("a", "b", "c", "y")
+    nodes = [
+        Node(name=name, op="Add", inputs=("x" if name == "a" else names[at - 1], "none"), outputs=(name,))
+        for at, name in enumerate(names)
+    ]
+    infos = [TensorInfo(name="none", role=Role.CONSTANT)]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",))
+    none = {"none": np.zeros(1, np.float32)}
+    reference = MemoryRecording.single(graph, {"x": x, **dict.fromkeys(names, x), **none})
+    share = np.float32(0.06)
+    values, sums = {}, x
+    for name, off in zip(names, (share, share, share, share / 100), strict=True):
+        sums = sums + off * x
+        values[name] = sums
+    backend = MemoryRecording.single(graph, {"x": x, **values, **none})
+    made = found(reference, backend)
+    assert made.together is not None
+    assert set(made.together.nodes) == {"a", "b", "c"}
+    assert min(each.sqnr_db for each in made.nodes) > 20
+    assert made.together.sqnr_db == pytest.approx(-20 * math.log10(0.18), abs=0.01)
+    assert made.together.without_db == pytest.approx(-20 * math.log10(0.0006), abs=0.01)
+
+
 def test_where_it_is_too_much_work_or_a_kernel_is_missing_the_contribution_is_a_bound_and_it_is_said_why():
     rng = np.random.default_rng
     errors = [0.1 * rng(2).standard_normal((4, 16)), 0.0, 0.0]
