@@ -61,6 +61,10 @@ def in_workers(executor: Executor, work: Callable[[P], R], parts: Sequence[P]) -
             if not waiting:
                 return
             yield _outcome(executor, work, waiting)
+    except WorkerError as error:
+        if isinstance(error.__cause__, BrokenExecutor):  # a broken pool itself fails what it had, and trips over work
+            waiting.clear()  # that was cancelled meanwhile: concurrent.futures would leave its other processes waiting
+        raise
     finally:
         for task in waiting:
             task.job.cancel()
@@ -82,24 +86,19 @@ class _Task(Generic[P, R]):
 
 def _outcome(executor: Executor, work: Callable[[P], R], waiting: deque[_Task[P, R]]) -> R:
     """Wait for the first task, and take it off."""
+    task = waiting[0]
     while True:
         try:
-            found = waiting[0].job.result()
+            found = task.job.result()
         except Exception as error:
-            if waiting[0].attempts == _ATTEMPTS:
+            if task.attempts == _ATTEMPTS:
                 raise _lost(error) from error
-            for task in list(waiting) if isinstance(error, BrokenExecutor) else [waiting[0]]:
-                if task is waiting[0] or not _finished(task.job):
-                    task.job, task.attempts = _submitted(executor, work, task.part), task.attempts + 1
+            task.job, task.attempts = _submitted(executor, work, task.part), task.attempts + 1
             continue
         waiting.popleft()
         if isinstance(found, _Failure):
             raise found.error
         return found
-
-
-def _finished(job: Future[R]) -> bool:
-    return job.done() and not job.cancelled() and job.exception() is None
 
 
 def _submitted(executor: Executor, work: Callable[[P], R], part: P) -> Future[R | _Failure]:

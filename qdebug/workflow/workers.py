@@ -11,9 +11,13 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import BrokenExecutor, Executor, Future, ProcessPoolExecutor
-from contextlib import contextmanager
-from multiprocessing.connection import wait
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from functools import partial
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 from qdebug.errors import MissingExtraError, WorkerError
@@ -24,8 +28,8 @@ T = TypeVar("T")
 
 _CONNECT_SECONDS = 5
 """How long a scheduler may take to answer."""
-_END_SECONDS = 0.2
-"""How long processes may take to end by themselves where nobody needs their work any more."""
+_END_SECONDS = 1
+"""How long a process without work may take to end by itself."""
 
 
 @contextmanager
@@ -51,49 +55,156 @@ def open_workers(*, jobs: int = 1, scheduler: str | None = None) -> Iterator[Exe
 
 
 class _Processes(Executor):
-    """Processes that are started when there is work, and started again after one was lost."""
+    """Processes that are started when there is work, each at the end of a pipe of its own.
+
+    Nothing is shared between them. So a process may be killed at any time, also while it writes a result: only what it
+    had is lost, and another process takes its place. The processes of `ProcessPoolExecutor` share a pipe and its lock:
+    a result that is cut off halfway there makes all of them wait for ever.
+    """
 
     def __init__(self, jobs: int) -> None:
         self._jobs = jobs
-        self._others = frozenset(multiprocessing.active_children())
-        self._pool: ProcessPoolExecutor | None = None
+        self._todo: SimpleQueue[_Job | None] = SimpleQueue()
+        self._seats: list[_Seat] = []
 
     def submit(self, fn: Callable[..., T], /, *args: Any, **kwargs: Any) -> Future[T]:
         """Hand out work."""
-        if self._pool is not None:
-            try:
-                with _ctrl_c_held():  # any work may start a process
-                    return self._pool.submit(fn, *args, **kwargs)
-            except BrokenExecutor:
-                self._pool.shutdown()
-        context = multiprocessing.get_context("spawn")
-        self._pool = ProcessPoolExecutor(self._jobs, mp_context=context, initializer=_begin)
-        with _ctrl_c_held():
-            return self._pool.submit(fn, *args, **kwargs)
+        future: Future[T] = Future()
+        self._todo.put(_Job(call=partial(fn, *args, **kwargs), future=future))
+        if len(self._seats) < self._jobs:
+            self._seats.append(_Seat(self._todo))
+        return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:  # noqa: FBT001, FBT002  as its base
-        """End the processes."""
-        if self._pool is not None:
-            self._pool.shutdown(wait, cancel_futures=cancel_futures)
+        """End the processes, after the work that they have."""
+        while cancel_futures and not self._todo.empty():
+            with suppress(Empty):  # a process may take it first
+                if (job := self._todo.get_nowait()) is not None:
+                    job.future.cancel()
+        for _ in self._seats:
+            self._todo.put(None)
+        for seat in self._seats if wait else ():
+            seat.thread.join()
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        if kind is not None:  # work that was cancelled has to be forgotten before its worker is lost
-            self.shutdown(wait=False, cancel_futures=True)
-            started = set(multiprocessing.active_children()) - self._others
-            wait([process.sentinel for process in started], timeout=_END_SECONDS)
-            for process in started:
-                process.terminate()
+        if kind is not None:  # nobody needs the work any more
+            for seat in self._seats:
+                seat.leave()
         self.shutdown(cancel_futures=True)
 
 
-@contextmanager
-def _ctrl_c_held() -> Iterator[None]:
-    """Start processes that Ctrl-C does not reach: whoever started them is told, and ends them."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Job:
+    call: Callable[[], Any]
+    future: Future[Any]
+
+
+class _Seat:
+    """Hands work to one process after the other, and starts another process where one was lost.
+
+    Args:
+        todo: The work; None ends it.
+    """
+
+    def __init__(self, todo: SimpleQueue[_Job | None]) -> None:
+        self._todo = todo
+        self._left = False
+        self._process: BaseProcess | None = None
+        self._pipe: Connection | None = None
+        self.thread = threading.Thread(target=self._run, daemon=True)
+        self.thread.start()
+
+    def _run(self) -> None:
+        """Do work until there is none."""
+        # Ctrl-C does not reach the processes started here: whoever started them is told, and ends them.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGINT])
+        while (job := self._todo.get()) is not None:
+            if not job.future.set_running_or_notify_cancel():
+                continue
+            try:
+                done, found = self._answer(job.call)
+            except Exception as error:  # noqa: BLE001  whoever waits for the work is told
+                done, found = False, error
+            if done:
+                job.future.set_result(found)
+            else:
+                job.future.set_exception(found)
+        if self._pipe is not None and self._process is not None:
+            with suppress(OSError):  # it was lost
+                self._pipe.send(None)
+            self._process.join(_END_SECONDS)
+            self._process.kill()
+            self._process.join()
+
+    def leave(self) -> None:
+        """End the process at once, whatever it does, and start no other."""
+        with _STARTING:
+            self._left = True
+            if self._process is not None:
+                self._process.terminate()
+
+    def _answer(self, call: Callable[[], Any]) -> tuple[bool, Any]:
+        """Return whether a call was done in the process, and what came of it.
+
+        Raises:
+            BrokenExecutor: The process ended meanwhile.
+        """
+        if self._process is None or self._pipe is None or not self._process.is_alive():
+            self._process, self._pipe = self._start()
+        try:
+            self._pipe.send(call)
+            answer: tuple[bool, Any] = self._pipe.recv()
+        except (EOFError, OSError) as error:
+            self._pipe.close()
+            self._process.kill()
+            self._process.join()
+            raise BrokenExecutor(f"a process ended with status {self._process.exitcode}") from error
+        return answer
+
+    def _start(self) -> tuple[BaseProcess, Connection]:
+        context = multiprocessing.get_context("spawn")
+        with _STARTING:  # no other process may have the far end of the pipe: its end says that the process ended
+            if self._left:
+                raise BrokenExecutor("the processes were ended")
+            near, far = context.Pipe()
+            process = context.Process(target=_serve, args=(far,), daemon=True)
+            process.start()
+            far.close()
+            self._process = process
+        return process, near
+
+
+_STARTING = threading.Lock()
+
+
+def _tried(call: Callable[[], Any]) -> tuple[bool, Any]:
+    """Return whether a call was done, and what it returns or raises."""
     try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        return True, call()
+    except Exception as error:  # noqa: BLE001  raised again where the work was handed out
+        return False, error
+
+
+def _serve(pipe: Connection) -> None:
+    """Do what comes through a pipe, in a process of its own, until None comes."""
+    _begin()
+    while True:
+        try:
+            call = pipe.recv()
+        except EOFError:
+            return
+        except Exception as error:  # noqa: BLE001  what it is asked for does not exist here
+            answer: tuple[bool, Any] = False, error
+        else:
+            if call is None:
+                return
+            answer = _tried(call)
+        try:
+            pipe.send(answer)
+        except OSError:
+            return
+        except Exception as error:  # noqa: BLE001  what cannot be sent
+            pipe.send((False, TypeError(f"what came of work in a process cannot be sent: {error}")))
 
 
 def _begin() -> None:

@@ -5,7 +5,10 @@ import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import BrokenExecutor, Executor, Future
 from functools import partial
+from multiprocessing.connection import Connection
 from pathlib import Path
 
 import numpy as np
@@ -63,6 +66,100 @@ def test_what_a_killed_worker_had_is_done_again(two, tmp_path):
 def test_what_kills_every_worker_is_an_error_that_says_so(two, tmp_path):
     with pytest.raises(WorkerError, match="could not be done again"):
         list(in_workers(two, partial(dying, tmp_path / "flag", 9), in_parts(range(40))))
+
+
+def dying_each(folder, part):
+    """Kill the process on two parts, once on each."""
+    for number in {5, 9} & set(part):
+        if not (folder / str(number)).exists():
+            (folder / str(number)).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+    return doubled(part)
+
+
+def test_only_what_the_killed_worker_had_counts_as_lost(two, tmp_path):
+    made = in_workers(two, partial(dying_each, tmp_path), [[number] for number in range(20)])
+    assert [each for part in made for each in part] == [2 * each for each in range(20)]
+
+
+def cut_off(flag, part):
+    """Kill the process in the middle of what it writes, once."""
+    if 5 in part and not flag.exists():
+        flag.touch()
+
+        def half(self, data, *_):
+            os.write(self.fileno(), bytes(data)[: len(data) // 2])
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        Connection._send = half
+    return doubled(part)
+
+
+@pytest.fixture
+def soon():
+    """Raise where a test waits for ever."""
+
+    def raises(*_):
+        raise TimeoutError("it waits for ever")
+
+    before = signal.signal(signal.SIGALRM, raises)
+    signal.alarm(30)
+    yield
+    signal.alarm(0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_a_result_that_is_cut_off_is_made_again(two, tmp_path, soon):
+    made = in_workers(two, partial(cut_off, tmp_path / "flag"), in_parts(range(40)))
+    assert [each for part in made for each in part] == [2 * each for each in range(40)]
+
+
+def failing_late(part):
+    time.sleep(0.05)
+    if 3 in part:
+        raise UsageError("part 3 is odd.")
+    return doubled(part)
+
+
+def test_no_process_is_left_after_an_error_and_a_kill(two, soon):
+    made = in_workers(two, failing_late, in_parts(range(60)))
+    next(made)
+    os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
+    with pytest.raises(UsageError, match="part 3"), two:
+        list(made)
+    assert not multiprocessing.active_children()
+
+
+class Broken(Executor):
+    """A pool that loses all it has at the first result, as the processes of the standard library do."""
+
+    def __init__(self):
+        self.jobs = []
+
+    def submit(self, fn, /, *args, **kwargs):
+        if any(job.done() for job in self.jobs):
+            raise BrokenExecutor("a process was lost")
+        self.jobs.append(Future())
+        if len(self.jobs) == 4:
+            self.jobs[0].set_exception(BrokenExecutor("a process was lost"))
+        return self.jobs[-1]
+
+
+def test_the_work_of_a_broken_pool_is_left_to_the_pool():
+    pool = Broken()
+    with pytest.raises(WorkerError, match="a process was lost"):
+        list(in_workers(pool, doubled, in_parts(range(4))))
+    for job in pool.jobs[1:]:
+        job.set_exception(BrokenExecutor("a process was lost"))  # it raises if the job was cancelled
+
+
+def unsendable(part):
+    return lambda: part
+
+
+def test_a_result_that_cannot_be_sent_is_an_error_that_says_so(two):
+    with pytest.raises(WorkerError, match="cannot be sent"):
+        list(in_workers(two, unsendable, in_parts(range(4))))
 
 
 def test_an_error_of_the_work_is_raised_as_it_is(two):
