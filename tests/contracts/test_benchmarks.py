@@ -14,6 +14,7 @@ SMALL = {
     "bench_explain.py": ("--rounds", "1"),
     "bench_explain_net.py": ("--nets", "cls", "--rounds", "1"),
     "bench_follow.py": ("--count", "20", "--rate", "200"),
+    "bench_jobs.py": ("--nodes", "3", "--side", "16", "--rounds", "1"),
     "bench_large.py": ("--nodes", "200", "--rounds", "1"),
     "bench_metrics.py": ("--sizes", "256", "--rounds", "1"),
     "bench_store.py": ("--rounds", "1", "--scale", "0.01"),
