@@ -183,7 +183,7 @@ class Container:
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
-        stored: np.dtype[Any] = dataset.dtype
+        stored = _numpy_type(dataset.get_type())
         if stored.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of a foreign type")
         raw = np.empty(extent.nbytes, np.uint8)
@@ -205,21 +205,54 @@ class Container:
 
     def close(self) -> None:
         """Close the file. Again does nothing."""
-        self._payloads = None  # an open group would keep the file open
-        if self._file is not None and self._file.valid:
-            self._file.close()
+        # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
+        self._payloads = self._file = None
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
 
 
-def damaged(path: Path, what: Exception | str) -> RecordingError:
-    """Make the error for a file that is not what it should be."""
+def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingError:
+    """Make the error for a file that is not what it should be, or that this process lacks the means to read.
+
+    Args:
+        path: The file.
+        what: What was found or raised.
+        at: What goes before it.
+    """
+    short = next((said for said in _SHORTAGES if said.causes(what)), None) if isinstance(what, Exception) else None
+    if short is not None:
+        return RecordingError(f"{str(path)!r} cannot be read: {short.what}.", hint=short.hint)
     lines = str(what).splitlines()
     return RecordingError(
-        f"{str(path)!r} is damaged: {lines[0].rstrip('.') if lines else type(what).__name__}.",
+        f"{str(path)!r} is damaged: {at}{lines[0].rstrip('.') if lines else type(what).__name__}.",
         hint="Record the run again, or restore the file.",
     )
+
+
+class _Shortage(NamedTuple):
+    """What a process may run out of while it reads a file that is all right."""
+
+    what: str
+    hint: str
+    numbers: tuple[int, ...]
+    kind: type[Exception] | None = None
+
+    def causes(self, error: Exception) -> bool:
+        """Tell whether it is what an error is of."""
+        known = self.kind is not None and isinstance(error, self.kind)
+        return known or (isinstance(error, OSError) and error.errno in self.numbers)
+
+
+_SHORTAGES = (
+    _Shortage(
+        "there is not enough memory",
+        "Close other programs, or look at one sample: --sample N.",
+        (errno.ENOMEM,),
+        MemoryError,
+    ),
+    _Shortage("too many files are open", "Raise the limit: ulimit -n 65536.", (errno.EMFILE, errno.ENFILE)),
+)
 
 
 def _open_recording(path: Path) -> int:
@@ -301,6 +334,16 @@ def _open_hdf5(path: Path, fd: int) -> Any:
         file.close()
         raise ValueError("it was replaced while it was opened")
     return file
+
+
+_TYPES: dict[bytes, np.dtype[Any]] = {}
+"""Types of files that were checked, as numpy has them, by their encoded form. Most files have the same ones."""
+_MOST_TYPES = 256
+
+
+def _numpy_type(kind: Any) -> np.dtype[Any]:
+    """Return the numpy type of a checked type."""
+    return _TYPES.get(kind.encode()) or kind.dtype
 
 
 def _row_type(name: str) -> np.dtype[Any]:
@@ -396,7 +439,20 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
     return extent
 
 
-def _check_type(kind: Any, name: bytes, depth: int = 0) -> None:
+def _check_type(kind: Any, name: bytes) -> None:
+    """Check a type, unless the same one was checked before.
+
+    Raises:
+        ValueError: It is made of more than integers, floats, enums, arrays and compounds.
+    """
+    encoded = kind.encode()
+    if encoded not in _TYPES:
+        _check_members(kind, name)
+        if len(_TYPES) < _MOST_TYPES:
+            _TYPES[encoded] = kind.dtype
+
+
+def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
     """Check that a type is made of integers, floats, enums, arrays and compounds only.
 
     Raises:
@@ -409,10 +465,10 @@ def _check_type(kind: Any, name: bytes, depth: int = 0) -> None:
         return
     if depth < _MAX_DEPTH and group == h5t.COMPOUND and kind.get_nmembers() <= _MAX_MEMBERS:
         for member in range(kind.get_nmembers()):
-            _check_type(kind.get_member_type(member), name, depth + 1)
+            _check_members(kind.get_member_type(member), name, depth + 1)
         return
     if depth < _MAX_DEPTH and group == h5t.ARRAY:
-        _check_type(kind.get_super(), name, depth + 1)
+        _check_members(kind.get_super(), name, depth + 1)
         return
     raise _broken(name, "has elements of variable length or of a foreign type")
 

@@ -185,9 +185,12 @@ class JoinedRecording(Closable):
     def __init__(self, parts: Iterable[Part], path: Path) -> None:
         self.path = path
         self._parts: list[tuple[Part, FileRecording]] = []
+        opened: dict[Path, FileRecording] = {}
         try:
-            for part in parts:
-                self._parts.append((part, _opened(part, path)))
+            for part in parts:  # a file may stand for several
+                if part.path not in opened:
+                    opened[part.path] = _opened(part, path)
+                self._parts.append((part, opened[part.path]))
             self.graph: Graph = _joined_graph(self._parts)
             self._check_overlaps()
         except BaseException:

@@ -342,7 +342,7 @@ class FileRecording(Closable):
         try:
             array = from_physical(read_payload(container, expected), expected.dtype)
         except BAD_FILE as exc:
-            raise damaged(self.path, f"payload {expected.number}: {exc}") from None
+            raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
         array.flags.writeable = False
         return array
 
@@ -381,7 +381,7 @@ class FileRecording(Closable):
                 return
             right = payload_digest(self._open_container(), expected) == self._index.digest(event)
         except BAD_FILE as exc:
-            raise damaged(self.path, f"payload {expected.number}: {exc}") from None
+            raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
         if not right:
             name = self._names[self._index.rows["tensor"][event]]
             raise damaged(self.path, f"the values of {name!r} are not those recorded")

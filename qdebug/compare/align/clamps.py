@@ -23,7 +23,6 @@ __all__ = [
     "code_span",
     "codes_clamp",
     "held_to_codes",
-    "is_after_codes",
     "is_clamped_later",
     "is_codes_without_scale",
     "note_clamp_after",
@@ -100,22 +99,6 @@ def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
     return low, float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
 
 
-def is_after_codes(run: IndexedRecording, tensor: str) -> bool:
-    """Tell whether a tensor has been through codes: it is made of them, or they were made real numbers again."""
-    while True:
-        if run.graph.tensors[tensor].quant is not None:
-            return True
-        node = run.graph.producer(tensor)
-        if node is None:
-            return False
-        if operators.of(node.op).dequantizes:
-            return True
-        source = run.handed_on(node)
-        if source is None:
-            return False
-        tensor = source
-
-
 def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:
     """Tell whether a tensor is of codes that a product sums up as they are, and nobody states what one stands for.
 
@@ -143,7 +126,7 @@ def clamp_left_to_codes(context: Context, tensor: str, reference: str) -> Node |
     ours, theirs = be.graph.producer(tensor), ref.graph.producer(reference)
     if ours is None or theirs is None or not operators.of(theirs.op).clamps:
         return None
-    if is_after_codes(be, tensor) or same_family(ours, theirs):
+    if be.is_after_codes(tensor) or same_family(ours, theirs):
         return None
     before = ref.graph.producer(theirs.inputs[0])
     while before is not None and not same_family(before, ours):
@@ -166,7 +149,7 @@ def _codes_follow(context: Context, tensor: str, clamp: Node) -> bool:
 def note_clamp_after(context: Context, pair: Pair) -> None:
     """Note the result of the reference's Relu or Clip that the codes of a backend tensor's readers stand for."""
     readers = context.ref.consumers(pair.reference)
-    if len(readers) != 1 or not operators.of(readers[0].op).clamps or is_after_codes(context.be, pair.backend):
+    if len(readers) != 1 or not operators.of(readers[0].op).clamps or context.be.is_after_codes(pair.backend):
         return
     if _codes_follow(context, pair.backend, readers[0]):
         context.clamped_later[pair.backend] = readers[0].outputs[0]
@@ -175,7 +158,7 @@ def note_clamp_after(context: Context, pair: Pair) -> None:
 def settled(context: Context, pair: Pair) -> Pair:
     """Return a pair with the reference tensor in the form that the backend's has, after codes or before."""
     note_clamp_after(context, pair)
-    if not is_after_codes(context.be, pair.backend):
+    if not context.be.is_after_codes(pair.backend):
         return pair
     return replace(pair, reference=after_codes(context, pair.backend, pair.reference))
 
@@ -192,12 +175,13 @@ def is_clamped_later(context: Context, tensor: str, reference: str, clamp: Node)
 def after_codes(context: Context, tensor: str, reference: str) -> str:
     """Choose among the forms of a reference tensor: after its codes if there are any, of the same name if so."""
     ref = context.ref
-    after = [name for name in ref.members(reference) if is_after_codes(ref, name)]
-    if not after or tensor in after:
-        return tensor if after else reference
-    coded = context.be.graph.tensors[tensor].quant is not None
-    recorded = [name for name in after if name in ref.recorded] or after
-    return next((name for name in recorded if (ref.graph.tensors[name].quant is not None) == coded), recorded[0])
+    forms = ref.forms_after_codes(reference)
+    if not forms:
+        return reference
+    if ref.root(tensor) == ref.root(reference) and ref.is_after_codes(tensor):
+        return tensor
+    codes, real = forms
+    return codes if context.be.graph.tensors[tensor].quant is not None else real
 
 
 def held_to_codes(context: Context) -> Iterator[Pair]:
@@ -207,7 +191,7 @@ def held_to_codes(context: Context) -> Iterator[Pair]:
         tensor, readers = pair.backend, be.graph.consumers(pair.backend)
         if pair.backend_view is not None or tensor in be.graph.outputs:
             continue
-        if is_after_codes(be, tensor) or not is_after_codes(context.ref, pair.reference):
+        if be.is_after_codes(tensor) or not context.ref.is_after_codes(pair.reference):
             continue
         if readers and all(operators.of(node.op).quantizes for node in readers):
             spans = {code_span(be, node.outputs[0]) for node in readers}

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.clamps import after_codes, bounds_of, clamped_inside, codes_clamp, is_after_codes
+from qdebug.compare.align.clamps import after_codes, bounds_of, clamped_inside, codes_clamp
 from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.expand import goes_into_weights
 from qdebug.compare.align.indexed_recording import IndexedRecording
@@ -52,7 +52,7 @@ def _left_to_codes(
     ref = context.ref
     if bounds is None or not any(codes_clamp(ref, form, bounds) for form in ref.members(pair.reference)):
         return None
-    if is_after_codes(ref, pair.reference):
+    if ref.is_after_codes(pair.reference):
         reason = f"{pair.reason}; {node.op} applied to the backend's values first, as the reference's codes do"
         context.add(replace(pair, reason=reason, backend_view=Transform(clamp_low=bounds[0], clamp_high=bounds[1])))
     reason = f"the reference leaves {node.op} to its codes: compared with what they stand for"

@@ -43,7 +43,9 @@ class IndexedRecording:
     def __init__(self, recording: Recording, graph: Graph, neutral: Mapping[str, str]) -> None:
         self.recording, self.graph, self._neutral = recording, graph, neutral
         self._root: dict[str, str] = {}  # of tensors that are another form of an earlier one: few are
-        self._members: dict[str, list[str]] = {}  # of classes of more than one tensor
+        self._classes: dict[str, list[str]] = {}  # of more than one tensor, by the root
+        self._readers: dict[str, tuple[Node, ...]] = {}  # of such classes, once they are asked for
+        self._coded_forms: dict[str, tuple[str, ...]] = {}  # likewise
         self._turned: dict[
             str, tuple[str, tuple[int, ...]]
         ] = {}  # what a tensor is with its dimensions turned, and how
@@ -51,9 +53,11 @@ class IndexedRecording:
         folded = {name for name, info in graph.tensors.items() if info.role is Role.CONSTANT}
         folded -= {name for name in folded if graph.producer(name) is not None}
         self._folded, self._shapes = folded, set[str]()
+        self._through_codes = {name for name, info in graph.tensors.items() if info.quant is not None}
         for node in graph.nodes:
             self._follow(node)
             self._group(node)
+        self._members = {root: tuple(members) for root, members in self._classes.items()}
         self.recorded = frozenset([name for name in recording.names if name not in folded])
 
     @classmethod
@@ -110,7 +114,9 @@ class IndexedRecording:
         if source and node.outputs and node.outputs[0]:
             first = self._root.get(source, source)
             self._root[node.outputs[0]] = first
-            self._members.setdefault(first, [first]).append(node.outputs[0])
+            self._classes.setdefault(first, [first]).append(node.outputs[0])
+        if row.dequantizes or source in self._through_codes:
+            self._through_codes.update(filter(None, node.outputs))
 
     def _follow_turn(self, node: Node) -> None:
         """Note what a Transpose makes of a tensor, together with those before it: several may undo each other."""
@@ -126,6 +132,24 @@ class IndexedRecording:
             self._turned_back[node.name] = start
         else:
             self._turned[node.outputs[0]] = start, order
+
+    def is_after_codes(self, tensor: str) -> bool:
+        """Tell whether a tensor has been through codes: it is made of them, or they were made real numbers again."""
+        return tensor in self._through_codes
+
+    def forms_after_codes(self, tensor: str) -> tuple[str, ...]:
+        """Return the first codes and the first real numbers of a tensor's class that have been through codes.
+
+        Recorded ones go before all others. Where the class has one kind alone, that comes twice; empty if it has none.
+        """
+        root = self.root(tensor)
+        if root not in self._coded_forms:
+            after = [name for name in self.members(root) if name in self._through_codes]
+            held = [name for name in after if name in self.recorded] or after
+            coded = [self.graph.tensors[name].quant is not None for name in held]
+            forms = (held[coded.index(kind) if kind in coded else 0] for kind in (True, False) if held)
+            self._coded_forms[root] = tuple(forms)
+        return self._coded_forms[root]
 
     def handed_on(self, node: Node) -> str | None:
         """Return the tensor whose values a node hands on as its first output; None if it computes something else."""
@@ -209,19 +233,17 @@ class IndexedRecording:
     def members(self, tensor: str) -> tuple[str, ...]:
         """Return all tensors of a tensor's class, in topological order."""
         root = self._root.get(tensor, tensor)
-        return tuple(self._members.get(root, (root,)))
+        return self._members.get(root, (root,))
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Return the nodes that read any member of a tensor's class and do more than hand it on."""
         root = self._root.get(tensor, tensor)
         if root not in self._members:
             return tuple([node for node in self.graph.consumers(root) if self.handed_on(node) is None])
-        found: dict[str, Node] = {}
-        for member in self._members[root]:
-            for node in self.graph.consumers(member):
-                if self.handed_on(node) is None:
-                    found[node.name] = node
-        return tuple(found.values())
+        if root not in self._readers:
+            readers = (node for member in self._members[root] for node in self.graph.consumers(member))
+            self._readers[root] = tuple({node.name: node for node in readers if self.handed_on(node) is None}.values())
+        return self._readers[root]
 
     def folds(self, tensor: str) -> bool:
         """Tell whether a tensor depends on constants alone."""

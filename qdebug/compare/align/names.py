@@ -11,7 +11,6 @@ from qdebug.compare.align.clamps import (
     after_codes,
     bounds_of,
     clamp_left_to_codes,
-    is_after_codes,
     is_clamped_later,
     note_clamp_after,
 )
@@ -103,9 +102,9 @@ def _is_turned_output(context: Context, tensor: str, reference: str) -> bool:
 
 def _form(context: Context, tensor: str, reference: str, reason: str, match: Match = Match.QUANTIZATION) -> Pair:
     """Pair a tensor with the form of a reference tensor that is most like it."""
-    ref, after = context.ref, is_after_codes(context.be, tensor)
+    ref, after = context.ref, context.be.is_after_codes(tensor)
     form = after_codes(context, tensor, reference) if after else reference
-    if not after and tensor in ref.members(reference) and not is_after_codes(ref, tensor):
+    if not after and ref.root(tensor) == ref.root(reference) and not ref.is_after_codes(tensor):
         form = tensor
     if form in spellings(tensor):
         return paired(tensor, form, Match.EXACT, "same name" if form == tensor else "same name but for ':0'")

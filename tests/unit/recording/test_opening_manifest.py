@@ -11,6 +11,7 @@ from qdebug.cli.main import main
 from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Role
 from qdebug.recording.opening import join
+from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.verify import verify
 
@@ -253,3 +254,17 @@ def test_a_recording_that_changed_since_is_found_to_contradict_the_others(tmp_pa
     record(ranks[1], ["aaa", "aaaa"], start=5)
     with pytest.raises(RecordingError, match="hold different values of tensor 'aaa'"):
         qdebug.open_recording(tmp_path / "run.json")
+
+
+def test_a_file_that_stands_for_several_parts_is_opened_once(tmp_path, monkeypatch):
+    record(tmp_path / "part.h5", ["x"], samples=1)
+    parts = [{"path": "part.h5", "first_sample": number} for number in range(50)]
+    path = tmp_path / "all.json"
+    path.write_text(json.dumps({"format": "qdebug.manifest", "version": 1, "parts": parts}))
+    opened = []
+    init = FileRecording.__init__
+    monkeypatch.setattr(FileRecording, "__init__", lambda self, path: (opened.append(path), init(self, path))[1])
+    with qdebug.open_recording(path) as run:
+        assert run.samples == 50
+        np.testing.assert_array_equal(run.load("x", 49), value("x", 0))
+    assert len(opened) == 1

@@ -1,4 +1,5 @@
 import copy
+import errno
 import fcntl
 import gc
 import mmap
@@ -15,8 +16,10 @@ import pytest
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model import Graph, Recording, RunInfo
+from qdebug.recording import read
 from qdebug.recording.format import TABLES
 from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
 from qdebug.recording.write import RecordingWriter
 
 
@@ -434,3 +437,25 @@ def h5dump():
 def test_opening_the_same_path_gives_a_file_recording(recorded):
     with FileRecording(str(recorded)) as recording:
         assert isinstance(recording, FileRecording)
+
+
+@pytest.mark.parametrize(
+    ("raised", "said"),
+    [
+        (MemoryError(), "there is not enough memory"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), "there is not enough memory"),
+        (OSError(errno.EMFILE, "Too many open files"), "too many files are open"),
+    ],
+)
+def test_what_this_process_ran_out_of_is_no_damage_of_the_file(tmp_path, monkeypatch, raised, said):
+    with Recorder(tmp_path / "run.h5", backend="b") as rec:
+        rec.put("x", np.ones(3, np.float32))
+
+    def fail(*_args):
+        raise raised
+
+    with FileRecording(tmp_path / "run.h5") as recording:
+        monkeypatch.setattr(read, "read_payload", fail)
+        with pytest.raises(RecordingError, match=said) as caught:
+            recording.load("x")
+    assert "damaged" not in caught.value.message

@@ -1,5 +1,6 @@
 """Classes of tensors that hold the same numbers, held against their definition, tensor by tensor."""
 
+from collections import Counter
 from dataclasses import replace
 
 import numpy as np
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 
 import qdebug
 from qdebug.compare.align import layouts
+from qdebug.compare.align.align import align
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
@@ -213,3 +215,24 @@ def test_a_graph_whose_nodes_do_one_thing_each_is_not_classified_twice():
     run = IndexedRecording.of(MemoryRecording.single(fused, {}))
     assert [node.op for node in run.expanded().graph.nodes] == ["Conv", "Relu"]
     assert run.graph is fused
+
+
+def test_a_chain_is_aligned_in_time_that_grows_with_its_length(monkeypatch):
+    def calls(length):
+        nodes = [
+            Node(name=f"n{at}", op="Identity", inputs=(f"t{at}",), outputs=(f"t{at + 1}",)) for at in range(length)
+        ]
+        graph = Graph(nodes, inputs=("t0",), outputs=(f"t{length}",))
+        run = MemoryRecording.single(graph, {f"t{at}": np.ones(2, np.float32) for at in range(length + 1)})
+        counted = Counter()
+
+        def handed_on(self, node, plain=IndexedRecording.handed_on):
+            counted["calls"] += 1
+            return plain(self, node)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(IndexedRecording, "handed_on", handed_on)
+            align(run, run)
+        return counted["calls"]
+
+    assert calls(800) < 3 * calls(400)
