@@ -64,7 +64,8 @@ against the hash it was written with. The recording is marked as incomplete, so 
 qdebug diff exits with 3 unless it is given --allow-partial.
 
 FILE is the name that the run was told, or that of its journal. The recording gets
-that name, and the two files are removed; with -o OUT.h5 they stay."""
+that name, and the two files are removed; with -o OUT.h5 they stay. A file npu.h5.part
+that is whole and lacks but its name needs no journal, and is as complete as it says."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -28,6 +28,7 @@ from qdebug.numerics.large_arrays import Making
 from qdebug.recording.format import (
     FORMAT_NAME,
     FORMAT_VERSION,
+    HDF5_MAGIC,
     INDEX_DIMS,
     OPTIONAL_TABLES,
     PAYLOADS,
@@ -55,7 +56,6 @@ __all__ = ["BAD_FILE", "MAX_ROWS", "Container", "Expected", "damaged", "payload_
 BAD_FILE = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
 """What h5py and numpy raise on a file that is not what it seems."""
 
-_MAGIC = b"\x89HDF\r\n\x1a\n"
 _MAP_FROM = 1 << 20
 """Payloads from this size on are mapped; copying a smaller one is as fast and holds no descriptor."""
 MAX_ROWS = 10_000_000
@@ -263,7 +263,7 @@ def _open_recording(path: Path) -> int:
         _check_finished(path)
         raise
     start = os.pread(fd, 64, 0)
-    if not start.startswith(_MAGIC):
+    if not start.startswith(HDF5_MAGIC):
         os.close(fd)
         _check_finished(path)
         if start.lstrip()[:1] == b"{":

@@ -16,9 +16,8 @@ from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.recording.journal import HashKind, JournalEvent
-from qdebug.recording.journal_reader import JournalReader, journal_at
+from qdebug.recording.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.read import Closable, FileRecording
-from qdebug.recording.recovery import Account
 from qdebug.recording.target import journal_of, lock_holder, part_of
 
 __all__ = ["FollowState", "FollowedRecording"]

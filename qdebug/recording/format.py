@@ -112,6 +112,7 @@ __all__ = [
     "DTYPE_CODES",
     "FORMAT_NAME",
     "FORMAT_VERSION",
+    "HDF5_MAGIC",
     "INDEX_DIMS",
     "MAX_NDIM",
     "NO_PAYLOAD",
@@ -132,6 +133,7 @@ __all__ = [
 ]
 
 FORMAT_NAME = "qdebug.recording"
+HDF5_MAGIC = b"\x89HDF\r\n\x1a\n"
 FORMAT_VERSION = 1
 PAYLOADS = "t"
 NO_PAYLOAD = 0xFFFFFFFF

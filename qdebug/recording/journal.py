@@ -2,7 +2,8 @@ r"""The journal: what a recording holds so far, readable while it is written and
 
 It lies beside the recording as NAME.journal and is removed when the recording is finished. The payloads lie in
 NAME.part at the addresses that the journal gives; NAME.part is an HDF5 file whose own metadata is not to be trusted
-before it is finished. A frame is written after the payload it tells of and in one piece, so a frame that is whole says
+before it is finished. Only its attribute `format` lies in the first 4096 bytes from the beginning: it says whose file
+it is. A frame is written after the payload it tells of and in one piece, so a frame that is whole says
 that its payload is with the operating system: neither is lost when the process is killed.
 A journal may also carry its payloads itself. Then it needs no other file: a program without HDF5 can write it, front to
 back.

@@ -9,18 +9,22 @@ from __future__ import annotations
 import math
 import os
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qdebug.model import Graph
+from qdebug.errors import GraphError
+from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.numerics.large_arrays import Making
+from qdebug.recording.arguments import doubt_of
 from qdebug.recording.container import BAD_FILE, MAX_ROWS, damaged
+from qdebug.recording.facts import decode_info, plain_facts
 from qdebug.recording.format import Flag, physical_dtype
+from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put
 from qdebug.recording.journal import (
     Frame,
     FrameKind,
@@ -36,7 +40,7 @@ from qdebug.recording.payload import array_hash, from_physical, read_bytes, stre
 from qdebug.recording.table_reading import check_graph, check_positions, decode_graph, decode_run, statistics_of
 from qdebug.recording.target import journal_of, open_regular, part_of
 
-__all__ = ["Entry", "JournalReader", "journal_at"]
+__all__ = ["Account", "Entry", "JournalReader", "journal_at"]
 
 Entry = JournalEvent | Mapping[str, Any]
 """What a journal tells, in order: values, and notes of what was said of them."""
@@ -231,6 +235,114 @@ class JournalReader:
 
     def __del__(self) -> None:
         self.close()
+
+
+class Account:
+    """What a journal says of a run, entry after entry: the values, the graph and the facts so far.
+
+    Args:
+        reader: The journal.
+
+    Attributes:
+        events: Where values are, by tensor, sample and step; those put last come last.
+        quants: Quantization of values that do not have their tensor's.
+        extent: The last sample and the last step.
+        names: Tensors that have values, in the order of recording.
+        lost: Tensors of which values are damaged or missing, with what is to be said of them.
+    """
+
+    def __init__(self, reader: JournalReader) -> None:
+        self._reader = reader
+        self._builder: GraphBuilder | None = None
+        self.events: dict[tuple[str, int, int], JournalEvent] = {}
+        self.quants: dict[tuple[str, int, int], QuantParams] = {}
+        self.names: dict[str, None] = {}
+        self._places: dict[str | None, dict[tuple[int, int], None]] = {None: {}}
+        self.lost: dict[str, str] = {}
+        self.extent = (0, 0)
+        self._quant: QuantParams | None = None
+        self._skipped: dict[str, str] = {}
+        self._doubts: dict[str, str] = {}
+        self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
+
+    @property
+    def builder(self) -> GraphBuilder:
+        """What puts the graph together; the journal has been read at least up to its first tensor."""
+        if self._builder is None:
+            self._builder = GraphBuilder(self._reader.graph)
+        return self._builder
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which there is anything of a tensor, or of any that varies; in order."""
+        held = self._places.get(tensor, {})
+        return tuple(sorted(held)) if held or tensor is not None else ((0, 0),)
+
+    def graph(self, model: str) -> Graph:
+        """Put the graph together."""
+        return self.builder.build(self.names, model)
+
+    def take(self, entry: Entry) -> None:
+        """Take an entry into account.
+
+        Raises:
+            RecordingError: It contradicts earlier ones, or is something else.
+        """
+        try:
+            if isinstance(entry, JournalEvent):
+                self._take_event(entry)
+            else:
+                self._take_note(entry)
+        except (TypeError, ValueError, GraphError) as exc:
+            raise damaged(self._reader.path, exc) from None
+
+    def _take_event(self, event: JournalEvent) -> None:
+        role = Role.CONSTANT if event.constant else None
+        self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
+        self.names.setdefault(event.name)
+        self._skipped.pop(event.name, None)  # the last word holds
+        place = event.name, int(event.row["sample"]), int(event.row["step"])
+        self.events.pop(place, None)  # putting it was interrupted, and it is put once more
+        self.events[place] = event
+        for tensor in (event.name, *(() if event.constant else (None,))):
+            self._places.setdefault(tensor, {})[place[1:]] = None
+        self.extent = max(self.extent[0], place[1]), max(self.extent[1], place[2])
+        quant, self._quant = self._quant, None
+        if quant is not None:
+            self.quants[place] = quant
+
+    def _take_note(self, note: Mapping[str, Any]) -> None:
+        if "put" in note:
+            noted = apply_put(self.builder, note)
+            if doubt := doubt_of(noted.quant or self.builder.quant(str(note["put"]))):
+                self._doubts.setdefault(str(note["put"]), doubt)
+            self._quant = noted.quant
+        if "outputs" in note:
+            self.builder.outputs([str(name) for name in note["outputs"]])
+        if "skip" in note:
+            self._skipped[str(note["skip"])] = str(note.get("reason", ""))
+        if "fidelity" in note:
+            self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
+
+    def info(self) -> RunInfo:
+        """Return the facts of the run; it is complete if the journal ends so.
+
+        Raises:
+            RecordingError: They make no sense.
+        """
+        try:
+            plain = self._reader.head.get("info", {})
+            known = decode_info({"info": {**plain_facts(RunInfo(backend="")), **plain}}, complete=True)
+        except (TypeError, ValueError) as exc:
+            raise damaged(self._reader.path, exc) from None
+        fidelity, detail = self._fidelity
+        return replace(
+            known,
+            complete=bool(self._reader.end and self._reader.end.get("complete")),
+            fidelity=fidelity,
+            fidelity_detail=detail,
+            skipped={**self._skipped, **self.lost},
+            doubts=self._doubts,
+        )
 
 
 def _is_whole(event: JournalEvent, raw: np.ndarray) -> bool:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,7 +19,7 @@ from qdebug.recording.format import PARTLY, hdf5_type, payload_key
 from qdebug.recording.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
 from qdebug.recording.payload_store import PayloadFile, write_all
 from qdebug.recording.read import FileRecording
-from qdebug.recording.target import WriterLock, cannot_write, check_target
+from qdebug.recording.target import WriterLock, cannot_write, check_ours, check_target, mode_of, take_name
 
 __all__ = ["CODECS", "Packed", "pack"]
 
@@ -89,22 +89,32 @@ def pack(
     lock = WriterLock(target)
     scratch = target.with_name(target.name + ".packing")
     try:
-        with contextlib.suppress(FileNotFoundError):
-            scratch.unlink()
-        _rewrite(path, scratch, CODECS[codec], level, progress)
-        _check(path, scratch)
-        scratch.replace(target)
+        check_ours(scratch)
+        scratch.unlink(missing_ok=True)
+        try:
+            _rewrite(path, scratch, CODECS[codec], level, progress, mode=mode_of(target))
+            _check(path, scratch)
+            take_name(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)
     except OSError as exc:
         raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
     finally:
-        scratch.unlink(missing_ok=True)
         lock.release()
     return Packed(path=out or path, before=before, after=target.stat().st_size)
 
 
-def _rewrite(path: Path, scratch: Path, codec: int, level: int, progress: Callable[[int, int], None] | None) -> None:
+def _rewrite(
+    path: Path,
+    scratch: Path,
+    codec: int,
+    level: int,
+    progress: Callable[[int, int], None] | None,
+    *,
+    mode: int | None,
+) -> None:
     container = Container(path)
-    file = PayloadFile(scratch)
+    file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
         payloads = list(_payloads(container).values())
         for done, expected in enumerate(payloads, start=1):

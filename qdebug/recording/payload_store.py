@@ -50,14 +50,17 @@ _MOST_AT_ONCE = 1 << 30
 class PayloadFile:
     """An HDF5 file under construction.
 
+    Its first bytes say from the beginning that a recorder made it.
+
     Args:
         path: The file to make; nothing may be there.
+        mode: Its permissions; those of a new file if None.
 
     Raises:
-        OSError: It cannot be made.
+        OSError: It cannot be made; then nothing is there.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, mode: int | None = None) -> None:
         access = h5p.create(h5p.FILE_ACCESS)
         access.set_fapl_sec2()
         access.set_libver_bounds(h5f.LIBVER_V110, h5f.LIBVER_V110)
@@ -66,8 +69,18 @@ class PayloadFile:
         access.set_meta_block_size(_META_BLOCK)
         self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
         self.fd = int(self._file.get_vfd_handle())
-        self._identity = os.fstat(self.fd)
-        self.group = h5g.create(self._file, PAYLOADS.encode())
+        self.made = os.fstat(self.fd)
+        """What the file is, whatever name it gets."""
+        try:
+            if mode is not None:
+                os.fchmod(self.fd, mode)
+            self.group = h5g.create(self._file, PAYLOADS.encode())
+            _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
+            h5f.flush(self._file)
+        except BaseException:
+            self.abandon()
+            path.unlink(missing_ok=True)
+            raise
         self._spaces: dict[tuple[int, ...], Any] = {}
         self._plist = h5p.create(h5p.DATASET_CREATE)
         self._plist.set_layout(h5d.CONTIGUOUS)
@@ -122,7 +135,6 @@ class PayloadFile:
         """
         names = [name for name in (*TABLES, *OPTIONAL_TABLES) if name in tables]
         digest = hash_of_tables((name, self._write_table(name, tables[name])) for name in names)
-        _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
         _write_attribute(self._file, b"format_version", np.int32(FORMAT_VERSION))
         _write_attribute(self._file, b"complete", np.uint8(complete))
         _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {__version__}"))
@@ -161,7 +173,7 @@ class PayloadFile:
         """
         try:
             # HDF5 may have closed the descriptor, and its number may be another file's by now.
-            if not self._file.valid or not os.path.samestat(os.fstat(self.fd), self._identity):
+            if not self._file.valid or not os.path.samestat(os.fstat(self.fd), self.made):
                 return
         except OSError:
             return
@@ -215,13 +227,14 @@ class PayloadStore:
 
     Args:
         path: The HDF5 file to make.
+        mode: Its permissions; those of a new file if None.
 
     Raises:
         OSError: It cannot be made.
     """
 
-    def __init__(self, path: Path) -> None:
-        self.file = PayloadFile(path)
+    def __init__(self, path: Path, *, mode: int | None = None) -> None:
+        self.file = PayloadFile(path, mode=mode)
         self._numbers = 0
         self._known: dict[tuple[bytes, str, tuple[int, ...]], tuple[int, int | None]] = {}
         """Number and offset by digest, dtype and shape: plain tuples, which the garbage collector need not visit."""

@@ -48,7 +48,8 @@ class Recorder:
 
     Use it as a context manager. If the block raises, what was recorded until then is kept and marked incomplete.
     When `put` returns, the tensor is safe: if the process is killed, `qdebug file recover` brings it back.
-    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on.
+    If the disk is full or breaks, recording stops with one warning, `failure` says why, and the host program goes on;
+    so too if the file cannot get its name when the recorder closes.
     Threads may put their tensors at once, if all of them are of one sample and step: these are the recorder's.
 
     Args:
@@ -68,13 +69,15 @@ class Recorder:
         every: Keep every so-many-th sample.
         max_bytes: Bytes of values, as a number or like "2G", after which statistics and some elements alone are kept.
         background: Copy arrays and write them in a thread, so that `put` waits only when 256 MB are waiting. What is
-            waiting is lost if the process is killed.
-        durable: Force what was recorded to the disk every second, or every so many seconds, so that it outlives not
-            the process alone but the machine.
+            waiting is lost if the process is killed or ends abruptly (os._exit, a crash), if the disk is full or
+            breaks, and in a power cut.
+        durable: Force what was recorded to the disk every second, or every so many seconds, in a thread, and the
+            finished file with its name when it closes, so that both outlive a power cut.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        UsageError: An argument is of the wrong kind, or `keep` or `max_bytes` cannot be understood.
+        UsageError: An argument is of the wrong kind, `durable` is negative or not finite, or `keep` or `max_bytes`
+            cannot be understood.
         RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
             values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
     """
@@ -104,6 +107,11 @@ class Recorder:
         _check_kinds({"versions": versions or {}, "options": options or {}}, (Mapping,), "values by name")
         _check_kinds({"graph": Graph() if graph is None else graph}, (Graph,), "a qdebug.Graph")
         _check_kinds({"durable": durable}, (int, float), "True or a number of seconds")
+        if not 0 <= durable < float("inf"):
+            raise UsageError(
+                f"A recorder is opened with durable={durable!r}; expected a positive number of seconds.",
+                hint="Use durable=True, which is each second.",
+            )
         if graph is not None:
             check_storable(graph)  # what a file could not take is refused here, not after the run
         self.path = None if path is None else _path_of(path)

@@ -2,23 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import shutil
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from qdebug.errors import GraphError, NotARecordingError, RecordingError
-from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
-from qdebug.recording.arguments import doubt_of
-from qdebug.recording.container import damaged
-from qdebug.recording.facts import decode_info, plain_facts
-from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put
-from qdebug.recording.journal import JournalEvent
-from qdebug.recording.journal_reader import Entry, JournalReader, journal_at
-from qdebug.recording.target import WriterLock, part_of
+from qdebug.errors import NotARecordingError, QdebugError, RecordingError
+from qdebug.recording.journal import Where
+from qdebug.recording.journal_reader import Account, JournalReader, journal_at
+from qdebug.recording.target import (
+    WriterLock,
+    cannot_write,
+    check_ours,
+    check_target,
+    is_ours,
+    is_whole,
+    journal_of,
+    part_of,
+    take_name,
+    whole_file,
+)
+from qdebug.recording.verify import Verified, verify
 from qdebug.recording.write import RecordingWriter
 
-__all__ = ["Account", "Recovered", "recover"]
+__all__ = ["Recovered", "recover"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,114 +45,6 @@ class Recovered:
     lost: tuple[tuple[str, int, int], ...]
 
 
-class Account:
-    """What a journal says of a run, entry after entry: the values, the graph and the facts so far.
-
-    Args:
-        reader: The journal.
-
-    Attributes:
-        events: Where values are, by tensor, sample and step; those put last come last.
-        quants: Quantization of values that do not have their tensor's.
-        extent: The last sample and the last step.
-        names: Tensors that have values, in the order of recording.
-        lost: Tensors of which values are damaged or missing, with what is to be said of them.
-    """
-
-    def __init__(self, reader: JournalReader) -> None:
-        self._reader = reader
-        self._builder: GraphBuilder | None = None
-        self.events: dict[tuple[str, int, int], JournalEvent] = {}
-        self.quants: dict[tuple[str, int, int], QuantParams] = {}
-        self.names: dict[str, None] = {}
-        self._places: dict[str | None, dict[tuple[int, int], None]] = {None: {}}
-        self.lost: dict[str, str] = {}
-        self.extent = (0, 0)
-        self._quant: QuantParams | None = None
-        self._skipped: dict[str, str] = {}
-        self._doubts: dict[str, str] = {}
-        self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
-
-    @property
-    def builder(self) -> GraphBuilder:
-        """What puts the graph together; the journal has been read at least up to its first tensor."""
-        if self._builder is None:
-            self._builder = GraphBuilder(self._reader.graph)
-        return self._builder
-
-    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which there is anything of a tensor, or of any that varies; in order."""
-        held = self._places.get(tensor, {})
-        return tuple(sorted(held)) if held or tensor is not None else ((0, 0),)
-
-    def graph(self, model: str) -> Graph:
-        """Put the graph together."""
-        return self.builder.build(self.names, model)
-
-    def take(self, entry: Entry) -> None:
-        """Take an entry into account.
-
-        Raises:
-            RecordingError: It contradicts earlier ones, or is something else.
-        """
-        try:
-            if isinstance(entry, JournalEvent):
-                self._take_event(entry)
-            else:
-                self._take_note(entry)
-        except (TypeError, ValueError, GraphError) as exc:
-            raise damaged(self._reader.path, exc) from None
-
-    def _take_event(self, event: JournalEvent) -> None:
-        role = Role.CONSTANT if event.constant else None
-        self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
-        self.names.setdefault(event.name)
-        self._skipped.pop(event.name, None)  # the last word holds
-        place = event.name, int(event.row["sample"]), int(event.row["step"])
-        self.events.pop(place, None)  # putting it was interrupted, and it is put once more
-        self.events[place] = event
-        for tensor in (event.name, *(() if event.constant else (None,))):
-            self._places.setdefault(tensor, {})[place[1:]] = None
-        self.extent = max(self.extent[0], place[1]), max(self.extent[1], place[2])
-        quant, self._quant = self._quant, None
-        if quant is not None:
-            self.quants[place] = quant
-
-    def _take_note(self, note: Mapping[str, Any]) -> None:
-        if "put" in note:
-            noted = apply_put(self.builder, note)
-            if doubt := doubt_of(noted.quant or self.builder.quant(str(note["put"]))):
-                self._doubts.setdefault(str(note["put"]), doubt)
-            self._quant = noted.quant
-        if "outputs" in note:
-            self.builder.outputs([str(name) for name in note["outputs"]])
-        if "skip" in note:
-            self._skipped[str(note["skip"])] = str(note.get("reason", ""))
-        if "fidelity" in note:
-            self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
-
-    def info(self) -> RunInfo:
-        """Return the facts of the run; it is complete if the journal ends so.
-
-        Raises:
-            RecordingError: They make no sense.
-        """
-        try:
-            plain = self._reader.head.get("info", {})
-            known = decode_info({"info": {**plain_facts(RunInfo(backend="")), **plain}}, complete=True)
-        except (TypeError, ValueError) as exc:
-            raise damaged(self._reader.path, exc) from None
-        fidelity, detail = self._fidelity
-        return replace(
-            known,
-            complete=bool(self._reader.end and self._reader.end.get("complete")),
-            fidelity=fidelity,
-            fidelity_detail=detail,
-            skipped={**self._skipped, **self.lost},
-            doubts=self._doubts,
-        )
-
-
 def recover(
     path: Path,
     out: Path | None = None,
@@ -155,8 +54,9 @@ def recover(
 ) -> Recovered:
     """Rebuild the recording of a run that did not finish.
 
-    Only values whose hash is right are taken over. The recording is marked as incomplete. When it is finished, and is
-    where the run would have put it, journal and unfinished file are removed.
+    Only values whose hash is right are taken over. The recording is marked as incomplete. When it is finished, is where
+    the run would have put it and outlives a power cut, journal and unfinished file are removed. An unfinished file that
+    is whole needs no journal: it only gets its name.
 
     Args:
         path: The recording as the run was told to name it, its unfinished file, or its journal.
@@ -169,7 +69,15 @@ def recover(
         OutputExistsError: The file exists and `force` is not set.
         RecordingError: The run still goes on, the journal is damaged, or the recording cannot be written.
     """
-    journal = journal_at(path)
+    journal, whole = journal_at(path), _whole_part(path)
+    if whole is not None:
+        try:
+            found = verify(whole)
+        except RecordingError:
+            if journal is None:
+                raise
+        else:
+            return _named(found, out, force=force)
     if journal is None:
         _check_unfinished(path)
         raise NotARecordingError(
@@ -182,24 +90,82 @@ def recover(
         raise RecordingError(f"{str(journal)!r} does not say where to put the recording.", hint="Add -o OUT.h5.")
     in_place = target is not None and (out is None or out.resolve() == target.resolve())
     if target is None or not in_place:
-        return _rebuilt(journal, out or path, force=force, progress=progress)
+        return _rebuilt(journal, out or path, force=force, progress=progress)[0]
     if target.exists() and not part_of(target).exists():
         raise _finished(target)
+    return _in_place(journal, target, force=force, progress=progress)
+
+
+def _in_place(journal: Path, target: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
+    """Make the recording where the run would have put it, and remove what it was made from."""
     lock = WriterLock(target)  # refuses while the run goes on
     try:
         scratch = target.with_name(target.name + ".recovered")
-        done = _rebuilt(journal, scratch, force=True, progress=progress)
+        check_ours(scratch)
+        like = target if target.exists() else part_of(target)
+        done, sources = _rebuilt(journal, scratch, force=True, progress=progress, like=like)
         if target.exists() and not force:
             scratch.unlink()
-            raise RecordingError(
-                f"{str(target)!r} exists.", hint="Add --force to replace it, or name another file: -o OUT.h5."
-            )
-        scratch.replace(target)
-        for left in (part_of(target), journal):
+            raise _exists(target)
+        try:
+            take_name(scratch, target)
+        finally:
+            scratch.unlink(missing_ok=True)
+        for left in sources:
             left.unlink(missing_ok=True)
+    except OSError as exc:
+        raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
     finally:
         lock.release()
     return replace(done, path=target)
+
+
+def _exists(target: Path) -> RecordingError:
+    return RecordingError(
+        f"{str(target)!r} exists.", hint="Add --force to replace it, or name another file: -o OUT.h5."
+    )
+
+
+def _whole_part(path: Path) -> Path | None:
+    """Find the unfinished file that a path stands for, if it says that all of it was written."""
+    if not path.name:
+        return None  # a folder, or the root
+    ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
+    part = part_of(path.with_name(path.name.removesuffix(ending)))
+    return part if is_whole(part) else None
+
+
+def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
+    """Give an unfinished file the name that alone it lacks.
+
+    Args:
+        whole: What it holds.
+        out: The recording to make; where the run would have put it if None.
+        force: Replace that file if it exists.
+
+    Raises:
+        OutputExistsError: `out` exists and `force` is not set.
+        RecordingError: The recording is there already and `force` is not set, it cannot be written, or the run goes on.
+    """
+    part = whole.path
+    target = part.with_name(part.name.removesuffix(".part"))
+    lock = WriterLock(target)  # refuses while the run goes on
+    try:
+        if out is not None and out.resolve() != target.resolve():
+            check_target(out, force=force)
+            with whole_file(out) as partial:
+                shutil.copyfile(part, partial)
+        else:
+            if target.exists() and not force:
+                raise _exists(target)
+            take_name(part, target)
+            if is_ours(journal_of(target)):
+                journal_of(target).unlink()
+    except OSError as exc:
+        raise exc if isinstance(exc, QdebugError) else cannot_write(out or target, exc) from None
+    finally:
+        lock.release()
+    return Recovered(path=out or target, tensors=whole.tensors, complete=whole.complete, lost=())
 
 
 def _check_unfinished(path: Path) -> None:
@@ -222,7 +188,15 @@ def _finished(path: Path) -> NotARecordingError:
     return NotARecordingError(f"{str(path)!r} is finished; there is nothing to recover.", hint=hint)
 
 
-def _rebuilt(journal: Path, out: Path, *, force: bool, progress: Callable[[int, int], None] | None) -> Recovered:
+def _rebuilt(
+    journal: Path,
+    out: Path,
+    *,
+    force: bool,
+    progress: Callable[[int, int], None] | None,
+    like: Path | None = None,
+) -> tuple[Recovered, list[Path]]:
+    """Make the recording that a journal tells of; return what came of it, and the files that are in it."""
     reader = JournalReader(journal)
     try:
         account = Account(reader)
@@ -232,7 +206,7 @@ def _rebuilt(journal: Path, out: Path, *, force: bool, progress: Callable[[int, 
             raise NotARecordingError(
                 f"{str(journal)!r} tells of no tensor: the run did not get far.", hint="Record the run again."
             )
-        writer = RecordingWriter(out, force=force)
+        writer = RecordingWriter(out, force=force, like=like)
         try:
             lost = _take_over(reader, account, writer, progress)
             if not writer.events:
@@ -248,7 +222,12 @@ def _rebuilt(journal: Path, out: Path, *, force: bool, progress: Callable[[int, 
             raise
     finally:
         reader.close()
-    return Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
+    sources, part = [journal], part_of(journal.with_name(journal.name.removesuffix(".journal")))
+    taken = (event for place, event in account.events.items() if place not in lost)
+    if is_ours(part) or any(event.where is Where.PART for event in taken):
+        sources.insert(0, part)  # else it has nothing to do with this journal
+    done = Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
+    return done, sources
 
 
 def _take_over(

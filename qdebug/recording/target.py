@@ -1,4 +1,7 @@
-"""The names around a recording that is being written: one writer for a path, and what may be written over."""
+"""The names around a recording that is being written: one writer for a path, what may be written over, syncing.
+
+`qdebug/guide/file.md` has the order in which files are forced to the disk, and why.
+"""
 
 from __future__ import annotations
 
@@ -6,29 +9,40 @@ import contextlib
 import errno
 import fcntl
 import os
+import secrets
 import stat
-import tempfile
+import struct
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
-from qdebug.recording.journal import FrameKind, read_frames
+from qdebug.recording.format import FORMAT_NAME, HDF5_MAGIC
+from qdebug.recording.journal import MAGIC, FrameKind, read_frames
 
 __all__ = [
     "HOW_TO_RECORD",
     "WriterLock",
     "cannot_write",
     "cause",
+    "check_ours",
     "check_target",
     "exists",
+    "folder_to_disk",
+    "is_ours",
+    "is_whole",
     "journal_of",
     "lock_holder",
+    "mode_of",
     "open_regular",
     "part_of",
     "recover_command",
     "recover_hint",
+    "remove_own",
+    "settle",
+    "take_name",
+    "to_disk",
     "unfinished",
     "whole_file",
 ]
@@ -39,6 +53,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     """Provide an empty file that takes the place of `path` when the block is left, and goes if it is left by an error.
 
     A link stays: what it points to is replaced. Permissions stay too; those of a new file are the usual ones.
+    A power cut leaves the old file or the whole new one.
 
     Args:
         path: The file to write, which need not exist; its folder does.
@@ -47,24 +62,159 @@ def whole_file(path: Path) -> Iterator[Path]:
         OSError: It cannot be written.
     """
     target = path.resolve()
-    handle, name = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name[:40]}.", suffix=".part")
-    os.close(handle)
-    partial = Path(name)
+    partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
+    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode_of(target) or 0o666))
     try:
         yield partial
-        partial.chmod(_mode(target))
-        partial.replace(target)
+        take_name(partial, target)
     finally:
         partial.unlink(missing_ok=True)
 
 
-def _mode(target: Path) -> int:
-    """Return the permissions of a file, or those that a new one gets here."""
-    if target.exists():
+def mode_of(target: Path) -> int | None:
+    """Return the permissions of a file that will be replaced; None if there is none."""
+    try:
         return target.stat().st_mode & 0o777
-    mask = os.umask(0)  # it can be read only by setting it
-    os.umask(mask)
-    return 0o666 & ~mask
+    except OSError:
+        return None
+
+
+def to_disk(fd: int) -> None:
+    """Force what was written to a file to the disk: when this returns, it outlives a power cut.
+
+    Raises:
+        OSError: It could not be written. Calling again proves nothing: the system may have dropped what it held.
+    """
+    if hasattr(fcntl, "F_FULLFSYNC"):  # macOS: fsync leaves it in the drive's cache
+        try:
+            fcntl.fcntl(fd, fcntl.F_FULLFSYNC)
+        except OSError as exc:
+            if exc.errno not in _NO_SYNC:
+                raise
+        else:
+            return
+    os.fsync(fd)
+
+
+def folder_to_disk(folder: Path) -> None:
+    """Force the names in a folder to the disk: files that were made, renamed or removed there.
+
+    Raises:
+        OSError: They could not be written.
+    """
+    fd = os.open(folder, os.O_RDONLY | os.O_CLOEXEC | os.O_DIRECTORY)
+    try:
+        os.fsync(fd)
+    except OSError as exc:
+        if exc.errno not in _NO_SYNC:  # such a file system writes its names by itself
+            raise
+    finally:
+        os.close(fd)
+
+
+def settle(scratch: Path, target: Path) -> None:
+    """Force a finished file to the disk, with the permissions of the file that it will replace, if there is one.
+
+    Raises:
+        OSError: It could not be written.
+    """
+    fd = os.open(scratch, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        mode = mode_of(target)
+        if mode not in (None, os.fstat(fd).st_mode & 0o777):  # else not even asked: some file systems know none
+            os.fchmod(fd, mode)
+        to_disk(fd)
+    finally:
+        os.close(fd)
+
+
+def take_name(scratch: Path, target: Path) -> None:
+    """Let a finished file take a name for good: a power cut leaves what was there, or all of the new file.
+
+    When this returns, what the new file was made from may be removed.
+
+    Raises:
+        OSError: It could not be written or renamed.
+    """
+    settle(scratch, target)
+    scratch.replace(target)
+    folder_to_disk(target.parent)
+
+
+_NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOTTY)
+"""What a file system answers that cannot force this to the disk."""
+
+
+def check_ours(path: Path) -> None:
+    """Refuse a file under a name that a recorder uses while it writes, unless a recorder made it.
+
+    Raises:
+        RecordingError: It is somebody else's, or has another name beside this one.
+    """
+    if os.path.lexists(path) and not is_ours(path):
+        raise _foreign(path)
+
+
+def is_ours(path: Path) -> bool:
+    """Tell by its content whether a recorder made a file, which must have no other name; a blank one holds nothing."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
+        return False  # a link, or nothing that we may read
+    try:
+        return _is_ours(path, fd)
+    except OSError:
+        return False
+    finally:
+        os.close(fd)
+
+
+def _foreign(path: Path) -> RecordingError:
+    return RecordingError(
+        f"{str(path)!r} lies there, and no recorder made it; it was not touched.",
+        hint="Move it away, or name another file to record to.",
+    )
+
+
+_START, _STRETCH = 4096, 1 << 20
+_MOST_LOCK = 32
+"""Bytes of a lock: a process id."""
+
+
+def _is_ours(path: Path, fd: int) -> bool:
+    facts = os.fstat(fd)
+    if not stat.S_ISREG(facts.st_mode) or facts.st_nlink > 1:
+        return False
+    start = os.pread(fd, _START, 0)
+    if not start.strip(b"\0"):
+        return _is_blank(fd)
+    if path.suffix == ".journal":
+        return start.startswith(MAGIC) or MAGIC.startswith(start)
+    if path.suffix == ".lock":
+        return len(start) < _MOST_LOCK and start.strip(b"\0\n").isdigit()
+    return start.startswith(HDF5_MAGIC) and FORMAT_NAME.encode() in start
+
+
+def _is_blank(fd: int) -> bool:
+    """Tell whether a file is empty or all zero: a power cut can leave that of a file that was just made."""
+    offset = 0
+    while data := os.pread(fd, _STRETCH, offset):
+        if data.strip(b"\0"):
+            return False
+        offset += len(data)
+    return True
+
+
+def remove_own(path: Path, made: os.stat_result) -> None:
+    """Remove a file if it still is the one that was made; another one of that name stays.
+
+    Args:
+        path: Its name.
+        made: What it was when it was made.
+    """
+    with contextlib.suppress(OSError):
+        if os.path.samestat(path.lstat(), made):
+            path.unlink()
 
 
 HOW_TO_RECORD = "Record a run first: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5."
@@ -127,7 +277,8 @@ class WriterLock:
         target: The file that will be written.
 
     Raises:
-        RecordingError: Somebody writes this target already, or the folder cannot be written.
+        RecordingError: Somebody writes this target already, or the lock's name belongs to another file.
+        OSError: The folder cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -151,7 +302,8 @@ class WriterLock:
 
     def _try(self, target: Path) -> int:
         """Open and lock the file; -1 if it was removed under our hands and another try is needed."""
-        fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK  # a pipe must not block us
+        fd = os.open(self.path, flags, 0o666)
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -171,12 +323,17 @@ class WriterLock:
             if exc.errno not in _UNSUPPORTED:
                 os.close(fd)
                 raise
-        return fd if self._is_current(fd) else self._drop(fd)
+        if not self._is_current(fd):
+            return self._drop(fd)
+        if not _is_ours(self.path, fd):
+            os.close(fd)
+            raise _foreign(self.path)
+        return fd
 
     def _is_current(self, fd: int) -> bool:
         """Tell whether the open file still is the one at the path: its last holder may have removed it."""
         try:
-            return os.path.samestat(os.fstat(fd), self.path.stat())
+            return os.path.samestat(os.fstat(fd), self.path.lstat())
         except FileNotFoundError:
             return False
 
@@ -188,8 +345,8 @@ class WriterLock:
     def release(self) -> None:
         """Remove the file and drop the lock. Again does nothing."""
         if self._fd >= 0:
-            with contextlib.suppress(OSError):
-                self.path.unlink()
+            with contextlib.suppress(OSError):  # the host program may have closed all that was open
+                remove_own(self.path, os.fstat(self._fd))
             self.abandon()
 
     def abandon(self) -> None:
@@ -212,16 +369,40 @@ def journal_of(path: Path) -> Path:
 
 def unfinished(path: Path) -> bool:
     """Tell whether a run that recorded to a path has left values there without finishing."""
+    if not part_of(path).exists():
+        return False
     try:
         fd = open_regular(journal_of(path))
     except NotARecordingError:
+        return is_whole(part_of(path))
+    try:
+        return any(frame.kind == FrameKind.EVENT for frame in read_frames(fd)) or is_whole(part_of(path))
+    except (OSError, ValueError):
+        return is_whole(part_of(path))
+    finally:
+        os.close(fd)
+
+
+_SUPERBLOCK = struct.Struct("<8s3xB16xQ")
+"""Of HDF5's first bytes: magic, whether it is open for writing, and the size of the file."""
+
+
+def is_whole(part: Path) -> bool:
+    """Tell whether a recording's unfinished file says that all of it was written, and lacks but its name."""
+    try:
+        fd = os.open(part, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOFOLLOW)
+    except OSError:
         return False
     try:
-        return any(frame.kind == FrameKind.EVENT for frame in read_frames(fd)) and part_of(path).exists()
-    except (OSError, ValueError):
+        start, size = os.pread(fd, _START, 0), os.fstat(fd).st_size
+    except OSError:
         return False
     finally:
         os.close(fd)
+    if len(start) < _SUPERBLOCK.size or FORMAT_NAME.encode() not in start:
+        return False
+    magic, opened, end = _SUPERBLOCK.unpack_from(start)
+    return bool(magic == HDF5_MAGIC and not opened and end == size)
 
 
 def recover_hint(path: Path) -> str:

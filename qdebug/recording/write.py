@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
-import time
+import stat
+import threading
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
@@ -31,11 +32,18 @@ from qdebug.recording.target import (
     WriterLock,
     cannot_write,
     cause,
+    check_ours,
     check_target,
     exists,
+    folder_to_disk,
     journal_of,
+    mode_of,
     part_of,
     recover_hint,
+    remove_own,
+    settle,
+    take_name,
+    to_disk,
     unfinished,
 )
 from qdebug.version import __version__
@@ -43,7 +51,9 @@ from qdebug.version import __version__
 __all__ = ["At", "RecordingWriter", "Values", "begin", "check_finished", "give_name", "lacking_room"]
 
 
-def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) -> tuple[PayloadStore, Journal]:
+def begin(
+    part: Path, journal_path: Path, info: RunInfo, graph: Graph | None, *, mode: int | None, durable: bool
+) -> tuple[PayloadStore, Journal]:
     """Make the two files of a recording that is written; neither is there if that fails.
 
     Args:
@@ -51,16 +61,20 @@ def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) ->
         journal_path: The journal; nothing may be there.
         info: Facts of the run.
         graph: The graph, if it is known beforehand.
+        mode: Permissions of both; those of new files if None.
+        durable: Return only when a power cut cannot take the names of the files.
 
     Raises:
         OSError: They cannot be made.
         RecordingError: The graph cannot be stored.
     """
-    payloads = PayloadStore(part)
+    payloads = PayloadStore(part, mode=mode)
     fd = -1
     try:
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW
         fd = os.open(journal_path, flags, 0o666)
+        if mode is not None:
+            os.fchmod(fd, mode)
         journal = Journal(fd)
         head = {"journal": 1, "created_by": f"qdebug {__version__}", "info": plain_facts(info)}
         journal.add(FrameKind.RUN, encode_json(head))
@@ -68,12 +82,14 @@ def begin(part: Path, journal_path: Path, info: RunInfo, graph: Graph | None) ->
             tables, *_ = encode_tables(graph, info, (), samples=1, steps=1)
             journal.add(FrameKind.GRAPH, encode_tables_body(tables))
         journal.commit()
+        if durable:
+            folder_to_disk(part.parent)
     except BaseException:
         payloads.file.abandon()
+        remove_own(part, payloads.file.made)
         if fd >= 0:
+            remove_own(journal_path, os.fstat(fd))
             os.close(fd)
-        part.unlink(missing_ok=True)
-        journal_path.unlink(missing_ok=True)
         raise
     return payloads, journal
 
@@ -101,22 +117,61 @@ def check_finished(path: Path, events: int) -> None:
             recording.check_payload(events - 1)
 
 
-def give_name(part: Path, path: Path, *, force: bool) -> None:
-    """Return a finished file its name.
+def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
+    """Give a finished file its name.
+
+    Args:
+        part: The finished file.
+        path: Its name.
+        force: Replace what has this name.
+        durable: Return only when a power cut cannot take the name back.
 
     Raises:
         OutputExistsError: Somebody else made a file of that name, and `force` is not set.
-        RecordingError: It cannot be replaced.
+        OSError: The file cannot be renamed, or not be forced to the disk.
     """
-    if path.exists() and not force:
+    replaces = path.exists()
+    if replaces and not force:
         raise exists(path, f"The recording is in {str(part)!r}: give it another name.")
-    try:
-        part.replace(path)
-    except OSError as exc:
-        raise RecordingError(
-            f"{str(path)!r} cannot be replaced: {cause(exc)}.",
-            hint=f"The recording is in {str(part)!r}: give it another name.",
-        ) from None
+    if durable:
+        take_name(part, path)
+        return
+    if replaces:
+        settle(part, path)  # else a power cut could take the old file and the new one
+    part.replace(path)
+
+
+class _Ticker:
+    """Forces what a writer wrote to the disk each so many seconds, in a thread, whether or not anything is appended.
+
+    The thread ends when it is stopped, when the writer is gone or has failed.
+
+    Args:
+        writer: The writer.
+        seconds: From the end of one time to the next.
+    """
+
+    def __init__(self, writer: RecordingWriter, seconds: float) -> None:
+        self._writer = weakref.ref(writer)
+        self._seconds = min(seconds, threading.TIMEOUT_MAX)
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._work, name="qdebug durable", daemon=True)
+        self._thread.start()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(self._seconds):
+            writer = self._writer()
+            if writer is None or writer.failure:
+                return
+            with contextlib.suppress(RecordingError):  # the writer says so at the next call
+                writer.sync()
+            del writer  # else it could never be given up while this thread waits
+
+    def stop(self) -> None:
+        """Return when nothing is being forced to the disk, and never again will be."""
+        self._stopped.set()
+        if self._thread is not threading.current_thread():  # which may be the last to let go of the writer
+            self._thread.join()
 
 
 _MAX_NUMBER = 2**32 - 1
@@ -135,13 +190,14 @@ class RecordingWriter:
         force: Replace the file if it exists; it stays untouched until the new one is complete.
         info: Facts of the run known beforehand, for whoever has only the journal.
         graph: The graph, if it is known beforehand; for the same.
-        sync_every: Seconds after which what was written is forced to the disk, so that it outlives the machine; None
-            leaves that to the operating system, which is enough to outlive the process.
+        sync_every: Seconds after which a thread forces what was written to the disk, so that it outlives a power cut;
+            None leaves that to the operating system, which is enough to outlive the process.
+        like: The file whose permissions the new one gets; the one that it replaces if None.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
-        RecordingError: The folder is missing or not writable, somebody writes this file already, or a run that did
-            not finish left values there and `force` is not set.
+        RecordingError: The folder is missing or not writable, somebody writes this file already, a run that did
+            not finish left values there and `force` is not set, or a name beside it belongs to somebody else's file.
     """
 
     def __init__(
@@ -152,6 +208,7 @@ class RecordingWriter:
         info: RunInfo | None = None,
         graph: Graph | None = None,
         sync_every: float | None = None,
+        like: Path | None = None,
     ) -> None:
         self._pid = os.getpid()
         self._open = False  # until there is something to let go of
@@ -162,11 +219,12 @@ class RecordingWriter:
             if isinstance(exc, QdebugError):
                 raise
             raise cannot_write(Path(path), exc) from None
-        self._force = force
+        self._force, self._like = force, like
         self._index = IndexRows()
         self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
-        self._sync_every, self._synced = sync_every, time.monotonic()
+        self._durable = sync_every is not None
+        self._ticker: _Ticker | None = None
         self.failure: str | None = None
         """Why nothing is written any more; None while all is well."""
         try:
@@ -183,6 +241,8 @@ class RecordingWriter:
             raise
         self._open = True
         _WRITERS.add(self)
+        if sync_every is not None:
+            self._ticker = _Ticker(self, sync_every)
 
     def _start(self, info: RunInfo, graph: Graph | None) -> None:
         if not self._force and unfinished(self.path):
@@ -190,9 +250,15 @@ class RecordingWriter:
                 f"A run that recorded to {str(self.path)!r} did not finish; what it recorded is still there.",
                 hint=f"{recover_hint(self.path)[:-1]}, or write over it: --force (in Python: force=True).",
             )
-        for left in (self._part, self._journal_path):  # of a process that died; the lock says nobody owns it
-            left.unlink(missing_ok=True)
-        self._payloads, self._journal = begin(self._part, self._journal_path, info, graph)
+        left = self._part, self._journal_path  # of a process that died; the lock says nobody owns it
+        for name in left:
+            check_ours(name)
+        for name in left:
+            name.unlink(missing_ok=True)
+        mode = mode_of(self._like or self.path)
+        mode = None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
+        self._payloads, self._journal = begin(*left, info, graph, mode=mode, durable=self._durable)
+        self._journal_made = os.fstat(self._journal.fd)
 
     @property
     def events(self) -> int:
@@ -257,7 +323,6 @@ class RecordingWriter:
         if partly is None:
             self._stored[name, *where[1:]] = tuple(stored)
         self._index.add(row, name, where, dtype, constant=constant, quant=quant, partly=partly)
-        self._sync()
 
     def _store_partly(self, kept: Kept) -> Partly:
         if kept.values is None or kept.positions is None:
@@ -276,17 +341,28 @@ class RecordingWriter:
             self.failure = f"{what} could not be written to {str(self._part)!r}: {cause(exc)}."
             raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
 
-    def _sync(self) -> None:
-        """Force what was written to the disk, if it is time."""
-        if self._sync_every is None or time.monotonic() - self._synced < self._sync_every:
-            return
+    def sync(self) -> None:
+        """Force what was appended to the disk: when this returns, it outlives a power cut. For any thread.
+
+        Raises:
+            RecordingError: It cannot be written; nothing more is, since the system may have dropped what it held.
+        """
         try:
-            for fd in (self._payloads.file.fd, self._journal.fd):
-                _to_disk(fd)
-        except BaseException as exc:
-            self.fail("What was recorded so far", exc)
-            raise
-        self._synced = time.monotonic()
+            to_disk(self._payloads.file.fd)
+            to_disk(self._journal.fd)
+        except OSError as exc:
+            self.failure = f"What was recorded so far could not be written to {str(self._part)!r}: {cause(exc)}."
+            raise RecordingError(self.failure, hint="Free some space, or record to another disk.") from None
+
+    def _sync_last(self) -> None:
+        """Stop the thread that syncs, and do so once more."""
+        ticker, self._ticker = self._ticker, None
+        if ticker is None:
+            return
+        ticker.stop()
+        if self.failure is None:
+            with contextlib.suppress(RecordingError):  # `failure` says so
+                self.sync()
 
     def read_back(self, name: str, place: At = (0, 0)) -> np.ndarray | None:
         """Return values that were appended; None if there are none, or not all were kept.
@@ -316,6 +392,7 @@ class RecordingWriter:
             RecordingError: The file cannot be finished; what was recorded can be recovered.
         """
         self._check_usable(failed=True)
+        self._sync_last()  # what follows may fail
         complete = info.complete and self.failure is None
         try:
             tables = self._index.tables(graph, info)
@@ -336,9 +413,12 @@ class RecordingWriter:
             raise
         self._open = False
         try:
-            give_name(self._part, self.path, force=self._force)
-            with contextlib.suppress(OSError):
-                self._journal_path.unlink()
+            give_name(self._part, self.path, force=self._force, durable=self._durable)
+            remove_own(self._journal_path, self._journal_made)
+        except OSError as exc:
+            if isinstance(exc, QdebugError):
+                raise
+            raise self._cannot_finish(cause(exc)) if self._part.exists() else self._not_durable(exc) from None
         finally:
             self._journal.close()
             self._lock.release()
@@ -352,6 +432,10 @@ class RecordingWriter:
         )
         self.failure = self.failure or error.message
         return error
+
+    def _not_durable(self, exc: OSError) -> RecordingError:
+        self.failure = f"{str(self.path)!r} is finished, but may not outlive a power cut: {cause(exc)}."
+        return RecordingError(self.failure, hint="Copy it to another disk.")
 
     def _gone(self) -> str:
         if self._journal_path.exists():
@@ -368,9 +452,6 @@ class RecordingWriter:
         self._journal.add(FrameKind.END, encode_json({"complete": complete, "events": self.events}))
         with contextlib.suppress(OSError):  # the file is: whoever opens it now needs no journal
             self._journal.commit()
-        if self._sync_every is not None:
-            with self._part.open("rb") as file:
-                _to_disk(file.fileno())
 
     def leave(self) -> None:
         """Stop, and leave file and journal as they are: they can be recovered. Again does nothing.
@@ -390,11 +471,15 @@ class RecordingWriter:
         if not self._open or self._pid != os.getpid():
             return
         self._open = False
+        if not remove:
+            self._sync_last()
+        elif self._ticker is not None:
+            self._ticker.stop()
         self._payloads.file.abandon()
         self._journal.close()
         if remove:
-            self._part.unlink(missing_ok=True)
-            self._journal_path.unlink(missing_ok=True)
+            remove_own(self._part, self._payloads.file.made)
+            remove_own(self._journal_path, self._journal_made)
         self._lock.release()
 
     def __del__(self) -> None:
@@ -431,7 +516,3 @@ def _abandon_all() -> None:
 
 
 os.register_at_fork(after_in_child=_abandon_all)
-
-
-def _to_disk(fd: int) -> None:
-    getattr(os, "fdatasync", os.fsync)(fd)  # macOS has only fsync

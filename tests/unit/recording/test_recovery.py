@@ -275,6 +275,61 @@ def test_a_journal_of_a_program_without_hdf5(tmp_path):
     assert recover(tmp_path / "rotten.qdj", tmp_path / "rotten.h5").lost == (("x", 0, 0),)
 
 
+def test_a_journal_with_its_values_inside_leaves_a_foreign_file_beside_it(tmp_path):
+    content = b"QDJ1\r\n\x1a\n" + frame(1, b'{"journal": 1, "info": {"backend": "firmware"}}')
+    (tmp_path / "run.h5.journal").write_bytes(content + event("x", np.ones(3, np.float32), 0))
+    (tmp_path / "run.h5.part").write_text("mine")
+    assert recover(tmp_path / "run.h5").tensors == 1
+    assert sorted(entry.name for entry in tmp_path.iterdir()) == ["run.h5", "run.h5.part"]
+
+
+def whole(path):
+    """A run that lacks but its name, as a power cut can leave it."""
+    with Recorder(path, backend="npu") as rec:
+        fill(rec)
+    path.rename(part_of(path))
+    return path
+
+
+class TestWholeWithoutJournal:
+    @pytest.mark.parametrize("name", ["run.h5", "run.h5.part"])
+    def test_it_gets_its_name(self, tmp_path, name):
+        path = whole(tmp_path / "run.h5")
+        done = recover(tmp_path / name)
+        assert (done.path, done.tensors, done.complete, done.lost) == (path, 9, True, ())
+        assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
+        with FileRecording(path) as recording:
+            assert recording.info.complete
+
+    def test_whoever_opens_it_is_told(self, tmp_path):
+        with pytest.raises(RecordingError, match="did not finish") as caught:
+            FileRecording(whole(tmp_path / "run.h5"))
+        assert "qdebug file recover" in caught.value.hint
+
+    def test_elsewhere_leaves_it(self, tmp_path):
+        path = whole(tmp_path / "run.h5")
+        assert recover(path, tmp_path / "out.h5").tensors == 9
+        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["out.h5", "run.h5.part"]
+
+    def test_it_replaces_an_older_recording_only_on_demand(self, tmp_path):
+        path = whole(tmp_path / "run.h5")
+        with Recorder(tmp_path / "old.h5", backend="old") as rec:
+            rec.put("a", np.zeros(1))
+        (tmp_path / "old.h5").rename(path)
+        with pytest.raises(RecordingError, match="exists"):
+            recover(path)
+        assert recover(path, force=True).tensors == 9
+
+    def test_values_that_are_damaged_are_refused(self, tmp_path):
+        path = whole(tmp_path / "run.h5")
+        content = bytearray(part_of(path).read_bytes())
+        content[content.index(np.full(4, 1, np.float32).tobytes())] ^= 1
+        part_of(path).write_bytes(content)
+        with pytest.raises(RecordingError, match="not those recorded"):
+            recover(path)
+        assert part_of(path).read_bytes() == content
+
+
 def test_a_finished_recording_needs_no_recovery(tmp_path):
     with Recorder(tmp_path / "run.h5", backend="b") as rec:
         rec.put("x", np.ones(2))
