@@ -115,7 +115,7 @@ ATTRIBUTES: Mapping[str, frozenset[str]] = {
 HIDDEN = ("stale_row", "empty_row", "output_clamped", "padded_with_zero")
 """Kinds of `surgery.py` that are nodes put behind a faulty one, taken out of ONNX Runtime's recorded graph again."""
 RANGES = ("range_too_narrow", "range_too_wide")
-"""Calibrations that are wrong only where they cost an output about as much as the limit of 20 dB."""
+"""Calibrations that are wrong only where they leave an output with less than the limit of 20 dB."""
 OPENVINO = "openvino"
 UNSAID = frozenset({"arithmetic", "operator", "constant"})
 """OpenVINO has other attributes than ONNX, or none; a finding may then name what the graph shows in their place."""
@@ -234,7 +234,7 @@ class Bench:
         level = OPENVINO if form == OPENVINO else ("extended", "all")[(seed + KINDS.index(kind)) % 2]
         if kind in HIDDEN:  # at the highest level something may come between the faulty node and what spoils it
             level = "extended"
-        felt = 1e-4 if form in ("float", OPENVINO) else 0.1 if kind in RANGES else 1e-2
+        felt = 1e-4 if form in ("float", OPENVINO) else 1e-2
         planted = self._in_graph if kind in GRAPH_KINDS else self._in_kernel
         try:
             return planted(form, kind, seed, level, felt)
@@ -266,7 +266,7 @@ class Bench:
 
     def _in_graph(self, form: str, kind: str, seed: int, level: str, felt: float) -> Case | None:
         try:
-            outcome = self._graph.seed(form, kind, seed, felt=felt, level=level)
+            outcome = self._graph.seed(form, kind, seed, felt=felt, level=level, ruins=kind in RANGES)
         except LookupError:
             return None
         faulty, healthy = outcome.recording, self.recording(form, level)

@@ -332,7 +332,8 @@ class NodeContext:
         finite = error.nonfinite(self) is None and not self.comparison.nonfinite
         if not finite or self._beyond(self.attribution, excused=self._reproduced_firmly):
             return None
-        found = contradicted(self.runs.backend, node)
+        nodes = {each.name: each for each in (node, *segment.own)}.values()
+        found = next(filter(None, (contradicted(self.runs.backend, each) for each in nodes)), None)
         if found is None or any(contradicted(self.runs.reference, each) for each in segment.nodes):
             return None
         return found

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.band import unit_roundoff
@@ -147,12 +148,16 @@ class ConstantCheck:
         if not (constants and self._be.recording.has(one) and self._ref.recording.has(other)):
             return None
         (mine, half), real = self._rounded(one), real_values(self._ref.recording, other)
+        if (mine.dtype.kind in "iu") != (real.dtype.kind in "iu"):
+            return None  # codes of which nobody says what they stand for
         other_steps = self._replays.reference.half_steps(other)
         if turned:
             real, other_steps = np.swapaxes(real, -1, -2), np.swapaxes(other_steps, -1, -2)
         kept = without_padding(mine, real.shape)
         if kept is not mine:
             mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
+        if title == "bias" and mine.size == real.size:  # extents of 1 before it change nothing
+            mine, half, real, other_steps = (np.ravel(each) for each in (mine, half, real, other_steps))
         if mine.shape != real.shape:
             return None
         steps = half + other_steps
@@ -286,6 +291,50 @@ class ConstantCheck:
         one, other = (operators.titled_input(each, 1) for each in (ours, theirs))
         wrong = self._different_elements(ours, one, other, "weight", turned=turned)
         return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
+
+    def different_beside(self, segment: Segment) -> Finding | None:
+        """Find a table, a summand or a factor that is the one of its kind on either side among several nodes.
+
+        Args:
+            segment: What leads to a tensor in either graph.
+        """
+        ours, theirs = self._beside_weights(self._be, segment.own), self._beside_weights(self._ref, segment.nodes)
+        if theirs.get("weight") and theirs.get("factor"):
+            return None  # a factor may have gone into the weight, and a summand with it
+        for kind, found in ours.items():
+            other = theirs.get(kind, [])
+            if kind == "weight" or len(found) != 1 or len(other) != 1:
+                continue
+            (node, name), (their_node, their_name) = found[0], other[0]
+            if kind == "factor" and (node.op != their_node.op or ours.get("weight")):
+                continue
+            title = "constant" if kind == "factor" else kind
+            wrong = self._different_elements(node, name, their_name, title, turned=False)
+            if wrong is not None:
+                return replace(wrong, sentence=f"of {node.op} {node.name!r}, {wrong.sentence}")
+        return None
+
+    def _beside_weights(self, run: IndexedRecording, nodes: Sequence[Node]) -> dict[str, list[tuple[Node, str]]]:
+        """Return the constants of some nodes in their real form, by what they are to the node."""
+        found: dict[str, list[tuple[Node, str]]] = {}
+
+        def note(kind: str, node: Node, name: str) -> None:
+            if name and run.folds(name) and run.recording.has(name):
+                found.setdefault(kind, []).append((node, name))
+
+        for each in nodes:
+            node, _ = real_form(each, run.recording.graph.opset)
+            row = operators.plain(node)
+            if row.product:
+                note("weight", node, operators.titled_input(node, 1))
+                if not operators.of(node.op).sums_codes:  # those have zero points in that place
+                    note("bias", node, operators.titled_input(node, _BIAS))
+            elif row.picked_by:
+                note("table", node, node.inputs[0])
+            elif row.adds_term or row.neutral is not None or row.scales_channels:
+                for name in node.inputs:
+                    note("bias" if row.adds_term else "factor", node, name)
+        return found
 
     def _coarse(self, node: Node, name: str, title: str, error: np.ndarray) -> Finding | None:
         """Find whether a constant is off for no other reason than a scale far larger than its values need."""

@@ -172,7 +172,7 @@ class GraphDifferences:
             said = f"its {name} is {_written(form.attrs[name])}, the reference's is {_written(theirs.attrs[name])}"
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         others = segment.beside(main)
-        left_out = None if others else self._left_out(node, form, theirs)
+        left_out = self._left_out(node, form, theirs)
         if left_out is not None:
             return left_out
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
@@ -246,7 +246,12 @@ class GraphDifferences:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
         read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
         said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
-        inside = self.constants.different_weight(segment) or _other_operator(segment) or self._other_attribute(segment)
+        inside = (
+            self.constants.different_weight(segment)
+            or _other_operator(segment)
+            or self._other_attribute(segment)
+            or self.constants.different_beside(segment)
+        )
         if inside is None:
             return _difference(FindingKind.OPERATOR, node, said)
         return replace(inside, sentence=f"{said}; {inside.sentence}")

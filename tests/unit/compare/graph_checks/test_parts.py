@@ -1,0 +1,102 @@
+"""What is wrong inside a part of several nodes is named: a summand, a table, a factor, a scale that is read."""
+
+import numpy as np
+import pytest
+
+from qdebug.api import diff
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.replay.run import run_graph
+
+RNG = np.random.default_rng(3)
+X = RNG.normal(size=(3, 8)).astype(np.float32)
+IDS = np.array([3, 1, 4, 1, 5])
+CONSTANTS = {
+    "w": (RNG.normal(size=(8, 6)) * 0.4).astype(np.float32),
+    "b": RNG.normal(size=6).astype(np.float32),
+    "t": RNG.normal(size=(9, 8)).astype(np.float32),
+    "k": np.float32(1.4),
+    "low": np.array([3, 2, 4]),
+}
+
+
+def node(op, inputs, output, **attrs):
+    return Node(name=f"n_{output}", op=op, inputs=tuple(inputs.split()), outputs=(output,), attrs=attrs)
+
+
+def recorded(nodes, *, kept, feeds=None, **other):
+    """Run nodes and record some of their results."""
+    feeds = feeds or {"x": X}
+    read = {name for each in nodes for name in each.inputs}
+    constants = {name: np.asarray(array) for name, array in (CONSTANTS | other).items() if name in read}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    graph = Graph(nodes, tensors=infos, inputs=tuple(feeds), outputs=("y",), opset={"": 17})
+    arrays = {**feeds, **constants}
+    run_graph(graph, feeds, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    names = {*feeds, *constants, *kept}
+    return MemoryRecording.single(graph, {name: array for name, array in arrays.items() if name in names})
+
+
+LINEAR = (node("Gemm", "x w b", "g"), node("Tanh", "g", "y"))
+APART = (node("MatMul", "x w", "p"), node("Add", "p b", "q"), node("Tanh", "q", "y"))
+LOOKUP = (node("Gather", "t x", "e"), node("MatMul", "e w", "p"), node("Tanh", "p", "y"))
+SCALED = (node("Mul", "x k", "m"), node("Transpose", "m", "y", perm=[1, 0]))
+TURNED = (node("Transpose", "x", "m", perm=[1, 0]), node("Mul", "m k", "y"))
+
+
+@pytest.mark.parametrize(
+    ("reference", "backend", "wrong", "feeds", "named"),
+    [
+        (LINEAR, APART, {"b": np.roll(CONSTANTS["b"], 1)}, None, ("n_q", "bias", "b")),
+        (LOOKUP, LOOKUP, {"t": np.roll(CONSTANTS["t"], 1, axis=0)}, {"x": IDS}, ("n_e", "constant", "t")),
+        (SCALED, TURNED, {"k": np.float32(2.0)}, None, ("n_y", "constant", "k")),
+    ],
+    ids=["summand", "table", "factor"],
+)
+def test_a_wrong_constant_beside_a_weight_is_named(reference, backend, wrong, feeds, named):
+    healthy = recorded(reference, kept="y", feeds=feeds)
+    assert diff(healthy, recorded(backend, kept="y", feeds=feeds)).exit_code == 0
+    result = diff(healthy, recorded(backend, kept="y", feeds=feeds, **wrong))
+    first = result.nodes[-1].findings[0]
+    assert (result.origin, str(first.kind), first.evidence) == named, result.verdict.sentence
+
+
+def test_codes_of_which_nobody_says_what_they_stand_for_are_no_other_constant():
+    table = np.rint(CONSTANTS["t"] * 40).astype(np.int8)
+    nodes = (
+        node("Gather", "t x", "e"),
+        node("Cast", "e", "f", to=1),
+        node("MatMul", "f w", "p"),
+        node("Tanh", "p", "y"),
+    )
+    result = diff(recorded(LOOKUP, kept="y", feeds={"x": IDS}), recorded(nodes, kept="y", feeds={"x": IDS}, t=table))
+    assert all(found.evidence != "t" for row in result.nodes for found in row.findings)
+
+
+def test_codes_read_by_another_scale_inside_a_part_are_named_however_little_comes_of_it():
+    """Both sides end in a Softmax that hides most of it; between them nothing was compared."""
+    quant = QuantParams(dtype="uint8", scale=np.float32(0.05), zero_point=128)
+    nodes = (
+        node("QuantizeLinear", "x s z", "c"),
+        node("Reshape", "c low", "r"),
+        node("DequantizeLinear", "r s2 z", "d"),
+        node("Softmax", "d", "y", axis=-1),
+    )
+    shape, small = np.array([3, 2, 4]), (X * np.float32(0.1)).astype(np.float32)
+    plain = (node("Reshape", "x low", "r"), node("Softmax", "r", "y", axis=-1))
+
+    def run(scale):
+        made = recorded(
+            nodes, kept="cy", feeds={"x": small}, s=quant.scale[0], s2=np.float32(scale), z=np.uint8(128), low=shape
+        )
+        infos = [*made.graph.tensors.values()]
+        infos = [
+            TensorInfo(name=info.name, role=info.role, quant=quant) if info.name in "cr" else info for info in infos
+        ]
+        graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+        return MemoryRecording.single(graph, {name: made.load(name) for name in made.names})
+
+    reference = recorded(plain, kept="y", feeds={"x": small})
+    assert diff(reference, run(0.05)).exit_code == 0
+    result = diff(reference, run(0.06))
+    assert result.origin == "n_d", result.verdict.sentence
+    assert "it reads 'r' by scale 0.06, and that was written with 0.05" in result.verdict.sentence
