@@ -30,7 +30,7 @@ from qdebug.compare.graph_checks.constants import unrepresentable_constant
 from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.graph_checks.dynamic_check import DynamicCheck, lost_to_rounding
 from qdebug.compare.measure.compare import Comparison
-from qdebug.compare.result.finding import Finding
+from qdebug.compare.result.finding import Finding, FindingKind
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
@@ -214,16 +214,24 @@ class TensorCheck:
         return found, why
 
     def _stated(self, attribution: Attribution) -> Finding | None:
-        """Find what the graphs state differently of a node without kernel that is off by more than rounding makes.
+        """Find a constant or an operator that is another one, of a node without kernel that is off beyond rounding.
 
-        That it has an effect shows in what the reference's nodes make of the same inputs.
+        That it has an effect shows in what the reference's nodes make of the same inputs. What is left out proves
+        nothing here: whoever records may not know it.
         """
         own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
-        if self.segment.wide or operators.is_unknown(self.node) or own is None or own.nonfinite or own.rmse is None:
+        if own is None or own.nonfinite or own.rmse is None:
+            return None
+        if self.segment.wide or operators.is_unknown(self.node) or operators.is_foreign(self.node):
             return None
         if allowed is None or not own.rmse * math.sqrt(own.count) > allowed:
             return None
-        return self._differences.stated(self.node, self.segment)
+        found = self._differences.stated(self.node, self.segment)
+        if found is None or found.kind not in _STATED:
+            return None
+        if found.kind is FindingKind.OPERATOR:  # one node may do what several do
+            return found if len(self.segment.nodes) == 1 else None
+        return found if found.evidence is not None else None
 
     def missing_before(self) -> Finding | None:
         """Find an activation of the reference that is missing before a node that cannot be replayed, as an If.
@@ -582,6 +590,10 @@ class TensorCheck:
             return rounding_inside(self._be, self._entry.pair, self.segment, shape, place).reshape(shape)
         except (KernelError, RecordingError):
             return None
+
+
+_STATED = (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.SCALE, FindingKind.OPERATOR)
+"""What shows of a node that cannot be replayed."""
 
 
 def rounded_first(formats: Sequence[str]) -> str:
