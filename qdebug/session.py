@@ -19,6 +19,7 @@ from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment
+from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
@@ -32,6 +33,7 @@ from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
 from qdebug.compare.workers import check_version, in_parts, in_workers
+from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
@@ -267,6 +269,22 @@ class DiffSession:
             UsageError: Nothing that is compared has this name.
         """
         return self._by_tensor.get(name) or find_entry(self._plan, name)
+
+    def part(self, name: str) -> PlannedNode:
+        """Find what is compared by a name, as `entry` does, or the part of the network that a node lies in.
+
+        A node or tensor of the backend that is not compared itself is judged with the first compared tensor below it.
+
+        Raises:
+            UsageError: Nothing that is compared has this name, or is computed of what has.
+        """
+        try:
+            return self.entry(name)
+        except UsageError:
+            found = part_of(self.backend.graph, name, self._by_tensor)
+            if found is None:
+                raise
+            return self._by_tensor[found]
 
     def values(self, tensor: str, *, sample: int = 0, step: int = 0) -> PairedValues:
         """Load both sides of a compared tensor as real values.

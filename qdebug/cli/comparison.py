@@ -68,7 +68,8 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     Args:
         session: The two recordings.
         result: Their comparison.
-        name: A backend node, a backend tensor or a reference tensor.
+        name: A backend node, a backend tensor or a reference tensor; a node that is not compared itself stands for the
+            part of the network that it lies in.
         sample: The only sample that the session looks at; None for all.
 
     Raises:
@@ -78,7 +79,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     from qdebug.present.detail import NodeDetail
 
     try:
-        entry = session.entry(name)
+        entry = session.part(name)
     except UsageError as error:
         hint = error.hint or "List the names: qdebug diff REF BACKEND --all."
         raise UsageError(error.message, hint=hint) from error

@@ -179,7 +179,7 @@ def run(arguments: argparse.Namespace) -> int:
             if options.form in _EXCHANGE:
                 pages[name] = _in_full(session, result, options)
             elif options.node is not None:
-                details.append(node_detail(session, result, options.node, sample=options.sample))
+                details.append(_asked(session, result, options.node, options))
                 texts.append(_node_part(details[-1], options))
             elif options.form != "json":
                 texts.append(
@@ -224,7 +224,7 @@ def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) 
     if options.form != "html":
         return ()
     if options.node is not None:
-        return [node_detail(session, result, options.node, sample=options.sample)]
+        return [_asked(session, result, options.node, options)]
     from qdebug.present.reports.html import worth_detail
 
     with progress("looking closer") as note:
@@ -234,6 +234,15 @@ def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) 
             found.append(node_detail(session, result, node.tensor, sample=options.sample))
             note(done, len(chosen))
     return found
+
+
+def _asked(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
+    """Gather what is known of the node that was asked for; say so where it is shown with the part that it lies in."""
+    detail = node_detail(session, result, name, sample=options.sample)
+    shown = detail.result
+    if name not in (shown.node, shown.tensor, shown.reference_tensor):
+        say(f"{name!r} is not compared itself: it is judged with tensor {shown.tensor!r}, which is shown.")
+    return detail
 
 
 def _node_part(detail: NodeDetail, options: DiffOptions) -> str:

@@ -248,7 +248,7 @@ def verdict(
     of: ResultTable,
     missing: Sequence[str],
     *,
-    origin: NodeResult | None = None,
+    way: Sequence[NodeResult] = (),
     output: NodeResult | None = None,
     outputs: Sequence[str] = (),
     compounding: Sequence[Compounding] = (),
@@ -265,7 +265,7 @@ def verdict(
     Args:
         of: How compared tensors stand.
         missing: What `shortcomings` found.
-        origin: The node whose own error feeds the worst output error, if there is one.
+        way: From the worst output to the node whose own error feeds its error, that node last; empty if there is none.
         output: The network output that carries most error, if one was compared; else the last tensor.
         outputs: Names of the network's outputs.
         compounding: Nodes that enlarge error far more than others of their kind.
@@ -278,6 +278,7 @@ def verdict(
         nonfinite: Where a NaN or an infinity is born, and its path; None if that is not known.
     """
     first = of[of.beyond.argmax()] if of.beyond.any() else None
+    origin = way[-1] if way else None
     status = _status(of, incomplete=bool(missing), accumulated=bool(short or costs))
     if status is Status.ACCUMULATED:
         origin = costliest(costs, contributing)
@@ -311,6 +312,7 @@ def verdict(
         status=status,
         first_divergence=first.node if first else None,
         origin=blamed(origin) if origin else None,
+        way=tuple(node.tensor for node in way),
         sentence=sentence,
         worst_sample=sample,
         compounding=tuple(compounding),

@@ -13,7 +13,7 @@ from qdebug.compare.policy import costs_that_count, short_outputs, shortcomings,
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.nonfinite import nonfinite_of
-from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, origin_of, worst_output
+from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, way_to_origin, worst_output
 from qdebug.compare.result.result import Contributions, Coverage, NodeResult, OutputRanking, RunComparison, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError
@@ -63,7 +63,7 @@ def sum_up(
         verdict=verdict(
             of,
             missing,
-            origin=origin_of(of, graph, errors=errors, born=born),
+            way=way_to_origin(of, graph, errors=errors, born=born),
             output=of[worst_output(of, graph)] if len(of) else None,
             outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from qdebug.model import Graph, Node
 
-__all__ = ["between", "downstream", "upstream"]
+__all__ = ["between", "downstream", "part_of", "upstream"]
 
 
 def between(graph: Graph, tensor: str, compared: Container[str]) -> tuple[tuple[Node, ...], tuple[str, ...]]:
@@ -54,3 +54,24 @@ def upstream(graph: Graph, tensors: Sequence[str]) -> set[str]:
         waiting.extend(fresh)
         seen.update(fresh)
     return seen
+
+
+def part_of(graph: Graph, name: str, compared: Container[str]) -> str | None:
+    """Return the compared tensor that judges a node or tensor which is not compared itself; None if there is none.
+
+    It is the first one in topological order that is computed of it through tensors that are not compared.
+
+    Args:
+        graph: A graph.
+        name: A node or tensor of it.
+        compared: The tensors that are compared.
+    """
+    node = next((each for each in graph.nodes if each.name == name), None) or graph.producer(name)
+    inside = set() if node is None else set(filter(None, node.outputs))
+    for each in graph.nodes if inside else ():
+        if each is node or not inside.isdisjoint(each.inputs):
+            found = next((output for output in each.outputs if output in compared), None)
+            if found is not None:
+                return found
+            inside.update(filter(None, each.outputs))
+    return None

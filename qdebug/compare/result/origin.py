@@ -33,8 +33,9 @@ __all__ = [
     "compounding_nodes",
     "costliest",
     "largest_fall",
-    "origin_of",
     "original_of",
+    "way_to_origin",
+    "way_upwards",
     "with_gain",
     "worst_output",
 ]
@@ -73,10 +74,10 @@ def _ratio(out: float | None, into: Sequence[float | None]) -> float | None:
     return out / largest
 
 
-def origin_of(
+def way_to_origin(
     of: ResultTable, graph: Graph, *, errors: ErrorsByInput | None = None, born: Nonfinite | None = None
-) -> NodeResult | None:
-    """Find the node whose own error feeds the worst output error.
+) -> tuple[NodeResult, ...]:
+    """Find the node whose own error feeds the worst output error, and the way to it.
 
     From the output with the largest relative error that such a node leads to, go to the input that brings most error,
     be it data, an index, a condition or a shape, until a node introduces at least as much as it passes on. Only nodes
@@ -90,28 +91,34 @@ def origin_of(
         graph: The backend's graph.
         errors: Tells what each of several inputs brings; None where no values are at hand.
         born: Where what is not finite is born; None if that is not known.
+
+    Returns:
+        The tensors from the worst output to the origin, the origin last; the origin alone where no way was looked for,
+        and nothing if there is none.
     """
     beyond = np.flatnonzero(of.beyond)
     if not beyond.size:
-        return None
+        return ()
     nonfinite = np.flatnonzero(of.beyond & of.having(Status.NONFINITE))
     if nonfinite.size:
         selecting = None if born is None else _selecting(of, graph, born, errors)
         if selecting is not None:
-            return of[selecting]
-        return _with_cause(of, int(nonfinite[0]) if born is None else born.row, graph)
+            return (of[selecting],)
+        return (_with_cause(of, int(nonfinite[0]) if born is None else born.row, graph),)
     if beyond.size == 1 or all(of[row].introduced is None for row in beyond):
-        return of[beyond[0]]
+        return (of[beyond[0]],)
     candidates = of.beyond & of.introducing
     below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
     fed = of.rows_of(name for name in graph.outputs if name in below)
     start = max(fed, key=of.carried.__getitem__) if fed else worst_output(of, graph)
-    found = _upwards(of, graph, errors, start, candidates)
-    if found is None:
-        found = int(beyond[of.relative("introduced")[beyond].argmax()])
-    original = original_of(graph, graph.producer(of[found].tensor))
+    way = way_upwards(of, graph, errors, start, candidates)
+    if not way:
+        way = [int(beyond[of.relative("introduced")[beyond].argmax()])]
+    original = original_of(graph, graph.producer(of[way[-1]].tensor))
     row = None if original is None else of.rows.get(original)
-    return of[found if row is None or not of.beyond[row] else row]
+    if row is not None and of.beyond[row]:
+        way[-1] = row
+    return tuple(of[at] for at in way)
 
 
 def costliest(costs: Sequence[NodeResult], contributing: Contributions | None) -> NodeResult | None:
@@ -144,27 +151,37 @@ def original_of(graph: Graph, node: Node | None) -> str | None:
     return None
 
 
-def _upwards(
+def way_upwards(
     of: ResultTable, graph: Graph, errors: ErrorsByInput | None, start: int, candidates: np.ndarray
-) -> int | None:
-    """Go from a row to the input that brings most error, and so on, to a candidate; None if none comes.
+) -> list[int]:
+    """Return the rows from one to the input that brings most error, and so on, to a candidate; none if none comes.
 
     Only inputs that a candidate leads to come into question. Where several do, replays tell which one brings most;
     where these are not known, it is the one with the largest error relative to its signal.
+
+    Args:
+        of: How compared tensors stand.
+        graph: The backend's graph.
+        errors: Tells what each of several inputs brings; None where no values are at hand.
+        start: Where to start.
+        candidates: Whether each row is one where the way may end.
     """
     # In a large net the way is long, and entries of lists are read several times faster than those of arrays.
     chosen, carried, rows = candidates.tolist(), of.carried.tolist(), of.rows
     below = downstream(graph, (of[row].tensor for row in np.flatnonzero(candidates)))
-    at: int | None = start
+    at, way = start, [start]
     stats = of[start].metrics
     sample = 0 if stats is None else stats.worst_sample or 0
-    while at is not None and not chosen[at]:
+    while not chosen[at]:
         _, names = between(graph, of[at].tensor, rows)
         into = [name for name in names if name in below and carried[rows[name]] > 0.0]
         known = errors(of[at].tensor, into, sample) if len(into) > 1 and errors is not None else None
         most = max(into, key=lambda name: (0.0 if known is None else known[name], carried[rows[name]]), default=None)
-        at = None if most is None else rows[most]
-    return at
+        if most is None:
+            return []
+        at = rows[most]
+        way.append(at)
+    return way
 
 
 def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
@@ -172,9 +189,9 @@ def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByI
     candidates = of.beyond & of.introducing & of.having(Status.DIVERGED)
     for each in born.born.selected:
         row = of.rows.get(each.tensor)
-        found = None if row is None else _upwards(of, graph, errors, row, candidates)
-        if found is not None:
-            return found
+        way = [] if row is None else way_upwards(of, graph, errors, row, candidates)
+        if way:
+            return way[-1]
     return None
 
 

@@ -183,6 +183,8 @@ class Verdict:
         contributors: Where an output alone is beyond its limit, what each node contributes to that, the most first.
         together: What the first of these make together, and what is left without them; None if that is not known.
         nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
+        way: Backend tensors from the worst output to the one at which the origin was found, that one last. It is made
+            by the node `origin`, or ends the part of the network that has this node inside.
     """
 
     status: Status
@@ -194,6 +196,7 @@ class Verdict:
     contributors: tuple[Contributor, ...] = ()
     together: Together | None = None
     nonfinite: Nonfinite | None = None
+    way: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain values, with the keys of the diff JSON."""

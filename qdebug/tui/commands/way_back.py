@@ -5,7 +5,7 @@ from __future__ import annotations
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
-from qdebug.tui.pages.page import Scene
+from qdebug.tui.pages.page import Scene, origin_row
 
 __all__ = ["to_origin", "to_worst_input"]
 
@@ -42,19 +42,20 @@ def _without_worst(scene: Scene) -> str:
 
 
 def to_origin(scene: Scene) -> str:
-    """Run along the worst inputs; from a node without error, start where the error is largest."""
+    """Run up the graph to the origin; from a node without error, to the one that the verdict names."""
     table, begun = scene.table, scene.row
     result = table.results[begun]
     so_far = " so far" if table.pending or table.growing else ""
     if result is None or not carried(result):
-        origin = None if scene.result is None or scene.result.origin is None else table.find(scene.result.origin)
+        origin = origin_row(scene)
         if origin is not None:
             return f"at the origin that the verdict names{scene.navigator.jump(origin)}"
         failing = table.failing(scene.navigator.sample)
         if not len(failing):
             return f"no node is beyond its limit{so_far}: there is no origin to run to"
         begun = int(failing[-1])
-    walk = walk_to_origin(scene.opened.backend_graph, table, begun)
+    way = () if scene.result is None else scene.result.verdict.way
+    walk = walk_to_origin(scene.opened.backend_graph, table, begun, way)
     retraced = walk.rows if len(walk.rows) <= _RETRACED else (walk.rows[0], *walk.rows[-_RETRACED // 2 :])
     for row in retraced:
         hidden = scene.navigator.jump(row)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from qdebug.compare.result.finding import Status
-from qdebug.compare.result.origin import original_of
+from qdebug.compare.result.origin import ErrorsByInput, original_of, way_upwards
+from qdebug.compare.result.result_table import ResultTable
 from qdebug.tui.nodes.rows import NodeTable
 
 if TYPE_CHECKING:
@@ -105,25 +110,63 @@ def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
     return carrying[0] if carrying and not carrying[0].constant else None
 
 
-def walk_to_origin(graph: Graph, table: NodeTable, row: int) -> Walk:
-    """Go from a row to its worst input, and on, until a node adds at least as much error as reaches it.
+def walk_to_origin(graph: Graph, table: NodeTable, row: int, way: Sequence[str] = ()) -> Walk:
+    """Go from a row to the origin of its error, as the verdict does from the worst output.
 
-    As for the origin in the verdict, only a node beyond its limit ends the way early: one that adds at least as much,
-    or that computes something else than the reference, which a replay of what it declares does not show. If it leads
-    past all of them, it ends at the one that introduces most; if there is none, at whichever node introduces most.
-
-    The verdict replays a node whose inputs lead to several such nodes. This goes by the errors of the inputs alone.
+    Only a node beyond its limit ends the way: one that adds at least as much error as reaches it, or that computes
+    something else than the reference, which a replay of what it declares does not show. Only inputs that such a node
+    leads to come into question. Where several do, the verdict replays the node; where it did not, this goes by their
+    errors alone. If there is no such node above, the way leads along the worst inputs, and ends at the one that
+    introduces most.
 
     Args:
         graph: The backend's graph.
         table: The rows.
         row: Where to start.
+        way: The tensors on the verdict's way from the worst output to the origin; none while it is not known.
     """
+    of = ResultTable([result for result in table.results if result is not None])
+    start = of.rows.get(table.rows[row].tensor)
+    if start is not None:
+        for candidates in _candidates(of, start, way):
+            path = way_upwards(of, graph, _as_before(way), start, candidates)
+            rows = [table.row_of(of[at].tensor) for at in path]
+            if rows:
+                ended = "the verdict names it" if way and of[path[-1]].tensor == way[-1] else _why(of[path[-1]])
+                walk = Walk(rows=tuple(at for at in rows if at is not None), ended=ended)
+                return _from_a_copy(graph, table, walk)
+    return _along_the_worst(graph, table, row)
+
+
+def _candidates(of: ResultTable, start: int, way: Sequence[str]) -> Iterator[np.ndarray]:
+    """Yield where a way may end: where the verdict's does, if it says so of all that are wrong; else at any origin."""
+    found: np.ndarray = of.beyond & (of.introducing | of.declared)
+    last = of.rows.get(way[-1]) if way else None
+    if last is not None:
+        only = np.zeros(len(of), bool)
+        only[last] = True
+        if len(way) == 1 or of[start].status is Status.NONFINITE:
+            yield only
+        found[of.rows_of(way)] = False
+        found[last] = True
+    yield found
+
+
+def _as_before(way: Sequence[str]) -> ErrorsByInput:
+    """Return what tells which input brings the error of a tensor, for those on the verdict's way."""
+    after = dict(pairwise(way))
+
+    def errors(tensor: str, names: Sequence[str], _sample: int) -> dict[str, float] | None:
+        chosen = after.get(tensor)
+        return {name: float(name == chosen) for name in names} if chosen in names else None
+
+    return errors
+
+
+def _along_the_worst(graph: Graph, table: NodeTable, row: int) -> Walk:
+    """Go from a row to its worst input, and on; end at the node on the way that introduces most."""
     path, seen = [row], {row}
     while len(path) < _LONGEST:
-        result = table.results[path[-1]]
-        if result is not None and _beyond(result) and _introduces(result):
-            return _from_a_copy(graph, table, Walk(rows=tuple(path), ended=_why(result)))
         edge = worst_input(graph, table, path[-1])
         if edge is None or edge.row is None or edge.row in seen:
             break
@@ -191,15 +234,6 @@ def _why(result: NodeResult) -> str:
     if result.introduced is None:
         return "what it adds itself is not known"
     return "it adds at least as much error as reaches it"
-
-
-def _introduces(result: NodeResult) -> bool:
-    """Tell whether a node adds at least what reaches it; what it computes otherwise than the reference counts."""
-    if result.declared:
-        return True
-    own = None if result.introduced is None else result.introduced.rmse
-    passed = None if result.propagated is None else result.propagated.rmse
-    return own is None or passed is None or own >= passed
 
 
 def _relative(stats: ErrorStats | None) -> float:

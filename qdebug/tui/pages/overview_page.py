@@ -16,7 +16,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable
-from qdebug.tui.pages.page import Line, Page, Scene, state_style, window
+from qdebug.tui.pages.page import Line, Page, Scene, origin_row, state_style, window
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
 
@@ -100,7 +100,7 @@ class OverviewPage(Page):
 
     def ranked(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
-        origin = _origin(scene)
+        origin = origin_row(scene)
         key = (id(scene.table), scene.table.version, origin)
         if key != self._key:
             self._ranked, self._key = culprits(scene.table, origin), key
@@ -161,11 +161,6 @@ class OverviewPage(Page):
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
     """Return the cells that these columns leave for the name."""
     return width - 4 - sum(size + 1 for _, size in shown) - _OP - 1
-
-
-def _origin(scene: Scene) -> int | None:
-    name = None if scene.result is None else scene.result.origin
-    return None if name is None else scene.table.find(name)
 
 
 def _nothing(scene: Scene) -> Line:

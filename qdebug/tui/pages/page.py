@@ -29,6 +29,7 @@ __all__ = [
     "Scene",
     "accepted",
     "heading",
+    "origin_row",
     "paragraph",
     "sign_of",
     "state_style",
@@ -106,6 +107,12 @@ class Scene:
     def outcome(self) -> NodeResult | None:
         """Its comparison; None if there is none yet."""
         return self.table.results[self.row]
+
+
+def origin_row(scene: Scene) -> int | None:
+    """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
+    way = () if scene.result is None else scene.result.verdict.way
+    return scene.table.row_of(way[-1]) if way else None
 
 
 class Page:

@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from math import prod
 from typing import TYPE_CHECKING
 
+from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.elements.slab import PLANE_MOST
@@ -324,6 +325,10 @@ def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None,
             ) from error
     if where.node is not None:
         row = table.find(where.node)
+        if row is None or not table.rows[row].tensor:  # the backend may have it inside a compared part
+            compared = {each.tensor for each in table.rows if each.missing is None}
+            part = part_of(opened.backend_graph, where.node, compared)
+            row = row if part is None else table.row_of(part)
         if row is None:
             near = get_close_matches(where.node, [name for row in table.rows for name in (row.node, row.tensor)], n=3)
             also = f" Near names: {', '.join(repr(name) for name in dict.fromkeys(near))}." if near else ""

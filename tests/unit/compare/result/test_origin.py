@@ -5,7 +5,7 @@ from dataclasses import replace
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
 from qdebug.compare.result.node_result import is_beyond
-from qdebug.compare.result.origin import origin_of
+from qdebug.compare.result.origin import way_to_origin
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
@@ -52,16 +52,16 @@ def test_the_node_that_declares_another_shape_is_the_origin_of_shapes_and_errors
         result(2, Status.INCOMPARABLE, reason="shapes"),
         result(3, Status.DIVERGED, reason="it is far off"),
     ]
-    origin = origin_of(ResultTable(nodes), chain(4))
+    origin = way_to_origin(ResultTable(nodes), chain(4))[-1]
     assert origin is not None
     assert origin.node == "n1"
-    summed = verdict(ResultTable(nodes), (), origin=origin)
+    summed = verdict(ResultTable(nodes), (), way=(origin,))
     assert (summed.status, summed.first_divergence, summed.origin) == (Status.DIVERGED, "n1", "n1")
     assert "1 of 2 compared tensors is beyond the limit. 2 could not be compared." in summed.sentence
 
 
 def test_without_anything_beyond_a_limit_there_is_no_origin():
-    assert origin_of(ResultTable([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)]), chain(2)) is None
+    assert way_to_origin(ResultTable([result(0, Status.WITHIN), result(1, Status.INCOMPARABLE)]), chain(2)) == ()
 
 
 def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
@@ -70,21 +70,21 @@ def test_a_harmless_finding_above_is_named_as_the_cause_of_an_infinity():
         result(1, Status.IDENTICAL),
         result(2, Status.NONFINITE, reason="one element is infinite"),
     ]
-    origin = origin_of(ResultTable(nodes), chain(3))
+    origin = way_to_origin(ResultTable(nodes), chain(3))[-1]
     assert origin is not None
     assert origin.reason == "one element is infinite, after 'n0': its constant is gone"
-    assert origin.reason in verdict(ResultTable(nodes), (), origin=origin).sentence
+    assert origin.reason in verdict(ResultTable(nodes), (), way=(origin,)).sentence
     aside = Graph(
         [Node(name="n0", op="Conv", inputs=("x",), outputs=("t0",)), *chain(3).nodes[2:]],
         inputs=["x", "t1"],
         outputs=["t2"],
     )
-    assert origin_of(ResultTable(nodes), aside) is nodes[2]
+    assert way_to_origin(ResultTable(nodes), aside)[-1] is nodes[2]
 
 
 def test_an_infinity_is_named_before_a_larger_error_and_though_it_leaves_no_trace():
     nodes = [result(0, Status.DIVERGED), result(1, Status.NONFINITE, reason="born"), result(2, Status.WITHIN)]
-    origin = origin_of(ResultTable(nodes), chain(3))
+    origin = way_to_origin(ResultTable(nodes), chain(3))[-1]
     assert origin is nodes[1]
 
 
@@ -106,17 +106,17 @@ def wrong(index, status=Status.DIVERGED):
 def test_a_copy_that_is_wrong_is_named_as_the_node_that_the_model_has():
     carried = result(2, Status.WITHIN, metrics=stats_of(0.5), introduced=stats_of(0.0), propagated=stats_of(0.5))
     both = ResultTable([wrong(0), wrong(1), carried])
-    assert origin_of(both, copied(("n0",))).node == "n0"
-    assert origin_of(both, copied(())).node == "n1"
-    assert origin_of(both, copied(("n0",), op="Neg")).node == "n1"
+    assert way_to_origin(both, copied(("n0",)))[-1].node == "n0"
+    assert way_to_origin(both, copied(()))[-1].node == "n1"
+    assert way_to_origin(both, copied(("n0",), op="Neg"))[-1].node == "n1"
     healthy = ResultTable([wrong(0, Status.WITHIN), wrong(1), carried])
-    assert origin_of(healthy, copied(("n0",))).node == "n1"
+    assert way_to_origin(healthy, copied(("n0",)))[-1].node == "n1"
 
 
 def test_the_verdict_says_what_the_model_calls_a_node():
     results = ResultTable([wrong(1)])
     said = [
-        verdict(results, (), origin=results[0], graph=copied(made)).sentence
+        verdict(results, (), way=results.nodes, graph=copied(made)).sentence
         for made in (("conv",), ("conv", "bn", "relu"), ("n1", "relu"), ())
     ]
     assert "Conv 'n1' (the model's 'conv') (tensor 't1')" in said[0]

@@ -92,6 +92,7 @@ def test_a_node_that_cannot_be_replayed_may_be_the_origin(graph, table):
 
 def test_where_no_node_adds_enough_the_one_that_adds_most_is_the_end(graph, table):
     table.put(result("b", 0.5, own=0.1, came=0.5))
+    table.put(result("c", 0.1, own=0.1, came=0.0, status=Status.WITHIN))
     walk = walk_to_origin(graph, table, 4)
     assert NAMES[walk.rows[-1]] == "b"
     assert "introduces most" in walk.ended
@@ -140,3 +141,44 @@ def test_from_a_copy_the_way_leads_to_the_node_that_the_model_has_if_that_is_as_
     walk = walk_to_origin(copied, table, NAMES.index("out"))
     assert NAMES[walk.rows[-1]] == ("b" if status is Status.DIVERGED else "c")
     assert len(walk.rows) == 3
+
+
+def test_only_inputs_that_a_failing_node_leads_to_come_into_question(graph, table):
+    table.put(result("b", 0.5, own=0.5, came=0.01, status=Status.WITHIN))
+    walk = walk_to_origin(graph, table, NAMES.index("out"))
+    assert [NAMES[row] for row in walk.rows] == ["out", "join", "c"]
+    assert walk.failing
+
+
+def test_the_walk_goes_the_way_of_the_verdict_where_the_errors_of_inputs_lead_elsewhere(graph, table):
+    assert NAMES[walk_to_origin(graph, table, NAMES.index("out")).rows[-1]] == "b"
+    walk = walk_to_origin(graph, table, NAMES.index("out"), ("out", "join", "c"))
+    assert [NAMES[row] for row in walk.rows] == ["out", "join", "c"]
+    assert walk.ended == "the verdict names it"
+    assert walk_to_origin(graph, table, NAMES.index("b"), ("out", "join", "c")).rows == (NAMES.index("b"),)
+
+
+def test_where_the_verdict_looked_for_no_way_the_walk_ends_at_its_origin(graph, table):
+    for name in ("b", "join", "out"):
+        table.put(replace(result(name, 0.4), introduced=None))
+    assert NAMES[walk_to_origin(graph, table, NAMES.index("out")).rows[-1]] == "out"
+    assert NAMES[walk_to_origin(graph, table, NAMES.index("out"), ("b",)).rows[-1]] == "b"
+    table.put(result("c", 0.4, own=0.4, came=0.0))
+    assert NAMES[walk_to_origin(graph, table, NAMES.index("c"), ("b",)).rows[-1]] == "c", "b does not lead there"
+
+
+def test_all_that_is_not_finite_comes_from_where_it_is_born(graph, table):
+    for name in ("b", "join", "out"):
+        table.put(result(name, float("nan"), own=float("nan"), came=0.0, status=Status.NONFINITE))
+    walk = walk_to_origin(graph, table, NAMES.index("out"), ("b",))
+    assert NAMES[walk.rows[-1]] == "b"
+
+
+def test_the_walk_passes_what_is_not_compared(graph, table):
+    between = [replace(node, inputs=("c", "hidden")) if node.name == "join" else node for node in graph.nodes]
+    hidden = Node(name="hidden", op="Op", inputs=("b",), outputs=("hidden",))
+    longer = Graph(
+        [*between[:3], hidden, *between[3:]], inputs=("x",), outputs=("out",), tensors=graph.tensors.values()
+    )
+    walk = walk_to_origin(longer, table, NAMES.index("out"))
+    assert [NAMES[row] for row in walk.rows] == ["out", "join", "b"]
