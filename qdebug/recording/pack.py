@@ -19,7 +19,7 @@ from qdebug.recording.format import PARTLY, hdf5_type, payload_key
 from qdebug.recording.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
 from qdebug.recording.payload_store import PayloadFile, write_all
 from qdebug.recording.read import FileRecording
-from qdebug.recording.target import WriterLock, cannot_write, check_ours, check_target, mode_of, take_name
+from qdebug.recording.target import WriterLock, cannot_write, check_ours, check_target, mode_of, take_name, to_disk
 
 __all__ = ["CODECS", "Packed", "pack"]
 
@@ -116,6 +116,7 @@ def _rewrite(
     container = Container(path)
     file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
+        to_disk(file.fd)  # else a power cut could leave what no later run dares to replace
         payloads = list(_payloads(container).values())
         for done, expected in enumerate(payloads, start=1):
             _add(file, expected, read_payload(container, expected), codec, level)

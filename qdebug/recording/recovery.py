@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from qdebug.recording.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.target import (
     WriterLock,
     cannot_write,
-    check_ours,
     check_target,
     is_ours,
     is_whole,
@@ -100,24 +100,16 @@ def _in_place(journal: Path, target: Path, *, force: bool, progress: Callable[[i
     """Make the recording where the run would have put it, and remove what it was made from."""
     lock = WriterLock(target)  # refuses while the run goes on
     try:
-        scratch = target.with_name(target.name + ".recovered")
-        check_ours(scratch)
-        like = target if target.exists() else part_of(target)
-        done, sources = _rebuilt(journal, scratch, force=True, progress=progress, like=like)
         if target.exists() and not force:
-            scratch.unlink()
             raise _exists(target)
-        try:
-            take_name(scratch, target)
-        finally:
-            scratch.unlink(missing_ok=True)
-        for left in sources:
+        done, made_from = _rebuilt(journal, target, force=force, progress=progress, source=part_of(target))
+        for left in made_from:
             left.unlink(missing_ok=True)
     except OSError as exc:
         raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
     finally:
         lock.release()
-    return replace(done, path=target)
+    return done
 
 
 def _exists(target: Path) -> RecordingError:
@@ -194,7 +186,7 @@ def _rebuilt(
     *,
     force: bool,
     progress: Callable[[int, int], None] | None,
-    like: Path | None = None,
+    source: Path | None = None,
 ) -> tuple[Recovered, list[Path]]:
     """Make the recording that a journal tells of; return what came of it, and the files that are in it."""
     reader = JournalReader(journal)
@@ -206,7 +198,7 @@ def _rebuilt(
             raise NotARecordingError(
                 f"{str(journal)!r} tells of no tensor: the run did not get far.", hint="Record the run again."
             )
-        writer = RecordingWriter(out, force=force, like=like)
+        writer = RecordingWriter(out, force=force, sync_every=math.inf, source=source)
         try:
             lost = _take_over(reader, account, writer, progress)
             if not writer.events:
@@ -222,12 +214,12 @@ def _rebuilt(
             raise
     finally:
         reader.close()
-    sources, part = [journal], part_of(journal.with_name(journal.name.removesuffix(".journal")))
+    made_from, part = [journal], part_of(journal.with_name(journal.name.removesuffix(".journal")))
     taken = (event for place, event in account.events.items() if place not in lost)
     if is_ours(part) or any(event.where is Where.PART for event in taken):
-        sources.insert(0, part)  # else it has nothing to do with this journal
+        made_from.insert(0, part)  # else it has nothing to do with this journal
     done = Recovered(path=out, tensors=writer.events, complete=info.complete, lost=lost)
-    return done, sources
+    return done, made_from
 
 
 def _take_over(

@@ -9,6 +9,7 @@ more; one that lets HDF5 flush after each tensor costs ten times as much, and ca
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import stat
 import threading
@@ -62,7 +63,7 @@ def begin(
         info: Facts of the run.
         graph: The graph, if it is known beforehand.
         mode: Permissions of both; those of new files if None.
-        durable: Return only when a power cut cannot take the names of the files.
+        durable: Return only when a power cut cannot take the files, nor what tells that a recorder made them.
 
     Raises:
         OSError: They cannot be made.
@@ -83,6 +84,8 @@ def begin(
             journal.add(FrameKind.GRAPH, encode_tables_body(tables))
         journal.commit()
         if durable:
+            to_disk(payloads.file.fd)
+            to_disk(fd)
             folder_to_disk(part.parent)
     except BaseException:
         payloads.file.abandon()
@@ -191,8 +194,10 @@ class RecordingWriter:
         info: Facts of the run known beforehand, for whoever has only the journal.
         graph: The graph, if it is known beforehand; for the same.
         sync_every: Seconds after which a thread forces what was written to the disk, so that it outlives a power cut;
-            None leaves that to the operating system, which is enough to outlive the process.
-        like: The file whose permissions the new one gets; the one that it replaces if None.
+            infinity does that with the finished file alone; None leaves it to the operating system, which is enough to
+            outlive the process.
+        source: The unfinished file that the recording is made from: it gets the permissions of that, unless it replaces
+            a file, and is called NAME.recovered while it is written.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
@@ -208,7 +213,7 @@ class RecordingWriter:
         info: RunInfo | None = None,
         graph: Graph | None = None,
         sync_every: float | None = None,
-        like: Path | None = None,
+        source: Path | None = None,
     ) -> None:
         self._pid = os.getpid()
         self._open = False  # until there is something to let go of
@@ -219,7 +224,7 @@ class RecordingWriter:
             if isinstance(exc, QdebugError):
                 raise
             raise cannot_write(Path(path), exc) from None
-        self._force, self._like = force, like
+        self._force, self._source = force, source
         self._index = IndexRows()
         self._stored: dict[tuple[str, int, int], tuple[Any, ...]] = {}
         """Fields of `Stored` by tensor, sample and step: plain tuples, which the garbage collector need not visit."""
@@ -227,11 +232,12 @@ class RecordingWriter:
         self._ticker: _Ticker | None = None
         self.failure: str | None = None
         """Why nothing is written any more; None while all is well."""
+        stem = self.path if source is None else self.path.with_name(self.path.name + ".recovered")
         try:
-            self._lock = WriterLock(self.path)
+            self._lock = WriterLock(stem)
         except OSError as exc:
             raise cannot_write(self.path, exc) from None
-        self._part, self._journal_path = part_of(self.path), journal_of(self.path)
+        self._part, self._journal_path = part_of(stem), journal_of(stem)
         try:
             self._start(info or RunInfo(backend=""), graph)
         except BaseException as exc:
@@ -241,11 +247,11 @@ class RecordingWriter:
             raise
         self._open = True
         _WRITERS.add(self)
-        if sync_every is not None:
+        if sync_every is not None and sync_every < math.inf:
             self._ticker = _Ticker(self, sync_every)
 
     def _start(self, info: RunInfo, graph: Graph | None) -> None:
-        if not self._force and unfinished(self.path):
+        if not self._force and self._source is None and unfinished(self.path):
             raise RecordingError(
                 f"A run that recorded to {str(self.path)!r} did not finish; what it recorded is still there.",
                 hint=f"{recover_hint(self.path)[:-1]}, or write over it: --force (in Python: force=True).",
@@ -255,7 +261,9 @@ class RecordingWriter:
             check_ours(name)
         for name in left:
             name.unlink(missing_ok=True)
-        mode = mode_of(self._like or self.path)
+        mode = mode_of(self.path)
+        if mode is None and self._source is not None:
+            mode = mode_of(self._source)
         mode = None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
         self._payloads, self._journal = begin(*left, info, graph, mode=mode, durable=self._durable)
         self._journal_made = os.fstat(self._journal.fd)

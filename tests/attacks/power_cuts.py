@@ -1,0 +1,686 @@
+"""Cut the power at every moment: replay what a disk may hold then, recover it, and compare it with what was promised.
+
+Usage: power_cuts.py FOLDER STATES [SEED]        that many states over all runs, one JSON line a run
+       power_cuts.py FOLDER --mutants [TEXT]     each sync whose place in the code has this text left out, and done too
+                                                 late: is the loss noticed?
+
+A run works in a real folder. At each call that changes or syncs a file the folder is compared with what it was: what
+differs is a write, page by page, whoever made it (HDF5 writes too). Between two syncs a disk may do anything with the
+writes to a file: leave out any page, tear a page into sectors, keep an older size or a newer one whose pages are blank.
+Names are a file of their own, the folder: what was made, renamed or removed since its last sync has happened or not,
+each by itself. After each such state everything that was due must come back, bit for bit, and nothing else may break.
+"""
+
+import contextlib
+import inspect
+import json
+import os
+import random
+import shutil
+import signal
+import sys
+import traceback
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+
+from qdebug.errors import QdebugError, RecordingError
+from qdebug.model import Graph, Node
+from qdebug.recording import pack as pack_module
+from qdebug.recording import recovery, write
+from qdebug.recording.opening import join, read_manifest
+from qdebug.recording.pack import pack
+from qdebug.recording.read import FileRecording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.recovery import recover
+from qdebug.recording.target import journal_of, part_of
+from qdebug.recording.verify import Verified
+from qdebug.recording.write import RecordingWriter
+
+PAGE, SECTOR = 4096, 512
+NAME = "run.h5"
+NEVER = 1e9
+"""Seconds between two syncs of the recorder's own thread: a run here says itself when one is due."""
+
+
+@dataclass(frozen=True)
+class Promise:
+    """What must come back if the power is cut now.
+
+    Args:
+        due: How many of the arrays, from the first on.
+        old: Whether the recording that was there before must be there as long as the new one is not.
+        final: Bytes that the file must have; None as long as nobody was told that it is finished.
+        known: Whether files that lie there half written must be known as a recorder's, so that they can be replaced.
+    """
+
+    due: int = 0
+    old: bool = False
+    final: bytes | None = None
+    known: bool = False
+
+
+@dataclass(frozen=True)
+class Op:
+    """One thing that happened to the folder.
+
+    Args:
+        kind: "write", "sync", "names" (the folder was synced), "link", "unlink", "rename" or "promise".
+        file: Number of the file.
+        content: All its bytes after a write.
+        name: Its name.
+        new: Its new name.
+        promise: What is due from here on.
+        site: The lines of code that synced.
+    """
+
+    kind: str
+    file: int = -1
+    content: bytes = b""
+    name: str = ""
+    new: str = ""
+    promise: Promise = field(default_factory=Promise)
+    site: str = ""
+
+
+class Trace:
+    """Writes down what happens in a folder while it is entered; nothing is really synced."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.ops = []
+        self.promise = Promise()
+        self._names, self._contents, self._real = {}, {}, {}
+        self._files = 0
+        self._busy = False
+
+    def __enter__(self):
+        self._observe()
+        for number in self._contents:
+            self.ops.append(Op("sync", number))
+        self.ops.append(Op("names"))
+        for name in ("pwrite", "write", "ftruncate", "open", "close", "unlink", "rename", "replace", "fsync"):
+            self._real[name] = getattr(os, name)
+            setattr(os, name, getattr(self, f"_{name}", None) or self._wrapped(name))
+        return self
+
+    def __exit__(self, *_):
+        for name, real in self._real.items():
+            setattr(os, name, real)
+        self._observe()
+
+    def promised(self, **changes):
+        """Say that a promise was made."""
+        self._observe()
+        self.promise = replace(self.promise, **changes)
+        self.ops.append(Op("promise", promise=self.promise))
+
+    def finished(self, path):
+        """Say that somebody was told that a file is finished."""
+        self.promised(final=path.read_bytes())
+
+    def _wrapped(self, name):
+        def call(*args, **keys):
+            done = self._real[name](*args, **keys)
+            self._observe()
+            return done
+
+        return call
+
+    def _observe(self):
+        """Write down what was made or written since the last time."""
+        if self._busy:
+            return
+        self._busy = True
+        for name in sorted(os.listdir(self.folder)):  # noqa: PTH208  a Path for each would take most of the time
+            if name not in self._names:
+                self._names[name] = self._files
+                self.ops.append(Op("link", self._files, name=name))
+                self._files += 1
+            number, content = self._names[name], (self.folder / name).read_bytes()
+            if content != self._contents.get(number, b""):
+                self._contents[number] = content
+                self.ops.append(Op("write", number, content))
+        self._busy = False
+
+    def _fsync(self, fd):
+        self._observe()
+        facts = os.fstat(fd)
+        if os.path.samestat(facts, self.folder.stat()):
+            self.ops.append(Op("names", site=_site()))
+        for name, number in self._names.items():
+            if os.path.samestat(facts, (self.folder / name).lstat()):
+                self.ops.append(Op("sync", number, site=_site()))
+
+    def _unlink(self, path, **keys):
+        self._observe()
+        self._real["unlink"](path, **keys)
+        if Path(path).parent == self.folder:
+            self.ops.append(Op("unlink", self._names.pop(Path(path).name), name=Path(path).name))
+
+    def _replace(self, source, target):
+        self._observe()
+        self._real["replace"](source, target)
+        if Path(source).parent == self.folder:
+            number = self._names[Path(target).name] = self._names.pop(Path(source).name)
+            self.ops.append(Op("rename", number, name=Path(source).name, new=Path(target).name))
+
+    _rename = _replace
+
+
+def _site():
+    """Name the line that called for a sync, and those of `target` in between."""
+    frame, lines = inspect.currentframe().f_back.f_back, []
+    while frame is not None:
+        module = Path(frame.f_code.co_filename).name
+        if module not in ("contextlib.py", Path(__file__).name):
+            lines.append(f"{module}:{frame.f_lineno} {frame.f_code.co_name}")
+            if module != "target.py":
+                break
+        frame = frame.f_back
+    return " < ".join(lines)
+
+
+@dataclass(frozen=True)
+class Style:
+    """How a disk treats what was not synced: a chance each, between never and always.
+
+    Args:
+        pages: That a page was written.
+        size: That the size of a file is known.
+        names: That a name was made or changed.
+        gone: That a name was removed.
+        torn: That a page was written in part.
+    """
+
+    pages: float
+    size: float
+    names: float
+    gone: float
+    torn: float = 0.0
+
+
+EXTREMES = [
+    Style(pages, size, names, gone)
+    for pages, size in ((0, 0), (0, 1), (1, 1))
+    for names, gone in ((0, 0), (0, 1), (1, 0), (1, 1))
+]
+TORN = [Style(0.5, 1, 1, 1, 0.5)] * 4 + [Style(1, 1, 1, 1, 1)] * 12
+
+
+def disk_at(ops, style, rng):
+    """Return what a disk may hold after some operations: contents by name."""
+    names, contents = {}, {}
+    since = max((number for number, op in enumerate(ops) if op.kind == "names"), default=-1)
+    for number, op in enumerate(ops):
+        certain = number < since
+        if op.kind in ("link", "rename") and (certain or rng.random() < style.names):
+            if names.get(op.name) == op.file:
+                del names[op.name]
+            names[op.new or op.name] = op.file
+        elif op.kind == "unlink" and (certain or rng.random() < style.gone) and names.get(op.name) == op.file:
+            del names[op.name]
+    for file in set(names.values()):
+        contents[file] = _content_at([op for op in ops if op.file == file], style, rng)
+    return {name: contents[file] for name, file in names.items()}
+
+
+def _content_at(ops, style, rng):
+    """Return what a disk may hold of a file."""
+    synced = max((number for number, op in enumerate(ops) if op.kind == "sync"), default=-1)
+    versions = [b""]
+    for number, op in enumerate(ops):
+        if op.kind == "write":
+            versions = [op.content] if number < synced else [*versions, op.content]
+    if len(versions) == 1:
+        return versions[0]
+    size = len(rng.choice(versions) if 0 < style.size < 1 else versions[-1 if style.size else 0])
+    disk = bytearray(versions[0].ljust(size, b"\0")[:size])
+    for start in range(0, size, PAGE):
+        seen = [disk[start : start + PAGE]]
+        for version in versions[1:]:  # what it was meanwhile may have been written too
+            page = version[start : start + PAGE].ljust(len(seen[0]), b"\0")[: len(seen[0])]
+            if page != seen[-1]:
+                seen.append(page)
+        if len(seen) == 1 or rng.random() >= style.pages:
+            continue
+        page = seen[-1] if style.pages == 1 else rng.choice(seen[1:])
+        if rng.random() < style.torn:
+            page = _torn(seen, rng)
+        disk[start : start + PAGE] = page
+    return bytes(disk)
+
+
+def _torn(seen, rng):
+    """Put a page together of sectors of several versions, or of the begin of one and the end of another."""
+    starts, bound = range(0, len(seen[0]), SECTOR), rng.randrange(0, PAGE, SECTOR)
+    pick = rng.choice((lambda _: rng.choice(seen), lambda at: seen[-(at < bound)], lambda at: seen[-(at >= bound)]))
+    return b"".join(pick(at)[at : at + SECTOR] for at in starts)
+
+
+def random_style(rng):
+    """Return how a disk may behave: often at an extreme, where most is lost."""
+    pages, size, names, gone = (rng.choice((0, 1, 0.5, rng.random())) for _ in range(4))
+    return Style(pages, size, names, gone, torn=rng.choice((0, 0, 0.5)))
+
+
+# -- the runs ---------------------------------------------------------------------------------------------------------
+
+SIZES = [3, 700, 0, 5000, 1, 2000, 17, 900, 1500, 40]
+
+
+def array(number):
+    """Return the array that is put as number so-and-so; no two are equal."""
+    return np.arange(SIZES[number], dtype=np.int32) + 1000 * number
+
+
+def put(rec, numbers):
+    """Put some of the arrays, with what is said of them."""
+    for number in numbers:
+        rec.put(f"t{number}", array(number), node=f"n{number}", op="Relu", inputs=("t0",) if number else ())
+
+
+def recording_of(path, backend="new", count=10, **options):
+    """Make a finished recording."""
+    with Recorder(path, backend=backend, **options) as rec:
+        put(rec, range(count))
+
+
+@contextlib.contextmanager
+def after(trace, owner, name, promised):
+    """Make a promise each time that a function has returned; `promised` says which, before it is called."""
+    real = getattr(owner, name)
+
+    def call(*args, **keys):
+        changes = promised(*args)
+        done = real(*args, **keys)
+        trace.promised(**changes)
+        return done
+
+    setattr(owner, name, call)
+    try:
+        yield
+    finally:
+        setattr(owner, name, real)
+
+
+def durable_run(folder, trace, *, close=True, **options):
+    """Record with durable=True, and sync a few times; close, if wanted."""
+    begun = after(trace, write, "begin", lambda *_: {"known": True})
+    with begun, after(trace, RecordingWriter, "sync", lambda writer: {"due": writer.events}):
+        rec = Recorder(folder / NAME, backend="new", durable=NEVER, **options)
+        for first, last in pairwise((0, 4, 8, len(SIZES))):
+            put(rec, range(first, last))
+            if last < len(SIZES):
+                with contextlib.suppress(RecordingError):  # as the recorder's own thread does
+                    rec._sink.sync()
+        rec.outputs("t9")
+        if not close:
+            rec._sink.leave()
+            return
+        rec.close()
+    trace.finished(folder / NAME)
+
+
+def fresh(folder, trace):
+    """Record to a new name."""
+    durable_run(folder, trace)
+
+
+def with_graph(folder, trace):
+    """Record with a graph that is known beforehand, and leave without closing."""
+    nodes = [
+        Node(name=f"n{number}", op="Relu", inputs=("t0",) if number else (), outputs=(f"t{number}",))
+        for number in range(len(SIZES))
+    ]
+    durable_run(folder, trace, close=False, graph=Graph(nodes, outputs=("t9",)))
+
+
+def over_old(folder, trace):
+    """Record over an older recording."""
+    trace.promised(old=True)
+    durable_run(folder, trace, force=True)
+
+
+def over_left(folder, trace):
+    """Record over what a run left that was killed."""
+    durable_run(folder, trace, force=True)
+
+
+def plain_over_old(folder, trace):
+    """Record over an older recording, without durable=True: the new one may be lost, not both."""
+    trace.promised(old=True)
+    recording_of(folder / NAME, force=True)
+
+
+def recovering(folder, trace):
+    """Recover what a run left that was killed."""
+    trace.promised(due=len(SIZES))
+    with after(trace, write, "begin", lambda *_: {"known": True}):
+        recover(folder / NAME)
+    trace.finished(folder / NAME)
+
+
+def recovering_over_old(folder, trace):
+    """Recover what a run left over an older recording."""
+    trace.promised(due=len(SIZES), old=True)
+    recover(folder / NAME, force=True)
+    trace.finished(folder / NAME)
+
+
+def naming_over_old(folder, trace):
+    """Recover what a killed run left over an older recording that lacks but its name; no power cut was in between."""
+    trace.promised(old=True)
+    left_whole(folder)
+    recover(folder / NAME, force=True)
+    trace.finished(folder / NAME)
+
+
+def packing(folder, trace):
+    """Pack in place."""
+    trace.promised(due=len(SIZES))
+    with after(trace, pack_module, "to_disk", lambda *_: {"known": True}):
+        pack(folder / NAME)
+    trace.finished(folder / NAME)
+
+
+def joining(folder, trace):
+    """Write a manifest over an older one."""
+    join([folder / "a.h5", folder / "b.h5"], folder / "run.json", force=True, prefixes=["a", "b"])
+    trace.finished(folder / "run.json")
+
+
+def old_there(folder):
+    """Leave an older recording in the place."""
+    recording_of(folder / NAME, "old", 2)
+
+
+def left_there(folder):
+    """Leave what a killed run leaves."""
+    rec = Recorder(folder / NAME, backend="new", force=True)
+    put(rec, range(len(SIZES)))
+    rec._sink.leave()
+
+
+def left_over_old(folder):
+    """Leave an older recording, and what a killed run leaves that was to replace it."""
+    old_there(folder)
+    left_there(folder)
+
+
+def left_whole(folder):
+    """Leave a run that lacks but its name."""
+    recording_of(folder / "new.h5")
+    (folder / "new.h5").rename(part_of(folder / NAME))
+
+
+def left_of_another(folder):
+    """Leave what a killed run leaves that recorded something else."""
+    rec = Recorder(folder / NAME, backend="other")
+    rec.put("other", np.arange(3000.0))
+    rec._sink.leave()
+
+
+def manifest_there(folder):
+    """Leave two recordings and a manifest of them."""
+    for name in "ab":
+        recording_of(folder / f"{name}.h5", count=2)
+    join([folder / "a.h5", folder / "b.h5"], folder / "run.json", prefixes=["x", "y"])
+
+
+RUNS = {
+    "durable": (lambda _: None, fresh),
+    "durable, not closed": (lambda _: None, with_graph),
+    "durable, forced over a recording": (old_there, over_old),
+    "durable, forced over what a run left": (left_of_another, over_left),
+    "forced over a recording": (old_there, plain_over_old),
+    "recover": (left_there, recovering),
+    "recover over a recording": (left_over_old, recovering_over_old),
+    "recover a whole file": (left_whole, recovering),
+    "recover a whole file over a recording": (old_there, naming_over_old),
+    "pack": (lambda folder: recording_of(folder / NAME), packing),
+    "join": (manifest_there, joining),
+}
+
+
+def traced(folder, run):
+    """Do a run and return what happened, without the state it began with."""
+    prepare, work = RUNS[run]
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    prepare(folder)
+    with Trace(folder) as trace:
+        start = len(trace.ops)
+        work(folder, trace)
+    return trace.ops, start
+
+
+# -- the judge --------------------------------------------------------------------------------------------------------
+
+
+def verify_here(path):
+    """Verify a file as `qdebug.recording.verify` does, but in a fork, which is a hundred times as fast to start."""
+    from qdebug.recording import verify
+
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            said = verify._check(path)
+        except RecordingError as error:
+            said = {"error": error.message}
+        os.write(writer, json.dumps(said).encode())
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:  # noqa: PTH123  a descriptor has no path
+        said = json.loads(file.read() or b'{"error": "it crashed"}')
+    os.waitpid(child, 0)
+    if "error" in said:
+        raise RecordingError(said["error"])
+    return Verified(path=path, **said)
+
+
+def judge(folder, promise, run):
+    """Look at a state as a user does, and return what is wrong with it; "" if all that was due is there."""
+    if run == "join":
+        return _judge_manifest(folder, promise)
+    path = folder / NAME
+    if promise.final is not None and (not path.exists() or path.read_bytes() != promise.final):
+        return "it was finished, and is not there or is another one"
+    backend = _backend(path)
+    if promise.old and backend not in ("old", "new"):
+        return "the older recording is lost, and the new one is not there"
+    if backend != "new":
+        if promise.due and "whole" not in run and not journal_of(path).exists():
+            return "the journal is gone, and the file has no name yet"
+        try:
+            path = recover(path, folder / "recovered.h5" if backend == "old" else None).path
+        except RecordingError as error:
+            if promise.due and (promise.known or "lies there" not in str(error)):
+                return f"it could not be recovered: {error}"
+            return _start_anew(path, promise)
+    if run == "pack":
+        try:
+            pack(path)
+        except RecordingError as error:
+            return f"it cannot be packed again: {error}" if promise.known else ""
+    return _compare(path, promise.due)
+
+
+def _backend(path):
+    """Return which recording has the name: "old", "new", or "" if there is none that can be read."""
+    try:
+        with FileRecording(path) as recording:
+            for event in range(recording.event_count):
+                recording.check_payload(event)
+            return recording.info.backend
+    except QdebugError:
+        return ""
+
+
+def _start_anew(path, promise):
+    """Nothing was due: whoever records there again must be able to, or be told what is in the way."""
+    try:
+        Recorder(path, backend="again", force=True).discard()
+    except RecordingError as error:
+        if promise.known or not error.hint:
+            return f"recording again is refused: {error}"
+    return ""
+
+
+def _compare(path, due):
+    with FileRecording(path) as recording:
+        if recording.info.backend == "other":
+            return "the older run came back in place of the new one" if due else ""
+        names = set(recording.names)
+        if missing := [number for number in range(due) if f"t{number}" not in names]:
+            return f"of {due} arrays that were due {len(missing)} are lost"
+        for name in names:
+            if not np.array_equal(recording.load(name), array(int(name[1:]))):
+                return f"the values of {name} are wrong"
+    return ""
+
+
+def _judge_manifest(folder, promise):
+    path = folder / "run.json"
+    if promise.final is not None and path.read_bytes() != promise.final:
+        return "it was finished, and is not there or is another one"
+    try:
+        prefixes = [part.prefix for part in read_manifest(path)]
+    except (QdebugError, OSError) as error:
+        return f"the manifest is lost: {error}"
+    return "" if prefixes in (["x", "y"], ["a", "b"]) else f"the manifest is another one: {prefixes}"
+
+
+def problem_at(folder, run, ops, style, rng):
+    """Lay out a state and judge it."""
+    promise = next((op.promise for op in reversed(ops) if op.kind == "promise"), Promise())
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    for name, content in disk_at(ops, style, rng).items():
+        (folder / name).write_bytes(content)
+    try:
+        return judge(folder, promise, run)
+    except BaseException:  # noqa: BLE001  whatever it is, it is what was looked for
+        return traceback.format_exc(limit=-4)
+
+
+def in_child(work):
+    """Run a function in a fork and return what it returns; a crash is an answer too."""
+    reader, writer = os.pipe()
+    child = os.fork()
+    if child == 0:
+        signal.alarm(600)
+        os.write(writer, json.dumps(work()).encode()[:60_000])
+        os._exit(0)
+    os.close(writer)
+    with open(reader, "rb") as file:  # noqa: PTH123  a descriptor has no path
+        said = file.read()
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return json.loads(said) if code == 0 else f"the process that looked at it ended with {code}"
+
+
+def sweep(folder, run, states, seed):
+    """Cut the power so many times in one run; return what was wrong."""
+    ops, start = traced(folder / "work", run)
+    rng = random.Random(f"{seed} {run}")  # noqa: S311  seeded on purpose
+
+    def some(count):
+        wrong = []
+        for _ in range(count):
+            cut = rng.randint(start, len(ops))
+            style = rng.choice(EXTREMES) if rng.random() < 0.3 else random_style(rng)
+            if problem := problem_at(folder / "state", run, ops[:cut], style, rng):
+                wrong.append(f"after {cut}: {style}: {problem}")
+        return wrong
+
+    wrong = []
+    for first in range(0, states, 50):
+        rng.seed(f"{seed} {run} {first}")
+        count = min(50, states - first)
+        done = in_child(lambda count=count: some(count))
+        wrong += [done] if isinstance(done, str) else done
+    promises = [op.promise for op in ops if op.kind == "promise"]
+    due = max((promise.due for promise in promises), default=0)
+    return {"run": run, "states": states, "operations": len(ops) - start, "due": due, "wrong": wrong}
+
+
+def without(ops, site):
+    """Leave out the syncs of a line of code."""
+    return [op for op in ops if op.site != site]
+
+
+def too_late(ops, site):
+    """Do each sync of a line of code only after the first thing that should have waited for it."""
+    done, late = [], []
+    told = Promise()
+    for op in ops:
+        if op.site == site:
+            late.append(op)
+            continue
+        done.append(op)
+        if op.kind == "promise":
+            waited, told = replace(op.promise, known=told.known) != told, op.promise
+        else:
+            waited = (op.kind in ("rename", "unlink") and not op.name.endswith(".lock")) or (
+                op.kind == "write" and op.file in {each.file for each in late}
+            )
+        if waited:
+            done += late
+            late = []
+    return done + late
+
+
+_NEAR = 12
+
+
+def noticed(folder, run, ops, places):
+    """Find a state in which something that was due is lost, near the places that were changed; "" if there is none."""
+    promised = [at + 1 for at, op in enumerate(ops) if op.kind == "promise" and at + 1 >= places[0]]
+    near = [at for place in places for at in range(place, min(place + _NEAR, len(ops)) + 1)]
+    states = [(cut, style) for cut in dict.fromkeys((*promised, *near)) for style in (*EXTREMES, *TORN)]
+
+    def first(some):
+        for number, (cut, style) in enumerate(some):
+            rng = random.Random(f"{cut} {number}")  # noqa: S311  seeded on purpose
+            if problem := problem_at(folder / "state", run, ops[:cut], style, rng):
+                return f"{run}, after {cut}: {problem}"
+        return ""
+
+    found = (in_child(lambda at=at: first(states[at : at + 20])) for at in range(0, len(states), 20))
+    return next(filter(None, found), "")
+
+
+def mutate(folder, text):
+    """Change the syncs of each line of code whose name has some text, and print what that costs in which run."""
+    traces = {run: traced(folder / "work", run)[0] for run in RUNS}
+    sites = dict.fromkeys(op.site for ops in traces.values() for op in ops if op.site and text in op.site)
+    for site in sites:
+        for change in (without, too_late):
+            found = ""
+            for run, ops in traces.items():
+                places = [at for at, op in enumerate(ops) if op.site == site]
+                if places and not found:
+                    found = noticed(folder, run, change(ops, site), places)
+            print(json.dumps({"site": site, "mutant": change.__name__, "noticed": found}), flush=True)
+
+
+def main():
+    folder = Path(sys.argv[1])
+    folder.mkdir(exist_ok=True)
+    folder = folder.resolve()
+    recovery.verify = verify_here
+    if sys.argv[2] == "--mutants":
+        mutate(folder, "".join(sys.argv[3:]))
+        return
+    states, seed = int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "0"
+    for number, run in enumerate(RUNS):
+        share = states // len(RUNS) + (number < states % len(RUNS))
+        with contextlib.suppress(BrokenPipeError):
+            print(json.dumps(sweep(folder, run, share, seed)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
