@@ -30,7 +30,7 @@ from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.recording.read import Closable, FileRecording
-from qdebug.recording.target import check_target, whole_file
+from qdebug.recording.target import cannot_write, check_target, whole_file
 
 if TYPE_CHECKING:
     from qdebug.model import Recording
@@ -112,8 +112,8 @@ def join(
     Raises:
         UsageError: A recording is not below the manifest's folder, is the file to write, or comes twice.
         OutputExistsError: The manifest exists and `force` is not set.
-        RecordingError: Its folder is missing, it is a folder or a device, a recording cannot be read, or they
-            contradict each other.
+        RecordingError: Its folder is missing, it is a folder or a device, it cannot be written, a recording cannot be
+            read, or they contradict each other.
     """
     check_target(out, force=force)
     parts: list[Part] = []
@@ -129,8 +129,11 @@ def join(
         {"path": _relative(part.path, out), "prefix": part.prefix, "first_sample": part.first_sample} for part in parts
     ]
     text = json.dumps({"format": FORMAT, "version": VERSION, "parts": entries}, indent=1)
-    with whole_file(out) as partial:
-        partial.write_text(text + "\n", encoding="utf-8")
+    try:
+        with whole_file(out) as partial:
+            partial.write_text(text + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise cannot_write(out, exc) from None
 
 
 def _check_part(path: Path, prefix: str, before: Sequence[Part], out: Path) -> None:

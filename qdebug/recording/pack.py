@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from collections.abc import Callable
@@ -95,8 +96,10 @@ def pack(
             _rewrite(path, scratch, CODECS[codec], level, progress, mode=mode_of(target))
             _check(path, scratch)
             take_name(scratch, target)
-        finally:
-            scratch.unlink(missing_ok=True)
+        except BaseException:
+            with contextlib.suppress(OSError):  # what went wrong before is what counts
+                scratch.unlink(missing_ok=True)
+            raise
     except OSError as exc:
         raise exc if isinstance(exc, QdebugError) else cannot_write(target, exc) from None
     finally:

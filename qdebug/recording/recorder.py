@@ -537,6 +537,7 @@ class Recorder:
                 skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
             )
             self._sink.close(self._builder.build(self._names, info.model), info)
+            self._has_stopped()  # the disk may have refused what was put last, and nothing was raised
         except RecordingError as error:
             self._stop_at(error)
         finally:

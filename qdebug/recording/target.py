@@ -67,8 +67,10 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         yield partial
         take_name(partial, target)
-    finally:
-        partial.unlink(missing_ok=True)
+    except BaseException:
+        with contextlib.suppress(OSError):  # what went wrong before is what counts
+            partial.unlink(missing_ok=True)
+        raise
 
 
 def mode_of(target: Path) -> int | None:
@@ -277,8 +279,8 @@ class WriterLock:
         target: The file that will be written.
 
     Raises:
-        RecordingError: Somebody writes this target already, or the lock's name belongs to another file.
-        OSError: The folder cannot be written.
+        RecordingError: Somebody writes this target already, the lock's name belongs to another file, or the folder
+            cannot be written.
     """
 
     def __init__(self, target: Path) -> None:
@@ -293,12 +295,14 @@ class WriterLock:
                 if tries <= 0:
                     raise
                 time.sleep(_PAUSE)  # a reader that only looks whether somebody holds it lets go at once
+            except OSError as exc:
+                raise cannot_write(target, exc) from None
         try:
             os.ftruncate(self._fd, 0)
             os.pwrite(self._fd, b"%d\n" % os.getpid(), 0)
-        except OSError:
+        except OSError as exc:
             self.release()
-            raise
+            raise cannot_write(target, exc) from None
 
     def _try(self, target: Path) -> int:
         """Open and lock the file; -1 if it was removed under our hands and another try is needed."""

@@ -233,10 +233,7 @@ class RecordingWriter:
         self.failure: str | None = None
         """Why nothing is written any more; None while all is well."""
         stem = self.path if source is None else self.path.with_name(self.path.name + ".recovered")
-        try:
-            self._lock = WriterLock(stem)
-        except OSError as exc:
-            raise cannot_write(self.path, exc) from None
+        self._lock = WriterLock(stem)
         self._part, self._journal_path = part_of(stem), journal_of(stem)
         try:
             self._start(info or RunInfo(backend=""), graph)
@@ -426,7 +423,10 @@ class RecordingWriter:
         except OSError as exc:
             if isinstance(exc, QdebugError):
                 raise
-            raise self._cannot_finish(cause(exc)) if self._part.exists() else self._not_durable(exc) from None
+            error = self._cannot_finish(cause(exc)) if self._part.exists() else self._not_durable(exc)
+            if self._source is not None:
+                self._remove_files()
+            raise error from None
         finally:
             self._journal.close()
             self._lock.release()
@@ -436,7 +436,7 @@ class RecordingWriter:
         kept = self.events > 0 and self._part.exists()
         error = RecordingError(
             f"{str(self.path)!r} cannot be finished: {why}.{' What was recorded is kept beside it.' if kept else ''}",
-            hint=recover_hint(self.path) if kept else self._instead(),
+            hint=recover_hint(self.path) if kept or self._source is not None else self._instead(),
         )
         self.failure = self.failure or error.message
         return error
@@ -466,7 +466,8 @@ class RecordingWriter:
 
         In a forked child nothing happens but that the child lets go.
         """
-        self._stop(remove=not self.events)  # else there is nothing to recover
+        nothing_new = not self.events or self._source is not None  # else it is what can be recovered
+        self._stop(remove=nothing_new)
 
     def discard(self) -> None:
         """Close and remove everything. Again, or after `close`, does nothing.
@@ -486,9 +487,12 @@ class RecordingWriter:
         self._payloads.file.abandon()
         self._journal.close()
         if remove:
-            remove_own(self._part, self._payloads.file.made)
-            remove_own(self._journal_path, self._journal_made)
+            self._remove_files()
         self._lock.release()
+
+    def _remove_files(self) -> None:
+        remove_own(self._part, self._payloads.file.made)
+        remove_own(self._journal_path, self._journal_made)
 
     def __del__(self) -> None:
         # Nobody can finish it any more.

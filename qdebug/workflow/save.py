@@ -9,7 +9,7 @@ from qdebug.model import Recording
 from qdebug.model.recording import places_of
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import check_target, whole_file
+from qdebug.recording.target import cannot_write, check_target, whole_file
 
 __all__ = ["save_recording"]
 
@@ -32,8 +32,11 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
     source = getattr(recording, "path", None)
     if isinstance(source, Path):
         check_target(path, force=force)
-        with whole_file(path) as partial:
-            shutil.copyfile(source, partial)
+        try:
+            with whole_file(path) as partial:
+                shutil.copyfile(source, partial)
+        except OSError as exc:
+            raise cannot_write(path, exc) from None
         return
     info = recording.info
     with Recorder(path, graph=recording.graph, force=force, **recorded_facts(info)) as recorder:

@@ -29,7 +29,7 @@ import numpy as np
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model import Graph, Node
 from qdebug.recording import pack as pack_module
-from qdebug.recording import recovery, write
+from qdebug.recording import recovery, verify, write
 from qdebug.recording.opening import join, read_manifest
 from qdebug.recording.pack import pack
 from qdebug.recording.read import FileRecording
@@ -41,6 +41,7 @@ from qdebug.recording.write import RecordingWriter
 
 PAGE, SECTOR = 4096, 512
 NAME = "run.h5"
+_WRITE = os.write
 NEVER = 1e9
 """Seconds between two syncs of the recorder's own thread: a run here says itself when one is due."""
 
@@ -462,24 +463,19 @@ def traced(folder, run):
 
 def verify_here(path):
     """Verify a file as `qdebug.recording.verify` does, but in a fork, which is a hundred times as fast to start."""
-    from qdebug.recording import verify
-
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        try:
-            said = verify._check(path)
-        except RecordingError as error:
-            said = {"error": error.message}
-        os.write(writer, json.dumps(said).encode())
-        os._exit(0)
-    os.close(writer)
-    with open(reader, "rb") as file:  # noqa: PTH123  a descriptor has no path
-        said = json.loads(file.read() or b'{"error": "it crashed"}')
-    os.waitpid(child, 0)
+    said = in_child(lambda: _verified(path))
+    if isinstance(said, str):
+        raise RecordingError(said)
     if "error" in said:
         raise RecordingError(said["error"])
     return Verified(path=path, **said)
+
+
+def _verified(path):
+    try:
+        return verify._check(path)
+    except RecordingError as error:
+        return {"error": error.message}
 
 
 def judge(folder, promise, run):
@@ -572,9 +568,12 @@ def in_child(work):
     reader, writer = os.pipe()
     child = os.fork()
     if child == 0:
-        signal.alarm(600)
-        os.write(writer, json.dumps(work()).encode()[:60_000])
-        os._exit(0)
+        try:
+            signal.alarm(600)
+            _WRITE(writer, json.dumps(work()).encode())
+            os._exit(0)
+        finally:
+            os._exit(1)
     os.close(writer)
     with open(reader, "rb") as file:  # noqa: PTH123  a descriptor has no path
         said = file.read()
@@ -654,7 +653,7 @@ def noticed(folder, run, ops, places):
 
 
 def mutate(folder, text):
-    """Change the syncs of each line of code whose name has some text, and print what that costs in which run."""
+    """Change the syncs of each line of code whose name has some text; say of each what that costs in which run."""
     traces = {run: traced(folder / "work", run)[0] for run in RUNS}
     sites = dict.fromkeys(op.site for ops in traces.values() for op in ops if op.site and text in op.site)
     for site in sites:
@@ -664,7 +663,7 @@ def mutate(folder, text):
                 places = [at for at, op in enumerate(ops) if op.site == site]
                 if places and not found:
                     found = noticed(folder, run, change(ops, site), places)
-            print(json.dumps({"site": site, "mutant": change.__name__, "noticed": found}), flush=True)
+            yield {"site": site, "mutant": change.__name__, "noticed": found}
 
 
 def main():
@@ -673,7 +672,8 @@ def main():
     folder = folder.resolve()
     recovery.verify = verify_here
     if sys.argv[2] == "--mutants":
-        mutate(folder, "".join(sys.argv[3:]))
+        for each in mutate(folder, "".join(sys.argv[3:])):
+            print(json.dumps(each), flush=True)
         return
     states, seed = int(sys.argv[2]), sys.argv[3] if len(sys.argv) > 3 else "0"
     for number, run in enumerate(RUNS):

@@ -1,4 +1,7 @@
-"""A power cut at any moment loses nothing that was due, and a sync left out or done too late would be noticed."""
+"""A power cut at any moment loses nothing that was due, and a sync left out or done too late would be noticed.
+
+No kill loses what was put, and no call that fails reaches the program that is recorded.
+"""
 
 import json
 import subprocess
@@ -8,6 +11,7 @@ from pathlib import Path
 import pytest
 
 PROGRAM = Path(__file__).with_name("power_cuts.py")
+DURABILITY = Path(__file__).with_name("durability.py")
 
 
 def lines_of(program, *arguments):
@@ -46,3 +50,18 @@ def test_a_sync_that_is_missing_when_a_file_gets_its_name_would_be_noticed(tmp_p
 @pytest.mark.slow
 def test_a_sync_that_is_missing_anywhere_would_be_noticed(tmp_path):
     check_mutants(tmp_path, "", 30)
+
+
+def check_durability(folder, kills, failures):
+    found = lines_of(DURABILITY, folder, "--states", 0, "--kills", kills, "--failures", failures, "--json")
+    assert sum(each["tried"] for each in found) == kills + 10 * failures
+    assert not [each for each in found if each["wrong"]]
+
+
+def test_kills_and_calls_that_fail(tmp_path):
+    check_durability(tmp_path, 30, 10)
+
+
+@pytest.mark.slow
+def test_many_kills_and_calls_that_fail(tmp_path):
+    check_durability(tmp_path, 1000, 300)

@@ -13,7 +13,7 @@ from qdebug.recording.pack import pack
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.recovery import recover
-from qdebug.recording.target import folder_to_disk, is_ours, is_whole, part_of, to_disk
+from qdebug.recording.target import folder_to_disk, is_ours, is_whole, part_of, to_disk, whole_file
 
 
 def recorded(path, value=1.0, **options):
@@ -235,3 +235,49 @@ class TestToDisk:
         with (tmp_path / "x").open("w") as file:
             to_disk(file.fileno())
         assert asked == [51]
+
+
+class TestFailures:
+    """What the system refuses is one clear error, and nothing is lost."""
+
+    @pytest.fixture
+    def refused(self, monkeypatch):
+        """A function that lets the system refuse a call."""
+
+        def refuse(name):
+            def call(*_, **__):
+                raise OSError(5, "input/output error")
+
+            monkeypatch.setattr(os, name, call)
+
+        return refuse
+
+    @pytest.mark.parametrize("call", ["ftruncate", "pwrite", "fsync", "replace"])
+    @pytest.mark.parametrize("work", [recover, pack])
+    def test_of_recovering_and_packing(self, tmp_path, refused, monkeypatch, call, work):
+        path = left_behind(tmp_path / "run.h5") if work is recover else recorded(tmp_path / "run.h5")
+        before = contents(tmp_path)
+        refused(call)
+        with pytest.raises(RecordingError, match="input/output error") as caught:
+            work(path)
+        assert caught.value.hint
+        monkeypatch.undo()
+        assert contents(tmp_path) == before
+        if work is recover:
+            recover(path)
+        with FileRecording(path) as recording:
+            assert recording.load("x").tolist() == [1.0] * 3
+
+    @pytest.mark.parametrize("call", ["fsync", "replace"])
+    def test_of_joining(self, tmp_path, refused, call):
+        path = recorded(tmp_path / "run.h5")
+        refused(call)
+        with pytest.raises(RecordingError, match="cannot be written"):
+            join([path], tmp_path / "run.json")
+        assert list(contents(tmp_path)) == ["run.h5"]
+
+    def test_a_file_that_is_in_its_place_needs_no_tidying(self, tmp_path, refused):
+        refused("unlink")
+        with whole_file(tmp_path / "x") as partial:
+            partial.write_text("new")
+        assert (tmp_path / "x").read_text() == "new"

@@ -163,6 +163,22 @@ def test_a_name_that_may_not_outlive_a_power_cut_is_reported(tmp_path, monkeypat
         assert recording.info.complete
 
 
+def test_a_disk_that_refuses_only_at_the_end_is_warned_of(tmp_path, syncs):
+    rec = Recorder(tmp_path / "run.h5", backend="b", durable=1e9)
+    rec.put("x", np.ones(3))
+    real, syncs.error = rec._sink._sync_last, errno.EIO
+
+    def heal():
+        real()
+        syncs.error = 0
+
+    rec._sink._sync_last = heal
+    with pytest.warns(RecordingStopped, match="could not be written"):
+        rec.close()
+    with FileRecording(tmp_path / "run.h5") as recording:
+        assert not recording.info.complete
+
+
 def test_a_folder_that_cannot_be_synced_refuses_at_the_start(tmp_path, syncs):
     syncs.error = errno.EIO
     with pytest.raises(RecordingError, match="cannot be written"):

@@ -1,10 +1,13 @@
 """Saving a recording: everything that it holds comes back, from memory as from a file."""
 
+import errno
+import os
+
 import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.errors import OutputExistsError
+from qdebug.errors import OutputExistsError, RecordingError
 from qdebug.session import open_recording
 from qdebug.testing import random_recording
 from qdebug.workflow.save import save_recording
@@ -19,6 +22,18 @@ def test_a_recording_in_memory_comes_back(quantized, tmp_path):
     assert (back.info.backend, back.info.model, back.samples) == (recording.info.backend, recording.info.model, 3)
     assert set(back.names) == set(recording.names)
     assert back.graph.tensors["fc1"].quant == recording.graph.tensors["fc1"].quant
+
+
+def test_a_disk_that_refuses_is_a_clear_error(tmp_path, monkeypatch):
+    save_recording(random_recording(np.random.default_rng(0)), tmp_path / "a.h5")
+
+    def refuse(*_, **__):
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "replace", refuse)
+    with open_recording(tmp_path / "a.h5") as recording, pytest.raises(RecordingError, match="cannot be written"):
+        save_recording(recording, tmp_path / "b.h5")
+    assert [path.name for path in tmp_path.iterdir()] == ["a.h5"]
 
 
 def test_a_file_is_copied_byte_for_byte(tmp_path):
