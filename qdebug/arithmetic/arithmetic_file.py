@@ -23,6 +23,7 @@ from typing import Any
 from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
+from qdebug.regular_file import read_regular
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, kind_of, parse_variant
 
@@ -93,16 +94,17 @@ def _variant(path: Path, key: str, text: object) -> Variant:
 
 def _tables(path: Path) -> dict[str, Any]:
     try:
-        with path.open("rb") as file:
-            content = file.read(_MOST_BYTES + 1)
+        content = read_regular(path, _MOST_BYTES)
     except OSError as error:
         raise _wrong(path, error.strerror or "it cannot be read") from error
-    if len(content) > _MOST_BYTES:
-        raise _wrong(path, f"it has more than {_MOST_BYTES} bytes")
+    except ValueError as error:
+        raise _wrong(path, str(error)) from error
     try:
         tables = tomllib.loads(content.decode("utf-8"))
-    except ValueError as error:  # tomllib's error and that of the decoder are both of this kind
+    except ValueError as error:  # of tomllib, of the decoder, and of a number with thousands of digits
         raise _wrong(path, f"it is no TOML: {error}") from error
+    except RecursionError as error:
+        raise _wrong(path, "it is nested too deeply") from error
     if tables.get("format") != _FORMAT:
         raise _wrong(path, f"its format is {tables.get('format')!r}, not {_FORMAT!r}")
     for key, value in tables.items():

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import NotARecordingError
 from qdebug.present.shell import command, shell_word
+from qdebug.regular_file import open_binary
 
 if TYPE_CHECKING:
     from qdebug.model import Recording
@@ -61,10 +62,11 @@ def _kind(path: Path) -> tuple[str, str] | None:
     """Tell what a file is that is no recording, and what to do with it."""
     if path.is_dir():
         return "a directory", "Give the path of a recording, mostly FILE.h5."
-    if not path.is_file():
+    try:
+        with open_binary(path) as file:
+            start = file.read(8)
+    except OSError:
         return None
-    with path.open("rb") as file:
-        start = file.read(8)
     if not start:
         return "an empty file", "Record again: the run that wrote it did not get far."
     run = f"qdebug record {'MODEL' if path.suffix not in _MODEL_ENDINGS else shell_word(path)}"

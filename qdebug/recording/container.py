@@ -325,11 +325,15 @@ def _open_hdf5(path: Path, fd: int) -> Any:
     """
     access = h5p.create(h5p.FILE_ACCESS)
     access.set_fapl_sec2()
+    same = Path(f"/proc/self/fd/{fd}")  # by this name it is the file that was opened, whatever lies at its path by now
+    name = os.fsencode(same if same.exists() else path)
     try:
-        file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
+        file = h5f.open(name, h5f.ACC_RDONLY, fapl=access)
     except OSError:
+        if not path.exists() or not os.path.samestat(os.fstat(fd), path.stat()):
+            raise ValueError("it was replaced while it was opened") from None
         access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
-        file = h5f.open(os.fsencode(path), h5f.ACC_RDONLY, fapl=access)
+        file = h5f.open(name, h5f.ACC_RDONLY, fapl=access)
     if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
         file.close()
         raise ValueError("it was replaced while it was opened")

@@ -30,7 +30,8 @@ from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.recording.read import Closable, FileRecording
-from qdebug.recording.target import cannot_write, check_target, whole_file
+from qdebug.recording.target import cannot_write, cause, check_target, whole_file
+from qdebug.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
     from qdebug.model import Recording
@@ -47,8 +48,8 @@ _MOST_PARTS = 100_000
 def is_manifest(path: Path) -> bool:
     """Tell whether a file is JSON and not HDF5, by its first character."""
     try:
-        with path.open("rb") as file:
-            return path.is_file() and file.read(64).lstrip()[:1] == b"{"
+        with open_binary(path) as file:
+            return file.read(64).lstrip()[:1] == b"{"
     except OSError:
         return False
 
@@ -60,10 +61,14 @@ def read_manifest(path: Path) -> tuple[Part, ...]:
         NotARecordingError: It is none.
         RecordingError: It names a file outside its folder, or is of a newer version.
     """
-    if path.stat().st_size > _MOST_BYTES:
-        raise NotARecordingError(f"{str(path)!r} is too large for a manifest.", hint="Give a recording.")
     try:
-        plain = json.loads(path.read_bytes())
+        text = read_regular(path, _MOST_BYTES)
+    except ValueError:
+        raise NotARecordingError(f"{str(path)!r} is too large for a manifest.", hint="Give a recording.") from None
+    except OSError as exc:
+        raise NotARecordingError(f"{str(path)!r} cannot be read: {cause(exc)}.", hint="Give a recording.") from None
+    try:
+        plain = json.loads(text)
         known = isinstance(plain, dict) and plain.get("format") == FORMAT
     except (ValueError, RecursionError):
         known = False
@@ -94,7 +99,10 @@ def _part(path: Path, entry: Mapping[str, Any]) -> Part:
     relative = PurePosixPath(name)
     if relative.is_absolute() or ".." in relative.parts or not relative.parts or "\0" in name:
         raise ValueError(f"{name!r} is outside its folder")
-    return Part(path=path.parent / relative, prefix=prefix, first_sample=first)
+    part, folder = path.parent / relative, os.path.realpath(path.parent)
+    if os.path.commonpath([folder, os.path.realpath(part)]) != folder:
+        raise ValueError(f"{name!r} leads out of its folder")
+    return Part(path=part, prefix=prefix, first_sample=first)
 
 
 def join(

@@ -20,6 +20,7 @@ from pathlib import Path
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
 from qdebug.recording.format import FORMAT_NAME, HDF5_MAGIC
 from qdebug.recording.journal import MAGIC, FrameKind, read_frames
+from qdebug.regular_file import open_descriptor
 
 __all__ = [
     "HOW_TO_RECORD",
@@ -234,17 +235,14 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
         NotARecordingError: It is missing, cannot be read, or is no regular file.
     """
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
+        return open_descriptor(path, flags=flags)
     except FileNotFoundError:
         raise NotARecordingError(
             f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
         ) from None
-    except (OSError, ValueError) as exc:
-        raise NotARecordingError(f"{str(path)!r} cannot be opened: {cause(exc)}.", hint=HOW_TO_RECORD) from None
-    if not stat.S_ISREG(os.fstat(fd).st_mode):
-        os.close(fd)
-        raise NotARecordingError(f"{str(path)!r} is no regular file.", hint=HOW_TO_RECORD)
-    return fd
+    except OSError as exc:
+        why = exc.strerror or cause(exc)
+        raise NotARecordingError(f"{str(path)!r} cannot be opened: {why.lower()}.", hint=HOW_TO_RECORD) from None
 
 
 _TRIES, _PAUSE = 3, 0.005

@@ -13,6 +13,7 @@ import numpy as np
 from qdebug.errors import InputError, UsageError
 from qdebug.model import TensorInfo
 from qdebug.model.dtypes import logical_dtype
+from qdebug.regular_file import open_binary
 
 __all__ = ["ArrayFeeds", "has_steps", "read_inputs"]
 
@@ -32,12 +33,8 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
     if isinstance(inputs, Mapping):
         return {name: np.asarray(array) for name, array in inputs.items()}
     path = Path(inputs)
-    if path.exists() and not path.is_file():
-        raise InputError(
-            f"The input file {str(path)!r} cannot be read as .npz: it is no regular file.", hint="Give an .npz file."
-        )
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             loaded = np.load(file, allow_pickle=False)
             if isinstance(loaded, np.ndarray):
                 raise InputError(
@@ -48,6 +45,11 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
                 return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
+    except OSError as error:
+        raise InputError(
+            f"The input file {str(path)!r} cannot be read as .npz: {error.strerror or error}.",
+            hint="Give an .npz file.",
+        ) from error
     except _UNREADABLE as error:
         reason = "it holds Python objects" if "Object arrays" in str(error) else _kind(path)
         raise InputError(
@@ -59,7 +61,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
 def _kind(path: Path) -> str:
     """Say what a file is that is no .npz file; numpy takes anything that it does not know for pickled objects."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             start = file.read(8)
     except OSError:
         return "it cannot be read"

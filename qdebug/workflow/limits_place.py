@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from qdebug.errors import LimitsError
+from qdebug.regular_file import read_regular
 
 __all__ = ["find_limits", "prefix_of", "read_text", "tables_of"]
 
@@ -55,19 +56,19 @@ def read_text(path: Path) -> str:
         LimitsError: It is missing, too large, unreadable or no text.
     """
     try:
-        if not path.is_file():
-            raise LimitsError(
-                f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
-            )
-        if path.stat().st_size > _MOST_BYTES:
-            raise LimitsError(
-                f"{str(path)!r} is too large for a limits file.", hint="Give the right file: --limits FILE."
-            )
-        return path.read_text(encoding="utf-8")
+        return read_regular(path, _MOST_BYTES).decode("utf-8")
+    except FileNotFoundError as error:
+        raise LimitsError(
+            f"There is no limits file {str(path)!r}.", hint="Make one: qdebug help tolerance shows how."
+        ) from error
     except OSError as error:
         raise LimitsError(f"{str(path)!r} cannot be read: {error.strerror}.") from error
     except UnicodeDecodeError as error:
         raise LimitsError(f"{str(path)!r} is not text in UTF-8.", hint="Save it as UTF-8.") from error
+    except ValueError as error:
+        raise LimitsError(
+            f"{str(path)!r} is too large for a limits file.", hint="Give the right file: --limits FILE."
+        ) from error
 
 
 def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
@@ -78,7 +79,7 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
     """
     try:
         tables: Any = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:  # of tomllib, or of a number with thousands of digits
         raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
     except RecursionError as error:
         raise LimitsError(f"{str(path)!r} is nested too deeply.", hint="Flatten it.") from error

@@ -21,6 +21,7 @@ from qdebug.recording.policy import KeepPolicy
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
+from qdebug.regular_file import open_binary
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds, has_steps, read_inputs
 from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
@@ -240,7 +241,7 @@ def _in_it(path: Path) -> str:
 def _model(path: Path) -> Path | Recording:
     """Return the recording if the file is one, whatever it is called; else the path of a model file."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             start = file.read(len(_HDF5))
     except OSError as error:
         raise UsageError(

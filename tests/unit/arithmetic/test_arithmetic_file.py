@@ -109,3 +109,13 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "huge.toml").write_bytes(b"#" * ((1 << 20) + 1))
     with pytest.raises(UsageError, match="more than"):
         read_arithmetic(tmp_path / "huge.toml")
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [(f"version = {'9' * 5000}", "no TOML"), (f"name = {'[' * 50_000}", "nested too deeply"), ("x = 1\0", "no TOML")],
+)
+def test_numbers_and_nesting_of_any_size_are_refused_in_one_sentence(tmp_path, line, said):
+    with pytest.raises(UsageError, match=said) as caught:
+        read_arithmetic(write(tmp_path, line))
+    assert "\n" not in caught.value.message

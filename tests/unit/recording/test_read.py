@@ -44,7 +44,7 @@ class TestWhatIsNoRecording:
         assert caught.value.hint
 
     def test_a_folder(self, tmp_path):
-        with pytest.raises(NotARecordingError, match="no regular file"):
+        with pytest.raises(NotARecordingError, match="it is a directory"):
             FileRecording(tmp_path)
 
     def test_a_pipe_does_not_block(self, tmp_path):

@@ -105,7 +105,7 @@ def test_what_means_nothing_is_refused_with_line_and_key(text, said, file):
 def test_a_file_that_cannot_be_read_is_refused(tmp_path):
     with pytest.raises(LimitsError, match="no limits file"):
         load_limits(tmp_path / "none.toml")
-    with pytest.raises(LimitsError, match="no limits file"):
+    with pytest.raises(LimitsError, match="it is a directory"):
         load_limits(tmp_path)
     (tmp_path / "latin.toml").write_bytes(b"# \xff")
     with pytest.raises(LimitsError, match="UTF-8"):
@@ -316,3 +316,13 @@ def test_a_note_in_a_file_laid_out_otherwise_is_left_alone(tmp_path):
     with pytest.raises(LimitsError):
         write_note(path, "a", "c")
     assert path.read_text() == text
+
+
+@pytest.mark.parametrize(
+    ("line", "said"), [(f"max_lsb = {'9' * 5000}", "no TOML"), (f"max_lsb = {'[' * 50_000}", "nested too deeply")]
+)
+def test_numbers_and_nesting_of_any_size_are_refused_in_one_sentence(tmp_path, line, said):
+    (tmp_path / "limits.toml").write_text(line)
+    with pytest.raises(LimitsError, match=said) as caught:
+        load_limits(tmp_path / "limits.toml")
+    assert "\n" not in caught.value.message

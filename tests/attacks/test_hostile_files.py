@@ -1,0 +1,87 @@
+"""What is no regular file is refused at once, whatever asks for it: a pipe would block, a device never end."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from qdebug.errors import RecordingError
+from qdebug.recording.opening import open_recording, read_manifest
+
+WHERE = {
+    "info": ["info", "ODD"],
+    "diff": ["diff", "ODD", "ODD"],
+    "explain": ["explain", "ODD"],
+    "csv": ["export", "csv", "ODD", "ODD", "-o", "out.csv"],
+    "npz": ["export", "npz", "ODD", "-o", "out.npz"],
+    "verify": ["file", "verify", "ODD"],
+    "recover": ["file", "recover", "ODD"],
+    "pack": ["file", "pack", "ODD", "-o", "packed.h5"],
+    "join": ["file", "join", "ODD", "-o", "joined.json"],
+    "part": ["info", "manifest.json"],
+    "record": ["record", "ODD", "--backend", "interpreter", "--inputs", "ODD", "-o", "out.h5"],
+    "inputs": ["record", "RUN", "--backend", "interpreter", "--inputs", "ODD", "-o", "out.h5"],
+    "arithmetic": ["record", "RUN", "--backend", "interpreter:arithmetic=ODD", "--inputs", "ODD", "-o", "out.h5"],
+    "limits": ["diff", "RUN", "RUN", "--limits", "ODD"],
+    "untrusted": ["info", "ODD", "--untrusted"],
+}
+
+
+@pytest.fixture(params=["pipe", "socket", "directory", "device"])
+def odd(request, tmp_path):
+    """A path with something else than a file."""
+    path = tmp_path / "odd.h5"
+    if request.param == "pipe":
+        os.mkfifo(path)
+    elif request.param == "socket":
+        with socket.socket(socket.AF_UNIX) as server:
+            here = Path.cwd()
+            os.chdir(tmp_path)  # the name of a socket must be short
+            try:
+                server.bind(path.name)
+            finally:
+                os.chdir(here)
+    elif request.param == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to("/dev/zero")
+    return path
+
+
+@pytest.mark.parametrize("where", WHERE)
+def test_it_is_refused_at_once(odd, innocent, tmp_path, where):
+    parts = [{"path": odd.name}]
+    manifest = {"format": "qdebug.manifest", "version": 1, "parts": parts}
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    words = [word.replace("ODD", str(odd)).replace("RUN", str(innocent)) for word in WHERE[where]]
+    done = subprocess.run(
+        [sys.executable, "-m", "qdebug", *words],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 2, done.stdout + done.stderr
+    assert done.stderr.startswith("qdebug: ")
+    assert "internal error" not in done.stderr
+
+
+def test_a_part_that_a_link_leads_out_of_the_folder_is_no_part(innocent, tmp_path):
+    folder = tmp_path / "bundle"
+    folder.mkdir()
+    (folder / "part.h5").symlink_to(innocent)
+    path = folder / "all.json"
+    path.write_text(json.dumps({"format": "qdebug.manifest", "version": 1, "parts": [{"path": "part.h5"}]}))
+    with pytest.raises(RecordingError, match="leads out of its folder"):
+        read_manifest(path)
+
+
+def test_a_link_to_a_recording_is_read(innocent, tmp_path):
+    (tmp_path / "latest.h5").symlink_to(innocent)
+    with open_recording(tmp_path / "latest.h5") as recording:
+        assert recording.names
