@@ -47,12 +47,13 @@ class Watch:
 
     Args:
         act: Called before and after each call that changes a file, with its kind; it may raise.
+        half: Whether a write that is refused has written half of its bytes.
     """
 
-    def __init__(self, act):
+    def __init__(self, act, *, half=False):
         self.promise = Promise()
-        self._act = act
-        self._in_folder = True
+        self.recording = False
+        self._act, self._half = act, half
 
     def promised(self, **changes):
         """Take what outlives a process; what is known of half-written files is for power cuts alone."""
@@ -71,7 +72,12 @@ class Watch:
 
         def watched(kind, name):
             def call(*args, **keys):
-                self._act(kind, "before")
+                try:
+                    self._act(kind, "before")
+                except OSError:
+                    if name == "pwrite" and self._half:
+                        real[name](args[0], bytes(args[1])[: len(args[1]) // 2], *args[2:])
+                    raise
                 done = real[name](*args, **keys)
                 self._act(kind, "after")
                 return done
@@ -162,16 +168,18 @@ def judged(folder, promise, run):
 def failed(folder, run, kind, number, rng, calls):
     """Let a call fail in a run; return what is wrong with what the program saw, or with what is left."""
     prepared(folder, run)
-    at, lasting = rng.randrange(calls[kind]), rng.random() < 0.5
-    seen = iter(range(1 << 30))
+    at, lasting = {kind: rng.randrange(calls[kind])}, rng.random() < 0.5
+    if kind == "truncate" and rng.random() < 0.8:  # what a write left behind that was refused cannot be cut off
+        at = {"write": rng.randrange(calls["write"]), kind: 1}
+    seen = Counter()
 
     def act(of, when):
-        if of == kind and when == "before":
-            place = next(seen)
-            if place == at or (lasting and place > at):
+        if when == "before":
+            place, seen[of] = seen[of], seen[of] + 1
+            if of in at and (place == at[of] or (lasting and place > at[of])):
                 raise OSError(number, os.strerror(number))
 
-    watch = Watch(act)
+    watch = Watch(act, half=rng.random() < 0.5)
     opened = []
     with (
         warnings.catch_warnings(record=True) as caught,

@@ -274,7 +274,7 @@ SIZES = [3, 700, 0, 5000, 1, 2000, 17, 900, 1500, 40]
 
 def array(number):
     """Return the array that is put as number so-and-so; no two are equal."""
-    return np.arange(SIZES[number], dtype=np.int32) + 1000 * number
+    return np.arange(SIZES[number % len(SIZES)], dtype=np.int32) + 1000 * number
 
 
 def put(rec, numbers):
@@ -307,14 +307,14 @@ def after(trace, owner, name, promised):
         setattr(owner, name, real)
 
 
-def durable_run(folder, trace, *, close=True, **options):
-    """Record with durable=True, and sync a few times; close, if wanted."""
+def durable_run(folder, trace, *, close=True, bounds=(0, 4, 8, 10), **options):
+    """Record with durable=True, and sync at some numbers of arrays; close, if wanted."""
     begun = after(trace, write, "begin", lambda *_: {"known": True})
     with begun, after(trace, RecordingWriter, "sync", lambda writer: {"due": writer.events}):
         rec = Recorder(folder / NAME, backend="new", durable=NEVER, **options)
-        for first, last in pairwise((0, 4, 8, len(SIZES))):
+        for first, last in pairwise(bounds):
             put(rec, range(first, last))
-            if last < len(SIZES):
+            if last < bounds[-1]:
                 with contextlib.suppress(RecordingError):  # as the recorder's own thread does
                     rec._sink.sync()
         rec.outputs("t9")
@@ -328,6 +328,35 @@ def durable_run(folder, trace, *, close=True, **options):
 def fresh(folder, trace):
     """Record to a new name."""
     durable_run(folder, trace)
+
+
+def many_arrays(folder, trace):
+    """Record so many arrays that the journal has many pages, with a sync in the middle of some."""
+    durable_run(folder, trace, bounds=(0, 37, 60, 61, 119, 120))
+
+
+def put_meanwhile(folder, trace):
+    """Record while another thread syncs: an array is put between its two syncs, and is not due yet."""
+    recorders, numbers, real = [], iter(range(len(SIZES))), write.to_disk
+
+    def to_disk(fd):
+        real(fd)
+        if recorders and recorders[0]._open and fd == recorders[0]._sink._payloads.file.fd:
+            put(recorders[0], [number for number in (next(numbers, None),) if number is not None])
+
+    begun = after(trace, write, "begin", lambda *_: {"known": True})
+    write.to_disk = to_disk
+    try:
+        with begun, after(trace, RecordingWriter, "sync", lambda writer: {"due": writer.events}):
+            recorders.append(Recorder(folder / NAME, backend="new", durable=NEVER))
+            for _ in range(3):
+                put(recorders[0], [next(numbers)])
+                with contextlib.suppress(RecordingError):
+                    recorders[0]._sink.sync()
+            recorders[0].close()
+    finally:
+        write.to_disk = real
+    trace.finished(folder / NAME)
 
 
 def with_graph(folder, trace):
@@ -433,6 +462,8 @@ def manifest_there(folder):
 
 RUNS = {
     "durable": (lambda _: None, fresh),
+    "durable, many arrays": (lambda _: None, many_arrays),
+    "durable, arrays put while it syncs": (lambda _: None, put_meanwhile),
     "durable, not closed": (lambda _: None, with_graph),
     "durable, forced over a recording": (old_there, over_old),
     "durable, forced over what a run left": (left_of_another, over_left),
