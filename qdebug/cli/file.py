@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, positive, typed
+from qdebug.cli.parser import Parser, add_debug, add_untrusted, positive, typed
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -140,6 +140,7 @@ def _add_join(actions: Verbs) -> None:
         help="goes before the names of a recording; once for each, in order",
     )
     parser.add_argument("--force", action="store_true", help="overwrite RUN.json if it exists")
+    add_untrusted(parser, "files")
     add_debug(parser)
     parser.set_defaults(run=_join)
 
@@ -151,6 +152,7 @@ def _add_pack(actions: Verbs) -> None:
     parser.add_argument("--codec", choices=("gzip", "zstd"), default="gzip", help="gzip (default) or zstd")
     parser.add_argument("--level", type=positive, default=1, metavar="N", help="how hard to try, 1 (default) to 9")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
+    add_untrusted(parser, "file")
     add_debug(parser)
     parser.set_defaults(run=_pack)
 
@@ -171,6 +173,7 @@ def _add_recover(actions: Verbs) -> None:
     parser.add_argument("file", type=Path, metavar="FILE", help="what the run was recording to")
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="put the recording there")
     parser.add_argument("--force", action="store_true", help="replace the recording if it exists")
+    add_untrusted(parser)
     add_debug(parser)
     parser.set_defaults(run=_recover)
 

@@ -14,9 +14,10 @@ from types import MappingProxyType
 
 from qdebug import __version__
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
+from qdebug.cli.guarded import run_guarded
 from qdebug.cli.interrupts import interrupts_kept
 from qdebug.cli.parser import Parser
-from qdebug.cli.sources import verify_sources
+from qdebug.cli.sources import forget_caches, verify_sources
 
 __all__ = ["build_parser", "main"]
 
@@ -82,12 +83,13 @@ def build_parser(verb: str | None = None) -> Parser:
     return parser
 
 
-def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None = None) -> int:
+def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None = None, guarded: bool = False) -> int:
     """Run the command line and give its exit code.
 
     Args:
         argv: Arguments after the program's name; those of the process if None.
         begin: Called once Ctrl-C is taken care of here; None if nobody else takes care of it before.
+        guarded: Whether this is the guarded process of a command with `--untrusted`.
     """
     _hold_streams()
     _tell_of_crashes()
@@ -101,7 +103,7 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
     if arguments.run is None:
         parser.print_help(sys.stderr)
         return COULD_NOT_RUN
-    return _run(arguments, begin)
+    return _run(arguments, begin, words, guarded=guarded)
 
 
 def _hold_streams() -> None:
@@ -128,12 +130,17 @@ def _tell_of_crashes() -> None:
             faulthandler.enable(all_threads=False)
 
 
-def _run(arguments: argparse.Namespace, begin: Callable[[], None] | None) -> int:
+def _run(
+    arguments: argparse.Namespace, begin: Callable[[], None] | None, words: Sequence[str], *, guarded: bool
+) -> int:
     try:
         if begin is not None:
             begin()
-        if arguments.untrusted:
+        if guarded:
+            forget_caches()
+        elif arguments.untrusted:
             verify_sources(arguments)
+            return run_guarded(arguments, words)
         with interrupts_kept():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:

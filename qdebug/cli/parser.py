@@ -103,15 +103,25 @@ def add_debug(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
 
 
-def add_untrusted(parser: argparse.ArgumentParser, *sources: str) -> None:
-    """Add `--untrusted`.
+def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool = False) -> None:
+    """Add `--untrusted`, and what the guarded process may take.
 
     Args:
         parser: The parser of a verb.
-        sources: Names of the arguments that are recordings.
+        sources: Names of the arguments that are recordings, which are checked first.
+        endless: Whether the verb runs as long as somebody uses it.
     """
-    parser.add_argument("--untrusted", action="store_true", help="check the recordings in a guarded process first")
-    parser.set_defaults(untrusted_sources=sources)
+    parser.add_argument(
+        "--untrusted", action="store_true", help="check the recordings first, and do all work in a guarded process"
+    )
+    parser.add_argument(
+        "--memory",
+        type=positive,
+        metavar="MB",
+        help="with --untrusted: memory that it may take (default: by file size)",
+    )
+    parser.add_argument("--seconds", type=positive, metavar="N", help="with --untrusted: processor time it may take")
+    parser.set_defaults(untrusted_sources=sources, endless=endless)
 
 
 def add_workers(parser: TakesArguments) -> None:

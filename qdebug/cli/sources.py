@@ -13,8 +13,9 @@ from qdebug.regular_file import open_binary
 if TYPE_CHECKING:
     from qdebug.model import Recording
 
-__all__ = ["command", "open_source", "verify_sources"]
+__all__ = ["command", "forget_caches", "open_source", "verify_sources"]
 
+_HDF5 = b"\x89HDF\r\n\x1a\n"
 _MODEL_ENDINGS = {".onnx", ".tflite", ".pt", ".pth", ".xml", ".pb"}
 
 
@@ -54,8 +55,27 @@ def verify_sources(arguments: argparse.Namespace) -> None:
     for name in arguments.untrusted_sources:
         given = getattr(arguments, name)
         for path in given if isinstance(given, list | tuple) else [given]:
-            if path.suffix.lower() not in _MODEL_ENDINGS:
+            if not _is_model(path):
                 verify(path)
+
+
+def _is_model(path: Path) -> bool:
+    """Tell whether a file is a model by its name and no recording by its content, which the name says nothing of."""
+    if path.suffix.lower() not in _MODEL_ENDINGS:
+        return False
+    try:
+        with open_binary(path) as file:
+            start = file.read(64)
+    except OSError:
+        return False
+    return not start.startswith(_HDF5) and start.lstrip()[:1] != b"{"
+
+
+def forget_caches() -> None:
+    """Read and write no results beside a file that is not trusted."""
+    from qdebug.recording.cache import ColumnCache
+
+    ColumnCache.forget()
 
 
 def _kind(path: Path) -> tuple[str, str] | None:

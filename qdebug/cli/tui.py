@@ -93,7 +93,7 @@ def add_parser(verbs: Verbs) -> None:
     add_limits_file(parser)
     add_limits(parser.add_argument_group("limits on the whole error (default: derived, as for qdebug diff)"))
     add_allowances(parser.add_argument_group("what may be incomplete"))
-    add_untrusted(parser, "reference", "backends")
+    add_untrusted(parser, "reference", "backends", endless=True)
     add_debug(parser)
     parser.set_defaults(run=run)
 

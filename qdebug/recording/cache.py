@@ -55,15 +55,22 @@ class ColumnCache:
         key: What the columns depend on.
     """
 
+    _forgotten = False
+
     def __init__(self, backend: Path, key: bytes) -> None:
         self._key = key
         self._beside = backend.with_name(f"{backend.name}.qdebug-cache")
 
     @classmethod
+    def forget(cls) -> None:
+        """Have no cache in this process from now on."""
+        cls._forgotten = True
+
+    @classmethod
     def of(
         cls, reference: Recording, backend: Recording, *, facts: Iterable[str], versions: Sequence[str] = ()
     ) -> Self | None:
-        """Return the cache of two recordings; None if one of them is no file.
+        """Return the cache of two recordings; None if one of them is no file, or this process has no cache.
 
         Args:
             reference: The reference run.
@@ -71,7 +78,7 @@ class ColumnCache:
             facts: What else the columns depend on, besides the recordings and the code.
             versions: What changes with the code alone.
         """
-        if not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
+        if cls._forgotten or not (isinstance(reference, FileRecording) and isinstance(backend, FileRecording)):
             return None
         try:
             sides = [_identity(side) for side in (reference, backend)]

@@ -25,6 +25,7 @@ MEMORY_LIMIT = 2 << 30
 """Bytes of address space that the child may take; what it really uses is a small part of that."""
 
 _LEAST_MEMORY = 256 << 20
+_LEAST_SECONDS = 20
 _BYTES_A_SECOND = 20 << 20
 _SHOWN = 5
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.verify import main; main()"
@@ -55,7 +56,7 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
     Args:
         path: The file.
         memory: Bytes of address space that the process may take.
-        timeout: Seconds that it may take; a minute and what reading so many bytes takes on a slow disk if None.
+        timeout: Seconds that it may take; 20 and what reading so many bytes takes on a slow disk if None.
 
     Raises:
         UsageError: `memory` is too little for any file.
@@ -81,7 +82,7 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
 def _verify_file(path: Path, memory: int, timeout: float | None) -> Verified:
     if timeout is None:
         size = path.stat().st_size if path.is_file() else 0
-        timeout = 60 + size / _BYTES_A_SECOND
+        timeout = _LEAST_SECONDS + size / _BYTES_A_SECOND
     command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(path), str(memory)]
     try:
         done = subprocess.run(  # noqa: S603  this very interpreter
