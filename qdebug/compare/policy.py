@@ -431,9 +431,9 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
     text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}"
     both = contributing.together
     if both is not None:
-        text += f"; with all {len(both.nodes)} {_decibels(both.sqnr_db, floor)} dB"
+        text += f"; together {_decibels(both.sqnr_db, floor)} dB"
     if both is not None and both.without_db is not None:
-        text += f", without them {_decibels(both.without_db, floor)} dB"
+        text += f"; without them {_decibels(both.without_db, floor)} dB"
     text += "."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
