@@ -23,10 +23,9 @@ from collections import Counter
 from pathlib import Path
 
 import power_cuts
-from power_cuts import NAME, RUNS, Promise, after, in_child, judge, mutate, sweep, verify_here
+from power_cuts import NAME, RUNS, Promise, after, in_child, judge, mutate, sweep
 
 from qdebug.errors import QdebugError
-from qdebug.recording import recovery
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.write import RecordingWriter
 
@@ -140,7 +139,6 @@ def killed(folder, run, rng, calls):
 
         watch.promised = promised
         with contextlib.suppress(BaseException):
-            os.fsync = lambda _: None  # a kill does not care
             work_of(folder, run, watch, CALLS)
         os._exit(0)
     os.close(writer)
@@ -266,7 +264,7 @@ def main():
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     options.folder.mkdir(exist_ok=True)
-    recovery.verify = verify_here
+    power_cuts.prepare()
     bad = 0
     for promise, times, wrong in tried(options.folder.resolve(), options):
         bad += len(wrong)

@@ -277,6 +277,12 @@ def verify_here(path):
     return Verified(path=path, **said)
 
 
+def prepare():
+    """Make this process fast: no disk is waited for, since what one would hold is worked out."""
+    recovery.verify = verify_here
+    os.fsync = lambda _: None
+
+
 def _verified(path):
     try:
         return verify._check(path)
@@ -476,7 +482,7 @@ def main():
     folder = Path(sys.argv[1])
     folder.mkdir(exist_ok=True)
     folder = folder.resolve()
-    recovery.verify = verify_here
+    prepare()
     if sys.argv[2] == "--mutants":
         for each in mutate(folder, "".join(sys.argv[3:])):
             print(json.dumps(each), flush=True)
