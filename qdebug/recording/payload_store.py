@@ -67,7 +67,13 @@ class PayloadFile:
         access.set_fclose_degree(h5f.CLOSE_STRONG)
         access.set_alignment(_ALIGN_FROM, _ALIGNMENT)
         access.set_meta_block_size(_META_BLOCK)
-        self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
+        existed = os.path.lexists(path)
+        try:
+            self._file = h5f.create(os.fsencode(path), h5f.ACC_EXCL, fapl=access)
+        except BaseException:
+            if not existed:  # HDF5 leaves what it could not write
+                path.unlink(missing_ok=True)
+            raise
         self.fd = int(self._file.get_vfd_handle())
         self.made = os.fstat(self.fd)
         """What the file is, whatever name it gets."""
@@ -77,9 +83,11 @@ class PayloadFile:
             self.group = h5g.create(self._file, PAYLOADS.encode())
             _write_attribute(self._file, b"format", np.bytes_(FORMAT_NAME))
             h5f.flush(self._file)
-        except BaseException:
+        except BaseException as exc:
             self.abandon()
             path.unlink(missing_ok=True)
+            if isinstance(exc, RuntimeError):  # so HDF5 says that the disk is full
+                raise OSError(str(exc)) from None
             raise
         self._spaces: dict[tuple[int, ...], Any] = {}
         self._plist = h5p.create(h5p.DATASET_CREATE)

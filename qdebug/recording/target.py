@@ -180,6 +180,8 @@ def _foreign(path: Path) -> RecordingError:
 
 
 _START, _STRETCH = 4096, 1 << 20
+_BARE = 48
+"""Bytes of an HDF5 file that does not even have a root yet."""
 _MOST_LOCK = 32
 """Bytes of a lock: a process id."""
 
@@ -195,6 +197,8 @@ def _is_ours(path: Path, fd: int) -> bool:
         return start.startswith(MAGIC) or MAGIC.startswith(start)
     if path.suffix == ".lock":
         return len(start) < _MOST_LOCK and start.strip(b"\0\n").isdigit()
+    if len(start) <= _BARE:
+        return HDF5_MAGIC.startswith(start[: len(HDF5_MAGIC)])  # the process died as soon as it had made the file
     return start.startswith(HDF5_MAGIC) and FORMAT_NAME.encode() in start
 
 

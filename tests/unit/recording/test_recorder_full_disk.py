@@ -33,7 +33,7 @@ def outcomes(folder, limits):
 
 
 def test_a_disk_that_is_full_at_some_size(tmp_path):
-    found = outcomes(tmp_path, [0, 500, 900, *range(1000, 160_000, 9000)])
+    found = outcomes(tmp_path, [0, 2, 40, 150, 300, 500, 900, *range(1000, 160_000, 9000)])
     assert {each["way"] for each in found} == {"nothing", "sealed", "recovered"}
 
 

@@ -199,6 +199,13 @@ class TestWhole:
         recorded(tmp_path / "run.h5")
         assert list(contents(tmp_path)) == ["run.h5"]
 
+    @pytest.mark.parametrize("size", [3, 40, 48])
+    def test_what_a_process_left_that_died_at_once_is_replaced(self, tmp_path, size):
+        content = recorded(tmp_path / "other.h5").read_bytes()
+        (tmp_path / "run.h5.part").write_bytes(content[:size])
+        recorded(tmp_path / "run.h5")
+        assert sorted(contents(tmp_path)) == ["other.h5", "run.h5"]
+
     def test_a_whole_file_is_not_written_over_unless_that_is_forced(self, tmp_path):
         recorded(tmp_path / "run.h5").rename(tmp_path / "run.h5.part")
         with pytest.raises(RecordingError, match="did not finish"):
