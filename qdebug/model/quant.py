@@ -35,7 +35,7 @@ class QuantParams:
         zero_point: The code of real 0, same shape as `scale`; 0 if left out. Of either, one value
             stands for all channels.
         axis: Channel axis the values go along; None for one value per tensor.
-        block_size: Elements along `axis` that share a scale; None unless block-wise.
+        block_size: Elements along `axis` that share a scale; None unless block-wise. ONNX writes 0 for that.
         qmin: Lowest code in use; the dtype's lowest if left out. None for float codes.
         qmax: Highest code in use; the dtype's highest if left out. None for float codes.
         multiplier: Integer requantization multiplier of a fixed-point backend, if known.
@@ -43,7 +43,8 @@ class QuantParams:
 
     Raises:
         ValueError: The shapes of `scale` and `zero_point` differ, there are several scales
-            and no axis, or a zero point, multiplier or shift is no whole number.
+            and no axis, a block has less than no elements, or a zero point, multiplier or shift is no whole
+            number.
     """
 
     dtype: str
@@ -68,10 +69,13 @@ class QuantParams:
             raise ValueError(f"scale has shape {scale.shape} and zero_point {zero_point.shape}")
         if scale.size > 1 and self.axis is None:
             raise ValueError(f"{scale.size} scales need the axis they go along")
+        if self.block_size is not None and self.block_size < 0:
+            raise ValueError(f"block_size is {self.block_size}")
         low, high = code_limits(self.dtype)
         set_ = object.__setattr__
         set_(self, "scale", scale)
         set_(self, "zero_point", zero_point)
+        set_(self, "block_size", self.block_size or None)
         set_(self, "qmin", low if self.qmin is None else int(self.qmin))
         set_(self, "qmax", high if self.qmax is None else int(self.qmax))
         for name in ("multiplier", "shift"):

@@ -15,7 +15,7 @@ from h5py import h5d, h5p, h5s, h5z
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.recording.container import Container, Expected, read_payload
+from qdebug.recording.container import BAD_FILE, Container, Expected, damaged, read_payload
 from qdebug.recording.format import PARTLY, hdf5_type, payload_key
 from qdebug.recording.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
 from qdebug.recording.payload_store import PayloadFile, write_all
@@ -122,7 +122,7 @@ def _rewrite(
         to_disk(file.fd)  # else a power cut could leave what no later run dares to replace
         payloads = list(_payloads(container).values())
         for done, expected in enumerate(payloads, start=1):
-            _add(file, expected, read_payload(container, expected), codec, level)
+            _add(file, expected, _read(container, expected), codec, level)
             if progress is not None:
                 progress(done, len(payloads))
         file.write_tables({**container.tables, **container.optional}, complete=container.complete)
@@ -132,6 +132,18 @@ def _rewrite(
         raise
     finally:
         container.close()
+
+
+def _read(container: Container, expected: Expected) -> np.ndarray:
+    """Read a payload.
+
+    Raises:
+        RecordingError: It is damaged.
+    """
+    try:
+        return read_payload(container, expected)
+    except BAD_FILE as exc:
+        raise damaged(container.path, exc, at=f"payload {expected.number}: ") from None
 
 
 def _payloads(container: Container) -> dict[int, Expected]:

@@ -10,6 +10,12 @@ import pytest
 from qdebug.model import QuantParams
 
 
+def test_a_block_of_no_elements_is_none():
+    assert QuantParams(dtype="int8", scale=np.ones(4), axis=0, block_size=0).block_size is None
+    with pytest.raises(ValueError, match="block_size is -1"):
+        QuantParams(dtype="int8", scale=np.ones(4), axis=0, block_size=-1)
+
+
 def test_one_scale_gets_a_zero_point_of_zero_and_the_limits_of_its_dtype():
     quant = QuantParams(dtype="int8", scale=0.5)
     assert quant.scale.tolist() == [0.5]

@@ -241,3 +241,13 @@ def test_a_level_that_there_is_not(tmp_path, level):
         pack(path, level=level)
     assert "--level 9" in error.value.hint
     assert path.read_bytes() == before
+
+
+def test_a_payload_that_cannot_be_opened_is_damage_and_leaves_nothing(tmp_path):
+    path = write(tmp_path / "run.h5", {"a": np.ones(8, np.float32)})
+    with h5py.File(path, "a") as file:
+        del file["t/00000000"]
+        file.create_dataset("t/00000000", (8,), np.float32, chunks=(8,), compression="lzf")
+    with pytest.raises(RecordingError, match="payload 0"):
+        pack(path, tmp_path / "packed.h5")
+    assert list(tmp_path.iterdir()) == [path]
