@@ -66,6 +66,12 @@ MAX_CHUNK_BYTES = 64 << 20
 MAX_RATIO = 1100
 """Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
 
+MAX_TABLE_RATIO = 32
+"""Largest ratio of a table's bytes to the room that the file takes on the disk: a file system may compress it."""
+_LEAST_ROOM = 1 << 20
+_BLOCK = 512
+"""Bytes of a block, as `st_blocks` counts them (POSIX)."""
+
 _FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
 _PLAIN = {h5t.INTEGER, h5t.FLOAT}
 _MAX_MEMBERS = 256
@@ -112,7 +118,9 @@ class Container:
         self.fd = _open_recording(path)
         self._file: Any = None
         try:
-            self.size = os.fstat(self.fd).st_size
+            found = os.fstat(self.fd)
+            self.size = found.st_size
+            self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
             self._file = _open_hdf5(path, self.fd)
             self.complete = self._check_format()
             self.tables = {name: self._table(name) for name in TABLES}
@@ -183,6 +191,8 @@ class Container:
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
+        if extent.nbytes > MAX_TABLE_RATIO * self.room:
+            raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file takes {self.room} on the disk")
         stored = _numpy_type(dataset.get_type())
         if stored.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of a foreign type")
@@ -576,6 +586,8 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
 
 def _opened(container: Container, expected: Expected) -> tuple[Any, Extent]:
     dataset, extent = container.open_payload(expected.number)
+    if extent.nbytes > MAX_RATIO * container.room:
+        raise ValueError(f"it declares {extent.nbytes} bytes; the file takes {container.room} on the disk")
     fits = len(extent.shape) == expected.ndim and extent.shape[:INDEX_DIMS] == expected.shape
     itemsize = physical_dtype(expected.dtype).itemsize
     if not (fits and extent.itemsize == itemsize and extent.nbytes == expected.nbytes):

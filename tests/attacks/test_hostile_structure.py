@@ -267,3 +267,26 @@ def test_a_version_of_another_kind(value, spoil, refused):
 
     spoil(attack)
     assert "is damaged" in refused(RecordingError)
+
+
+@pytest.mark.parametrize("place", ["names", "t/00000000"])
+def test_bytes_that_take_no_room_on_the_disk(place, victim, spoil, refused):
+    size = 600 << 20 if place == "names" else 1 << 42
+
+    def attack(file):
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_alloc_time(h5py.h5d.ALLOC_TIME_EARLY)
+        plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        kind = h5py.h5t.py_create(file[place].dtype)
+        del file[place]
+        space = h5py.h5s.create_simple((size // kind.get_size(),))
+        dataset = h5py.h5d.create(file.id, place.encode(), kind, space, plist)
+        end = dataset.get_offset() + size
+        del dataset
+        file.flush()
+        with victim.open("r+b") as raw:
+            raw.truncate(max(end, victim.stat().st_size))
+
+    spoil(attack)
+    assert victim.stat().st_blocks * 512 < 1 << 20
+    assert "on the disk" in refused(RecordingError)
