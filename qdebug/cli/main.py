@@ -18,6 +18,7 @@ from qdebug.cli.guarded import run_guarded
 from qdebug.cli.interrupts import interrupts_kept
 from qdebug.cli.parser import Parser
 from qdebug.cli.sources import forget_caches, verify_sources
+from qdebug.errors import UsageError
 
 __all__ = ["build_parser", "main"]
 
@@ -141,6 +142,8 @@ def _run(
         elif arguments.untrusted:
             verify_sources(arguments)
             return run_guarded(arguments, words)
+        elif hasattr(arguments, "untrusted_sources") and (arguments.memory or arguments.seconds):
+            raise UsageError("Only a guarded process is held to --memory and --seconds.", hint="Add --untrusted.")
         with interrupts_kept():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:

@@ -78,3 +78,9 @@ def test_memory_is_chosen_by_the_room_that_a_file_takes(monkeypatch, tmp_path):
         run_guarded(SimpleNamespace(memory=None, seconds=None, endless=True, file=tmp_path / name), ["info"])
     assert asked[0] > asked[1]
     assert asked[1] < 1.1 * (1 << 30)
+
+
+def test_its_limits_mean_nothing_without_it(run, recordings):
+    done = run("info", recordings.reference, "--seconds", "5")
+    assert done.code == 2
+    assert "Add --untrusted" in done.err
