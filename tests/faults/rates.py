@@ -72,8 +72,8 @@ def prepared(name: str, net: tuple, cache: Path) -> tuple[dict[str, Path], dict]
     return found, feeds
 
 
-def healthy_pairs(bench: Bench, forms: Sequence[str]) -> list[dict]:
-    """Compare all healthy forms of a net with the float net."""
+def healthy_pairs(bench: Bench, forms: Sequence[str], unable: set[str]) -> list[dict]:
+    """Compare all healthy forms of a net with the float net; those that the runtime cannot run join the unable ones."""
     pairs = []
     for form in forms:
         for level in LEVELS.get(form, ("all",)):
@@ -81,6 +81,7 @@ def healthy_pairs(bench: Bench, forms: Sequence[str]) -> list[dict]:
                 bench.recording(form, level)
             except Exception as error:  # noqa: BLE001  the runtime's own errors, said
                 print(f"{bench.name}: {form} does not run at {level}: {str(error)[:100]}", file=sys.stderr)
+                unable.add(form)
                 continue
             pairs.append({"net": bench.name, "form": form, "level": level} | judged(bench, form, level))
     return pairs
@@ -180,8 +181,9 @@ def measured(name: str, net: tuple, options: argparse.Namespace) -> tuple[list[C
     started = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         bench = Bench(name, files, feeds, Path(folder))
-        pairs = [] if options.no_healthy else healthy_pairs(bench, list(files))
-        broken = {pair["form"] for pair in pairs if not pair["good"]}
+        broken: set[str] = set()
+        pairs = [] if options.no_healthy else healthy_pairs(bench, list(files), broken)
+        broken |= {pair["form"] for pair in pairs if not pair["good"]}
         able = [form for form in options.forms if form in files and form not in broken]
         for number, kind in enumerate(options.kinds):
             for seed in range(options.seeds if able else 0):

@@ -55,7 +55,7 @@ def test_a_fault_in_an_int8_net_is_named(ranking):
 
 
 def test_a_healthy_int8_net_is_no_fault(ranking):
-    pairs = rates.healthy_pairs(ranking, ["float", "qdq.channel"])
+    pairs = rates.healthy_pairs(ranking, ["float", "qdq.channel"], set())
     assert [pair["level"] for pair in pairs] == ["basic", "extended", "all", "all"]
     assert all(pair["good"] and pair["right"] for pair in pairs), pairs
 
