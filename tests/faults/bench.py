@@ -113,13 +113,14 @@ class Bench:
             ruins: Whether an output has to lose more than a tenth of its signal instead.
         """
         faulty, fault = self._operate(self._forms[form], kind, seed, felt, ruins=ruins)
-        recording = self._record(faulty, "faulty", level)
+        recording = shown = self._record(faulty, "faulty", level)
         if fault.disguise is not None:
             recording = disguised(recording, fault.disguise)
         expected = self._holders(recording, surgery.Net(faulty), fault.nodes)
-        if fault.disguise is not None:  # what takes the place of the nodes that are hidden seems to do it
-            seeming = (recording.graph.producer(name) for name in fault.disguise.rename.values())
-            expected = frozenset(node.name for node in seeming if node is not None) or expected
+        if fault.disguise is not None:  # who made what the hidden nodes spoil seems to give what they give
+            makers = (shown.graph.producer(name) for name in fault.disguise.rename)
+            seeming = {node.name for node in makers if node is not None and node.name not in fault.disguise.drop}
+            expected = frozenset(seeming) or expected
         return Outcome(form, kind, seed, fault, expected, self._compare(recording), recording)
 
     def _compare(self, recording: Recording) -> RunComparison:

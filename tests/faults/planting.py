@@ -274,7 +274,12 @@ class Bench:
         if form == OPENVINO and kinds & ATTRIBUTE:
             kinds |= UNSAID
         hidden = outcome.fault.disguise is not None
-        other, near = changed(healthy, faulty), around(faulty, outcome.expected)
+        other = changed(healthy, faulty)
+        expected = outcome.expected
+        if not hidden and kinds <= CONSTANTS | QUANT and len(other) <= 2:  # who reads the wrong constant has the fault
+            readers = {node.name for name in other for node in faulty.graph.consumers(name)}
+            expected |= {name for name in readers if not makes_constant(faulty.graph, name)}
+        near = around(faulty, expected)
         if kind == "bias_dropped":  # a constant that is gone has no name: the node's result stands for it
             other |= near
         names = {
@@ -286,7 +291,7 @@ class Bench:
         return self._judged(
             outcome.result,
             where=(form, level, kind, seed, "kernel" if hidden else "graph", outcome.fault.what),
-            nodes=outcome.expected,
+            nodes=expected,
             kinds=kinds,
             names={each: names[each] for each in said if each in names},
         )
@@ -385,6 +390,12 @@ class Bench:
             origin_right=right,
             cause_right=cause and (allowed is None or name in allowed),
         )
+
+
+def makes_constant(graph: Graph, name: str) -> bool:
+    """Tell whether all that a node gives is a constant."""
+    node = next(each for each in graph.nodes if each.name == name)
+    return all(graph.is_constant(output) for output in node.outputs if output)
 
 
 def changed(healthy: Recording, faulty: Recording) -> frozenset[str]:
