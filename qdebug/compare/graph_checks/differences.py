@@ -166,7 +166,8 @@ class GraphDifferences:
             said = f"{node.op} stands where the reference has {known or 'no node'}"
             return _difference(FindingKind.OPERATOR, node, said)
         theirs, _ = real_form(main, self._reference.graph.opset)
-        attrs = [name for name in _differing_attrs(form, theirs) if not self._pads(node, theirs, name)]
+        alike = self._in_its_order
+        attrs = [name for name in _differing_attrs(form, theirs) if not alike(node, form, theirs, name)]
         if attrs:
             name = attrs[0]
             said = f"its {name} is {_written(form.attrs[name])}, the reference's is {_written(theirs.attrs[name])}"
@@ -193,13 +194,25 @@ class GraphDifferences:
             return _difference(FindingKind.MISSING_NODE, node, said, evidence=others[0].name)
         return None
 
-    def _pads(self, node: Node, theirs: Node, name: str) -> bool:
-        """Tell whether an attribute counts the channels that fill up a block, beside the reference's."""
-        layout = self._backend.graph.tensors[node.outputs[0]].layout if node.outputs else None
-        block, mine, other = block_of(layout), node.attrs.get(name), theirs.attrs.get(name)
-        if name != "group" or block is None or not isinstance(mine, int) or not isinstance(other, int):
+    def _in_its_order(self, node: Node, form: Node, theirs: Node, name: str) -> bool:
+        """Tell whether an attribute says the same of a tensor that is kept in another order of dimensions.
+
+        A group counts the channels that fill up a block too, and an axis is where its dimension has gone.
+        """
+        mine, other = form.attrs.get(name), theirs.attrs.get(name)
+        if not isinstance(mine, int) or not isinstance(other, int):
             return False
-        return mine == -(-other // block) * block
+        block = block_of(self._backend.graph.tensors[node.outputs[0]].layout)
+        if name == "group" and block is not None:
+            return mine == -(-other // block) * block
+        pair = self._pairs.get(node.outputs[0])
+        turned = None if pair is None or pair.backend_view is None else pair.backend_view.transpose
+        return (
+            name == "axis"
+            and turned is not None
+            and -len(turned) <= other < len(turned)
+            and (turned[other] == mine % len(turned))
+        )
 
     def _left_out(self, node: Node, ours: Node, theirs: Node) -> Finding | None:
         """Find an attribute that one side states, and the other leaves at another default, as its values show.
@@ -268,6 +281,8 @@ class GraphDifferences:
             if form.op != their_form.op:
                 continue
             names = _differing_attrs(form, their_form)
+            if any(operators.of(each.op).transposes for each in (*segment.own, *segment.nodes)):
+                names = [name for name in names if name not in _ORDERED]  # of another order of dimensions
             if not names:
                 found = self._left_out(nodes[0], form, their_form)
             else:
@@ -287,6 +302,10 @@ class GraphDifferences:
         read = " and ".join(map(repr, dict.fromkeys(mine)))
         said = f"it reads {read}, and not {missing[0]!r} as the reference does"
         return _difference(FindingKind.OPERAND, ours, said, evidence=missing[0])
+
+
+_ORDERED = ("axis", "axes", "perm")
+"""Attributes that number dimensions."""
 
 
 def _other_operator(segment: Segment) -> Finding | None:

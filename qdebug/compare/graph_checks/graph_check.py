@@ -178,6 +178,8 @@ class TensorCheck:
             return None
         stored = self._backend.load(self._entry.tensor, *self._places[0])
         ours = in_reference_order(stored, self._entry.pair.backend_view, theirs.shape)
+        if operators.of(self.node.op).reshapes and sorted(theirs.shape) == sorted(ours.shape):
+            return None  # in another order its extents are right: a runtime that turns tensors writes them so
         return None if _one_shape(theirs.shape, ours.shape) else self._declared
 
     @property

@@ -198,3 +198,43 @@ def test_a_constant_that_several_nodes_read_names_none_of_them():
     assert partners["low"] == "low"
     assert partners.get("early", "low") == "low"
     assert session.result().exit_code == 0, session.result().verdict.sentence
+
+
+def joined(*, turned, swapped=False):
+    """Record Concat(Relu(x), Neg(x)) along the channels, which lie last if it is turned."""
+    order = (0, 2, 3, 1) if turned else (0, 1, 2, 3)
+    x = X.transpose(order)
+    parts = {"r": np.maximum(x, 0), "n": -x}
+    first, second = ("n", "r") if swapped else ("r", "n")
+    axis = 3 if turned else 1
+    made = np.concatenate([parts[first], parts[second]], axis)
+    nodes = [node("Transpose", "x", "t", perm=order)] if turned else []
+    start = "t" if turned else "x"
+    nodes += [
+        node("Relu", start, "r"),
+        node("Neg", start, "n"),
+        node("Concat", f"{first} {second}", "j", axis=axis),
+        node("Tanh", "j", "y"),
+    ]
+    arrays = {"x": X, **({"t": x} if turned else {}), **parts, "j": made, "y": np.tanh(made)}
+    return recording(nodes, arrays)
+
+
+def test_an_axis_of_a_turned_tensor_is_no_other_axis():
+    assert DiffSession(joined(turned=False), joined(turned=True)).result().exit_code == 0
+    result = DiffSession(joined(turned=False), joined(turned=True, swapped=True)).result()
+    assert result.verdict.origin == "n_j", result.verdict.sentence
+    assert all(found.evidence != "axis" for row in result.nodes for found in row.findings), result.verdict.sentence
+
+
+def test_extents_in_another_order_are_not_called_wrong():
+    """Whether a tensor was turned or its extents are wrong does not show in the extents."""
+
+    def run(*shape):
+        x = np.arange(24, dtype=np.float32)[None] / 24
+        nodes = [node("Reshape", "x k", "r"), node("Tanh", "r", "y")]
+        arrays = {"x": x, "k": np.array(shape), "r": x.reshape(shape), "y": np.tanh(x.reshape(shape))}
+        return recording(nodes, arrays)
+
+    rows = {row.tensor: row for row in DiffSession(run(1, 2, 3, 4), run(1, 3, 4, 2)).results()}
+    assert (rows["r"].status, rows["r"].declared) == (Status.INCOMPARABLE, None)
