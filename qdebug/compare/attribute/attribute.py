@@ -466,6 +466,9 @@ def softmax_axes(graph: Graph, tensor: str, rank: int) -> tuple[int, ...] | None
 def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...]) -> np.ndarray:
     """Tell which elements count for a Softmax: not those so far below the largest of their row that nothing is left.
 
+    Nor do those of a row whose elements are all alike on both sides, as where a mask hides all: it makes the same of
+    any number.
+
     Args:
         reference: Real values.
         codes: The same values held to codes, as real values: what a mask hides has to stay hidden there.
@@ -474,4 +477,6 @@ def which_count(reference: np.ndarray, codes: np.ndarray, axes: tuple[int, ...])
     with np.errstate(invalid="ignore", over="ignore"):
         hidden = reference.max(axis=axes, keepdims=True) - reference > SOFTMAX_UNDERFLOW_DISTANCE
         hidden &= codes.max(axis=axes, keepdims=True) - codes > SOFTMAX_NEGLIGIBLE_DISTANCE
+        ends = ((side.max(axis=axes, keepdims=True), side.min(axis=axes, keepdims=True)) for side in (reference, codes))
+        hidden |= np.logical_and(*(high == low for high, low in ends))
     return np.asarray(~hidden)

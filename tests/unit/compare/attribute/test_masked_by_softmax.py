@@ -101,9 +101,9 @@ def test_axes_of_a_row(opset, attrs, axes):
     assert softmax_axes(graph, "y", 3) is None
 
 
-def where(hidden, *, last="Softmax", dtype=np.float32):
+def where(hidden, *, last="Softmax", dtype=np.float32, mask=LATER):
     """Record Softmax(Where(mask, none, x)), with the fill as large as a format of floats allows."""
-    x, constants = X.astype(dtype), {"m": LATER, "none": np.array(hidden, dtype)}
+    x, constants = X.astype(dtype), {"m": mask, "none": np.array(hidden, dtype)}
     nodes = [node("Where", "m none x", "s"), node(last, "s", "y", **({"axis": -1} if last == "Softmax" else {}))]
     infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
     graph = Graph(nodes, tensors=infos, inputs=["x"], outputs=["y"], opset={"": 17})
@@ -115,6 +115,9 @@ def where(hidden, *, last="Softmax", dtype=np.float32):
 @pytest.mark.parametrize("nearer", [-65504.0, -1e4])
 def test_another_mask_that_hides_as_much_is_no_other_constant(nearer):
     result = diff(where(-1e9), where(nearer, dtype=np.float16))
+    assert result.status is Status.WITHIN, result.verdict.sentence
+    whole = LATER | (np.arange(6) < 2)[:, None]  # of two rows nothing is left
+    result = diff(where(-1e9, mask=whole), where(nearer, dtype=np.float16, mask=whole))
     assert result.status is Status.WITHIN, result.verdict.sentence
 
 
