@@ -62,12 +62,24 @@ BACKENDS: dict[str, AdapterEntry] = {
         packages=("onnx", "onnxruntime"),
         summary="ONNX Runtime, recorded in the graph it really runs",
     ),
+    "litert": AdapterEntry(
+        module="qdebug.backends.litert",
+        extra="litert",
+        packages=("ai_edge_litert",),
+        summary="LiteRT (TensorFlow Lite) with its XNNPACK, builtin or reference kernels",
+    ),
 }
 """Backends by the name that `--backend` takes."""
 
 READERS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
         module="qdebug.backends.onnx_model", extra="onnx", packages=("onnx",), summary="ONNX model files"
+    ),
+    ".tflite": AdapterEntry(
+        module="qdebug.backends.litert_model",
+        extra="litert",
+        packages=("ai_edge_litert",),
+        summary="LiteRT (TensorFlow Lite) model files",
     ),
 }
 """Readers of model files by file name ending."""

@@ -129,6 +129,9 @@ class InterpreterRun:
         """
         return run_graph(self.graph, feed, self._constants, arithmetic=self._arithmetic, faults=self._faults)
 
+    def restart(self) -> None:
+        """Keep everything: no run leaves state behind."""
+
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps and record inputs and every computed tensor, one at a time.
 

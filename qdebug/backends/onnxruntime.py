@@ -128,6 +128,9 @@ class OnnxRuntimeRun:
             self._plain = Session(self._source.path, self._settings, self._settings.options())
         return self._plain
 
+    def restart(self) -> None:
+        """Keep everything: no run leaves state behind."""
+
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps, a chunk of tensors at a time, and put every tapped tensor into the recorder.
 

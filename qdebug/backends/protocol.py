@@ -167,6 +167,9 @@ class BackendRun(Protocol):
             BackendError: The framework failed.
         """
 
+    def restart(self) -> None:
+        """Forget the state that plain runs left in the model: called before the first plain run of each sample."""
+
     def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
         """Run all samples and steps and put every tapped tensor into the recorder, in bounded memory.
 

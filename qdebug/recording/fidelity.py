@@ -27,6 +27,11 @@ class FidelityCheck:
         self._places: set[tuple[int, int]] = set()
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
+        self._remarks: list[str] = []
+
+    def remark(self, sentence: str) -> None:
+        """Add a clause on what else was compared, such as other ways to run the model."""
+        self._remarks.append(sentence)
 
     def compare(self, name: str, recorded: np.ndarray, plain: np.ndarray, place: tuple[int, int]) -> None:
         """Compare one output, NaN payloads and signs of zero included.
@@ -75,6 +80,9 @@ class FidelityCheck:
             recorded: Number of samples and steps that were recorded.
             outputs: Outputs of the network; those never compared are named.
         """
+        return "; ".join((self._compared(recorded, outputs), *self._remarks))
+
+    def _compared(self, recorded: int, outputs: Iterable[str]) -> str:
         if not self._places:
             return "no plain run was compared"
         count = f"{len(self._places)} of {recorded} recorded runs"

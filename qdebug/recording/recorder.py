@@ -320,6 +320,17 @@ class Recorder:
                     return
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
 
+    def remark(self, sentence: str) -> None:
+        """Add a clause to what the recording says of its fidelity, such as how other ways of running compare.
+
+        Args:
+            sentence: The clause, without a period.
+        """
+        self._check_open()
+        with self._alone():
+            self._checked.remark(str(sentence))
+            self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
+
     @property
     def fidelity(self) -> Fidelity:
         """What the checks made so far say."""

@@ -112,7 +112,7 @@ def record_run(
     with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
         given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
-        feeds = StateFeeds(given, run.plain, pairs) if pairs else given
+        feeds = StateFeeds(given, run.plain, pairs, restart=run.restart) if pairs else given
         made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
         return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made
 
@@ -266,7 +266,12 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
     run.record(feeds, recorder, on_progress)
     moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
     for done, (sample, step) in enumerate(moments, start=1):
-        plain = feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
+        if isinstance(feeds, StateFeeds):
+            plain = feeds.plain(sample, step)
+        else:
+            if step == 0:
+                run.restart()
+            plain = run.plain(feeds.feed(sample, step))
         varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
         if varying:
             recorder.at(sample, step)

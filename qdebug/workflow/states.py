@@ -117,12 +117,18 @@ class StateFeeds:
         feeds: The inputs; of states their first values.
         run: Runs the model plainly on one array per input, and gives its outputs.
         pairs: The output that each state's input is fed from.
+        restart: Called before the first run of each sample: forgets state that the model itself keeps.
     """
 
     def __init__(
-        self, feeds: Feeds, run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]], pairs: Mapping[str, str]
+        self,
+        feeds: Feeds,
+        run: Callable[[Mapping[str, np.ndarray]], dict[str, np.ndarray]],
+        pairs: Mapping[str, str],
+        *,
+        restart: Callable[[], None] = lambda: None,
     ) -> None:
-        self._feeds, self._run, self._pairs = feeds, run, dict(pairs)
+        self._feeds, self._run, self._pairs, self._restart = feeds, run, dict(pairs), restart
         self._last: tuple[int, int, dict[str, np.ndarray]] = (-1, -1, {})
 
     @property
@@ -144,6 +150,8 @@ class StateFeeds:
         known, at, made = self._last
         start = at + 1 if known == sample and at <= step else 0
         for moment in range(start, step + 1):
+            if moment == 0:
+                self._restart()
             made = self._run(self._fed(sample, moment, made))
             self._last = sample, moment, made
         return made

@@ -72,3 +72,14 @@ def test_outputs_that_nobody_compared_are_named():
     assert check.detail(1, ("a", "b", "c")).endswith("; not compared: 'b', 'c'")
     check.compare("a", np.zeros(2), np.ones(2), (1, 0))
     assert check.detail(2, ("a", "b")).endswith("; not compared: 'b'")
+
+
+def test_a_remark_stands_after_what_was_compared():
+    found = check((np.zeros(2), np.zeros(2)))
+    found.remark("the same without fusion")
+    assert found.detail(1).endswith("checked for 1 of 1 recorded runs; the same without fusion")
+    assert found.fidelity is Fidelity.BIT_EQUAL
+    alone = check()
+    alone.remark("the same without fusion")
+    assert alone.detail(1) == "no plain run was compared; the same without fusion"
+    assert alone.fidelity is Fidelity.UNKNOWN

@@ -175,3 +175,19 @@ def test_each_step_is_run_once_however_often_it_is_asked_for():
     assert int(feeds.plain(0, 3)["h_out"]) == 6
     assert int(feeds.feed(0, 1)["h"]) == 0
     assert calls == [0, 1, 2, 3, 0]
+
+
+def test_each_sample_begins_with_a_model_that_has_forgotten_the_one_before():
+    class Fixed:
+        samples, steps = 2, 2
+
+        def feed(self, sample, step=0):
+            return {"x": np.array(step), "h": np.array(0)}
+
+    told = []
+    feeds = StateFeeds(
+        Fixed(), lambda feed: told.append("run") or {"o": feed["x"]}, {"h": "o"}, restart=lambda: told.append("restart")
+    )
+    for sample in (0, 1, 0):
+        feeds.plain(sample, 1)
+    assert told == ["restart", "run", "run"] * 3

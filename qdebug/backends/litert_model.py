@@ -1,0 +1,383 @@
+"""Read LiteRT (TensorFlow Lite) model files into graphs with quantization facts.
+
+The main subgraph is the graph. Its constants are views of the file's buffers until they are asked for.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+import struct
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.dtypes import is_integer, logical_dtype
+from qdebug.regular_file import open_binary
+
+__all__ = ["CUSTOM_DOMAIN", "ELEMENT_TYPES", "LiteRTModel", "LiteRTReader", "reader"]
+
+CUSTOM_DOMAIN = "tflite.custom"
+"""Domain of custom operators: their names mean nothing beyond the model's own runtime."""
+
+ELEMENT_TYPES: Mapping[int, tuple[str, str | None]] = MappingProxyType(
+    {
+        number: (name, dtype)
+        for number, (name, dtype) in enumerate(
+            (
+                *(("FLOAT32", "float32"), ("FLOAT16", "float16"), ("INT32", "int32"), ("UINT8", "uint8")),
+                *(("INT64", "int64"), ("STRING", None), ("BOOL", "bool"), ("INT16", "int16")),
+                *(("COMPLEX64", "complex64"), ("INT8", "int8"), ("FLOAT64", "float64"), ("COMPLEX128", "complex128")),
+                *(("UINT64", "uint64"), ("RESOURCE", None), ("VARIANT", None), ("UINT32", "uint32")),
+                *(("UINT16", "uint16"), ("INT4", "int4"), ("BFLOAT16", "bfloat16"), ("INT2", "int2")),
+                *(("UINT4", "uint4"), ("FLOAT8_E4M3FN", "float8_e4m3fn"), ("FLOAT8_E5M2", "float8_e5m2")),
+            )
+        )
+    }
+)
+"""Name and logical dtype of each element type by its number in the schema; None where the elements are no numbers."""
+
+_BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "uint4": 4, "int2": 2})
+"""Bits of the elements that share a byte; the first one has the lowest bits."""
+
+_PADDINGS = ("SAME", "VALID")
+_MIRRORS = ("REFLECT", "SYMMETRIC")
+_WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
+_BROKEN = (struct.error, IndexError, KeyError, TypeError, ValueError, AttributeError, OverflowError, MemoryError)
+"""Exceptions that a damaged flatbuffer raises in the reader that comes with LiteRT."""
+
+
+class LiteRTModel:
+    """A LiteRT model file: its graph, and its constants on demand.
+
+    Args:
+        path: The file.
+        proto: Its `ModelT`, the object model that comes with LiteRT.
+        sha256: Hash of the file in hexadecimal.
+    """
+
+    def __init__(self, path: Path, proto: Any, sha256: str) -> None:
+        self.path = path
+        self.name = path.name
+        self.sha256 = sha256
+        self.proto = proto
+        self._main = proto.subgraphs[0]
+        names = _tensor_names(self._main.tensors)
+        self.names: Sequence[str] = names
+        """Names of the tensors by LiteRT's index."""
+        self.indices: Mapping[str, int] = MappingProxyType({name: index for index, name in enumerate(names)})
+        """The index that LiteRT knows each tensor by."""
+        produced = {index for operator in self._main.operators for index in _listed(operator.outputs)}
+        given = {*_listed(self._main.inputs), *produced}
+        self._constants = {
+            names[index]: tensor
+            for index, tensor in enumerate(self._main.tensors)
+            if index not in given and _is_constant(tensor, proto.buffers)
+        }
+        self.unreadable: dict[str, str] = {
+            names[index]: reason
+            for index, tensor in enumerate(self._main.tensors)
+            if (reason := self._unreadable(names[index], tensor))
+        }
+        """Tensors that cannot be recorded, with the reason."""
+        self.constants: Sequence[str] = tuple(name for name in self._constants if name not in self.unreadable)
+        self.variables: Sequence[str] = tuple(
+            names[index] for index, tensor in enumerate(self._main.tensors) if tensor.isVariable
+        )
+        """State that the runtime keeps from one run to the next, in tensors of its own."""
+        self.graph = self._graph()
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a run may depend on the runs before it: variables, or resources that outlive a run."""
+        kinds = {ELEMENT_TYPES[tensor.type][0] for graph in self.proto.subgraphs for tensor in graph.tensors or ()}
+        return "RESOURCE" in kinds or any(
+            tensor.isVariable for graph in self.proto.subgraphs for tensor in graph.tensors or ()
+        )
+
+    @property
+    def inner(self) -> Mapping[str, int]:
+        """Number of tensors of each further subgraph, by its name: bodies of control flow, and other signatures."""
+        return {
+            _text(graph.name) or f"subgraph {number}": len(graph.tensors or ())
+            for number, graph in enumerate(self.proto.subgraphs)
+            if number
+        }
+
+    def constant(self, name: str) -> np.ndarray:
+        """Return the elements of one constant.
+
+        Raises:
+            UsageError: No constant has this name, or its data cannot be read.
+        """
+        if name not in self._constants:
+            raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
+        if name in self.unreadable:
+            raise UsageError(f"Constant {name!r} of model {self.name!r} cannot be read: {self.unreadable[name]}.")
+        tensor = self._constants[name]
+        array = _plain_array(self.proto.buffers[tensor.buffer].data, tensor.type, _listed(tensor.shape))
+        if array is None:
+            raise UsageError(f"Constant {name!r} of model {self.name!r} has fewer bytes than its shape says.")
+        return array
+
+    def with_outputs(self, names: Sequence[str]) -> bytes:
+        """Return the bytes of the same model with further tensors as outputs.
+
+        Args:
+            names: The tensors.
+        """
+        from ai_edge_litert.tools import flatbuffer_utils
+
+        before = self._main.outputs
+        self._main.outputs = [*_listed(before), *(self.indices[name] for name in names)]
+        try:
+            return bytes(flatbuffer_utils.convert_object_to_bytearray(self.proto))
+        finally:
+            self._main.outputs = before
+
+    def _unreadable(self, name: str, tensor: Any) -> str:
+        """Say why the values of a tensor cannot be recorded; "" if they can."""
+        kind, dtype = ELEMENT_TYPES.get(tensor.type, (f"type {tensor.type}", None))
+        if dtype is None:
+            return f"its elements are {kind.lower()}"
+        if name not in self._constants:
+            return ""
+        if tensor.sparsity is not None:
+            return "its elements are stored sparse"
+        if tensor.externalBuffer:
+            return "its elements are in another file"
+        data = self.proto.buffers[tensor.buffer].data
+        if _plain_array(data, tensor.type, _listed(tensor.shape)) is None:
+            return "it has fewer bytes than its shape says"
+        return ""
+
+    def _graph(self) -> Graph:
+        inputs = [self.names[index] for index in _listed(self._main.inputs)]
+        outputs = [self.names[index] for index in _listed(self._main.outputs)]
+        roles = {
+            **dict.fromkeys(self._constants, Role.CONSTANT),
+            **dict.fromkeys(outputs, Role.OUTPUT),
+            **dict.fromkeys(inputs, Role.INPUT),
+        }
+        tensors = [
+            self._described(name, tensor, roles.get(name, Role.ACTIVATION))
+            for name, tensor in zip(self.names, self._main.tensors, strict=True)
+        ]
+        nodes = list(self._nodes())
+        used = {*inputs, *outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        return Graph(
+            nodes,
+            tensors=[info for info in tensors if info.name in used],
+            inputs=inputs,
+            outputs=outputs,
+            name=_text(self._main.name),
+        )
+
+    def _nodes(self) -> Iterator[Node]:
+        taken: set[str] = set()
+        for number, operator in enumerate(self._main.operators):
+            code = self.proto.operatorCodes[operator.opcodeIndex]
+            op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode), "UNKNOWN")
+            custom = op == "CUSTOM"
+            outputs = tuple(self.names[index] for index in _listed(operator.outputs))
+            name = f"{_text(code.customCode) if custom else op}:{outputs[0] if outputs else number}"
+            taken.add(name if name not in taken else (name := f"{name}#{number}"))
+            yield Node(
+                name=name,
+                op=_text(code.customCode) if custom else op,
+                inputs=tuple("" if index < 0 else self.names[index] for index in _listed(operator.inputs)),
+                outputs=outputs,
+                attrs={**_attrs(operator.builtinOptions), **_attrs(operator.builtinOptions2)},
+                domain=CUSTOM_DOMAIN if custom else "",
+            )
+
+    def _described(self, name: str, tensor: Any, role: Role) -> TensorInfo:
+        shape = _listed(tensor.shapeSignature) or _listed(tensor.shape)
+        dtype = ELEMENT_TYPES.get(tensor.type, ("", None))[1]
+        return TensorInfo(
+            name=name,
+            shape=tuple(None if extent < 0 else extent for extent in shape),
+            dtype=dtype,
+            role=role,
+            quant=None if dtype is None else self._quant(tensor, dtype),
+        )
+
+    def _quant(self, tensor: Any, dtype: str) -> QuantParams | None:
+        """Return how the codes of a tensor stand for numbers: per tensor, per channel, or in blocks."""
+        params = tensor.quantization
+        if params is None or not is_integer(dtype):
+            return None
+        details = params.details
+        if details is not None and hasattr(details, "blockSize"):
+            return self._blockwise(details, dtype, len(_listed(tensor.shape)))
+        scale = np.asarray(_listed(params.scale), np.float32)
+        zero = np.asarray(_listed(params.zeroPoint) or [0], np.int64)
+        if not scale.size or zero.size not in (1, scale.size):
+            return None
+        axis = int(params.quantizedDimension) if scale.size > 1 else None
+        return QuantParams(dtype=dtype, scale=scale, zero_point=zero, axis=axis)
+
+    def _blockwise(self, details: Any, dtype: str, rank: int) -> QuantParams | None:
+        """Return block-wise parameters: scales are a tensor of the weight's rank, blocks go along the last axis."""
+        scale = self._small(details.scales)
+        if scale is None or scale.ndim != rank or details.blockSize <= 0:
+            return None
+        zero = self._small(details.zeroPoints) if details.zeroPoints > 0 else None
+        if zero is not None and zero.size != scale.size:
+            return None
+        return QuantParams(
+            dtype=dtype,
+            scale=scale.astype(np.float32),
+            zero_point=np.zeros(scale.shape, np.int64) if zero is None else zero.reshape(scale.shape).astype(np.int64),
+            axis=rank - 1,
+            block_size=int(details.blockSize),
+        )
+
+    def _small(self, index: int) -> np.ndarray | None:
+        """Return the elements of a constant tensor by its index; None if it is none."""
+        if not 0 <= index < len(self._main.tensors):
+            return None
+        tensor = self._main.tensors[index]
+        data = self.proto.buffers[tensor.buffer].data
+        return None if data is None else _plain_array(data, tensor.type, _listed(tensor.shape))
+
+
+class LiteRTReader:
+    """Reader of LiteRT files."""
+
+    suffixes = (".tflite",)
+
+    def open(self, path: Path) -> LiteRTModel:
+        """Read a LiteRT file.
+
+        Raises:
+            UsageError: The file is missing or is no LiteRT model.
+            GraphError: Its operators form no graph.
+        """
+        from ai_edge_litert.tools import flatbuffer_utils
+
+        try:
+            with open_binary(path) as file:
+                content = file.read()
+        except OSError as error:
+            reason = error.strerror or error
+            raise UsageError(
+                f"The model file {str(path)!r} cannot be read: {reason}.", hint="Check the path."
+            ) from error
+        if content[4:8] != b"TFL3":
+            raise UsageError(
+                f"The file {str(path)!r} is no LiteRT model.", hint="Give a .tflite file that a converter wrote."
+            )
+        try:
+            proto = flatbuffer_utils.read_model_from_bytearray(content)
+            return LiteRTModel(path, proto, hashlib.sha256(content).hexdigest())
+        except _BROKEN as error:
+            raise UsageError(
+                f"The LiteRT model {str(path)!r} is damaged ({type(error).__name__} while reading it).",
+                hint="Convert the model again, or copy the file again.",
+            ) from error
+
+
+reader = LiteRTReader()
+"""What `qdebug.backends` loads for .tflite files."""
+
+
+@cache
+def _operator_names() -> Mapping[int, str]:
+    """Return the name of each builtin operator by its number."""
+    from ai_edge_litert import schema_py_generated as schema
+
+    return {number: name for name, number in vars(schema.BuiltinOperator).items() if isinstance(number, int)}
+
+
+@cache
+def _activation_names() -> Mapping[int, str]:
+    from ai_edge_litert import schema_py_generated as schema
+
+    return {number: name for name, number in vars(schema.ActivationFunctionType).items() if isinstance(number, int)}
+
+
+def _plain_array(data: Any, kind: int, shape: Sequence[int]) -> np.ndarray | None:
+    """Return the elements of a buffer; None if it has fewer bytes than its shape says, or no numbers."""
+    dtype = ELEMENT_TYPES.get(kind, ("", None))[1]
+    count = math.prod(shape)
+    if dtype is None or count < 0:
+        return None
+    content = np.frombuffer(b"" if data is None else memoryview(data), np.uint8)
+    bits = _BITS.get(dtype)
+    if bits is None:
+        size = count * logical_dtype(dtype).itemsize
+        return content[:size].view(logical_dtype(dtype)).reshape(shape) if content.size >= size else None
+    if content.size * 8 < count * bits:
+        return None
+    parts = np.stack([content >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], axis=-1)
+    codes = parts.reshape(-1)[:count].astype(np.int8)
+    if dtype.startswith("int"):
+        codes[codes >= 1 << (bits - 1)] -= 1 << bits
+    return codes.reshape(shape).astype(logical_dtype(dtype))
+
+
+def _listed(values: Any) -> list[Any]:
+    """Return a vector of the object model as a list; it is None where the file has none."""
+    return [] if values is None else list(values)
+
+
+def _text(name: Any) -> str:
+    return name.decode("utf-8", "replace") if isinstance(name, bytes) else str(name or "")
+
+
+def _tensor_names(tensors: Sequence[Any]) -> tuple[str, ...]:
+    """Return a unique name for each tensor: its own, with its index added where the name is empty or repeats."""
+    taken = {_text(tensor.name) for tensor in tensors}
+    used: set[str] = set()
+    names: list[str] = []
+    for index, tensor in enumerate(tensors):
+        name = own = _text(tensor.name)
+        if not own or own in used:
+            name = f"{own or 'tensor'}:{index}"
+            while name in taken or name in used:
+                name += "'"
+        used.add(name)
+        names.append(name)
+    return tuple(names)
+
+
+def _is_constant(tensor: Any, buffers: Sequence[Any]) -> bool:
+    if tensor.isVariable:
+        return False
+    data = buffers[tensor.buffer].data
+    return bool(tensor.externalBuffer) or (data is not None and len(data) > 0) or 0 in _listed(tensor.shape)
+
+
+def _attrs(options: Any) -> dict[str, AttrValue]:
+    """Return the options of an operator by the schema's names, with the schema's words for numbered kinds."""
+    found: dict[str, AttrValue] = {}
+    for key, value in vars(options).items() if options is not None else ():
+        name = _WORD_STARTS.sub("_", key).lower()
+        said = _said(name, value, mirrored=type(options).__name__ == "MirrorPadOptionsT")
+        if said is not None:
+            found[name] = said
+    return found
+
+
+def _said(name: str, value: Any, *, mirrored: bool) -> AttrValue | None:
+    if name == "fused_activation_function":
+        return _activation_names().get(value, str(value))
+    words = _PADDINGS if name == "padding" else _MIRRORS if mirrored and name == "mode" else ()
+    if words and 0 <= value < len(words):
+        return words[value]
+    if isinstance(value, bytes):
+        return _text(value)
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.ndarray | list | tuple):
+        plain = np.asarray(value)
+        return tuple(plain.tolist()) if plain.ndim == 1 and plain.dtype.kind in "iuf" else None
+    return None

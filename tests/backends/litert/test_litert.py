@@ -1,0 +1,194 @@
+"""Real nets on LiteRT's three sets of kernels: recorded as they run, compared, and explained."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.backends import load_backend
+from qdebug.errors import BackendError, InputError, UsageError
+from qdebug.workflow.record import record_run
+
+pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
+
+DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits"
+KERNELS = ("xnnpack", "builtin", "reference")
+
+
+def record(tmp_path, inputs, *, kernels="xnnpack", form="int8", taps="faithful", **more):
+    out = tmp_path / f"{form}.{kernels}.{taps}.h5"
+    summary = record_run(
+        DIGITS / f"digits_{form}.tflite",
+        backend="litert",
+        options={"kernels": kernels},
+        inputs=inputs[form],
+        out=out,
+        samples=4,
+        taps=taps,
+        **more,
+    )
+    return summary, qdebug.open_recording(out)
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+@pytest.mark.parametrize("form", ["float", "int8"])
+def test_every_tensor_is_recorded_and_the_outputs_are_those_of_a_plain_run(tmp_path, digits_inputs, form, kernels):
+    summary, recording = record(tmp_path, digits_inputs, form=form, kernels=kernels)
+    assert summary.fidelity == "bit_equal"
+    assert summary.skipped == {}
+    ways = "without fusion and with no memory reused" if kernels == "xnnpack" else "with no memory reused"
+    assert summary.fidelity_detail.endswith(f"the same {ways}")
+    assert set(recording.graph.tensors) == set(recording.names)
+    assert all(recording.has(name, 3) for name in recording.names if not recording.graph.is_constant(name))
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_each_tensor_is_what_an_interpreter_holds(tmp_path, digits_inputs, kernels):
+    from ai_edge_litert.interpreter import Interpreter, OpResolverType
+
+    resolver = {"xnnpack": "BUILTIN", "builtin": "BUILTIN_WITHOUT_DEFAULT_DELEGATES", "reference": "BUILTIN_REF"}
+    path = str(DIGITS / "digits_int8.tflite")
+    kind = getattr(OpResolverType, resolver[kernels])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # that keeping tensors takes memory
+        held = Interpreter(path, experimental_op_resolver_type=kind, experimental_preserve_all_tensors=True)
+    held.allocate_tensors()
+    _, recording = record(tmp_path, digits_inputs, kernels=kernels)
+    ((name, images),) = digits_inputs["int8"].items()
+    for sample, image in enumerate(images):
+        held.set_tensor(0, image[None])
+        held.invoke()
+        assert np.array_equal(recording.load(name, sample), image[None])
+        for details in held.get_tensor_details():
+            if details["name"] in recording.names:
+                found = held.get_tensor(details["index"])
+                assert np.array_equal(recording.load(details["name"], sample), found), details["name"]
+
+
+@pytest.mark.parametrize(
+    ("kernels", "preset"), [("xnnpack", "xnnpack-fp32"), ("builtin", None), ("reference", "tflite-reference")]
+)
+def test_the_arithmetic_of_every_quantized_node_is_named(tmp_path, digits_inputs, kernels, preset):
+    _, recording = record(tmp_path, digits_inputs, kernels=kernels)
+    explanation = qdebug.explain(recording)
+    assert explanation.summary["unexplained"] == 0
+    assert explanation.summary["explained"] == 10
+    if preset is not None:  # which one builtin kernels have depends on the processor
+        convolutions = [node for node in explanation.nodes if node.op == "CONV_2D"]
+        assert convolutions
+        assert all(f"{preset} (measured)" in node.presets for node in convolutions)
+
+
+def test_kernels_are_compared_node_by_node(tmp_path, digits_inputs):
+    _, reference = record(tmp_path, digits_inputs, kernels="reference")
+    _, backend = record(tmp_path, digits_inputs, kernels="xnnpack")
+    result = qdebug.diff(reference, backend)
+    assert result.status == "within"
+    assert result.coverage.compared == 14
+    assert all(node.status in {"identical", "within"} for node in result.nodes)
+
+
+def test_the_float_net_is_the_reference_of_the_int8_net(tmp_path, digits_inputs):
+    _, reference = record(tmp_path, digits_inputs, form="float", kernels="reference")
+    _, backend = record(tmp_path, digits_inputs)
+    result = qdebug.diff(reference, backend)
+    assert result.status == "within"
+    assert result.coverage.compared == 14
+
+
+@pytest.mark.parametrize("taps", ["all", "outputs"])
+def test_other_taps(tmp_path, digits_inputs, taps):
+    summary, recording = record(tmp_path, digits_inputs, taps=taps)
+    assert summary.fidelity == "bit_equal"
+    varying = [name for name in recording.names if not recording.graph.is_constant(name)]
+    assert len(varying) == (14 if taps == "all" else 2)
+
+
+def test_no_weights(tmp_path, digits_inputs):
+    _, recording = record(tmp_path, digits_inputs, weights=False)
+    assert not any(recording.graph.is_constant(name) for name in recording.names)
+
+
+def test_what_ran_is_recorded(tmp_path, digits_inputs):
+    _, recording = record(tmp_path, digits_inputs, kernels="builtin")
+    info = recording.info
+    assert info.options["kernels"] == "builtin"
+    assert info.options["resolver"] == "BUILTIN_WITHOUT_DEFAULT_DELEGATES"
+    assert info.versions["ai-edge-litert"]
+    assert len(info.model_sha256) == 64
+
+
+@pytest.mark.parametrize(
+    ("options", "named"),
+    [
+        ({"kernels": "gpu"}, "xnnpack, builtin, reference"),
+        ({"threads": "0"}, "whole number from 1"),
+        ({"delegate": "gpu"}, "no option 'delegate'"),
+    ],
+)
+def test_wrong_options_are_named(options, named):
+    with pytest.raises(UsageError, match=named):
+        load_backend("litert").open(DIGITS / "digits_int8.tflite", options=options)
+
+
+def test_a_recording_is_no_model(tmp_path, digits_inputs):
+    _, recording = record(tmp_path, digits_inputs)
+    with pytest.raises(UsageError, match="not recordings"):
+        load_backend("litert").open(recording, options={})
+
+
+@pytest.mark.parametrize("content", [b"", b"\0" * 100, b"\x1c\0\0\0TFL3" + b"\xff" * 64])
+def test_a_file_that_is_no_model_is_refused(tmp_path, content):
+    path = tmp_path / "net.tflite"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"no LiteRT model|is damaged"):
+        load_backend("litert").open(path, options={})
+
+
+def test_a_damaged_model_is_refused_wherever_it_is_cut(tmp_path):
+    whole = (DIGITS / "digits_int8.tflite").read_bytes()
+    path = tmp_path / "net.tflite"
+    for size in range(8, len(whole), len(whole) // 40):
+        path.write_bytes(whole[:size])
+        with pytest.raises(UsageError, match=r"no LiteRT model|is damaged"):
+            load_backend("litert").open(path, options={})
+
+
+def test_missing_inputs_are_named(tmp_path, digits_inputs):
+    with pytest.raises(InputError, match="serving_default"):
+        record(tmp_path, {"int8": {"x": np.zeros((4, 8, 8, 1), np.int8)}})
+
+
+def test_an_operator_that_litert_does_not_have_is_named(tmp_path, net):
+    x = net.input("x", (1, 4))
+    y = net.tensor("y", (1, 4))
+    net.node("CUSTOM", [x], [y], custom="Swirl")
+    net.output(y)
+    with pytest.raises(BackendError, match="Swirl"):
+        record_run(
+            net.save(tmp_path / "net.tflite"),
+            backend="litert",
+            inputs={"x": np.zeros((1, 4), np.float32)},
+            out=tmp_path / "x.h5",
+        )
+    assert not (tmp_path / "x.h5").exists()
+
+
+def test_values_that_are_no_numbers_pass_through(tmp_path, net):
+    x = net.input("x", (1, 4))
+    y = net.tensor("y", (1, 4))
+    net.node("ABS", [x], [y])
+    net.output(y)
+    out = tmp_path / "x.h5"
+    summary = record_run(
+        net.save(tmp_path / "net.tflite"),
+        backend="litert",
+        inputs={"x": np.array([[np.nan, -np.inf, 0, -1]], np.float32)},
+        out=out,
+    )
+    assert summary.fidelity == "bit_equal"
+    assert np.isnan(qdebug.open_recording(out).load("y")[0, 0])
