@@ -210,8 +210,6 @@ class LiteRTRun:
         for name, reason in self._model.unreadable.items():
             if name in self.graph.tensors:
                 recorder.skip(name, reason)
-        for title, count in self._model.inner.items():
-            recorder.skip(f"{title}/", f"{count} tensors of another subgraph, which is run from inside an operator")
         _Work(self, feeds, recorder, on_progress).run()
 
     def interpreter(self, *, taps: Sequence[str] = (), fused: bool = True, kept: bool = False) -> _Interpreter:
@@ -275,13 +273,14 @@ class _Ways:
         _compare(self._keeping, kept, plain, place)
         _compare(self._memory, kept, split, place)
 
-    def sentence(self, runs: int) -> str:
+    @property
+    def sentence(self) -> str:
         """Say in a clause what changes the outputs: fusion, or the reuse of memory."""
         said = []
         if self._fusion.fidelity is Fidelity.DIFFERS:
-            said.append(f"fusion of operators changes the outputs: {self._fusion.detail(runs)}")
+            said.append(f"fusion of operators changes the outputs: {self._fusion.worst}")
         if self._memory.fidelity is Fidelity.DIFFERS:
-            said.append(f"reuse of memory between tensors changes the outputs: {self._keeping.detail(runs)}")
+            said.append(f"reuse of memory changes the outputs: {self._keeping.worst or self._memory.worst}")
         ways = "without fusion and with no memory reused" if self._split else "with no memory reused"
         return "; ".join(said) or f"the same {ways}"
 
@@ -331,7 +330,7 @@ class _Work:
             self._put_all(main, self._at_once)
             self._tell(1, f"sample {sample}")
         if ways is not None:
-            self._recorder.remark(ways.sentence(len(self._moments)))
+            self._recorder.remark(ways.sentence)
 
     def _before(
         self, main: _Interpreter, ways: _Ways | None, feed: Mapping[str, np.ndarray], step: int
@@ -421,7 +420,7 @@ def _errors(what: str) -> Iterator[None]:
     try:
         yield
     except (RuntimeError, ValueError) as error:
-        text = " ".join(str(error).split())
+        text = " ".join(str(error).split()) or f"{type(error).__name__} without a message"
         text = text if len(text) <= 300 else f"{text[:297]}..."
         raise BackendError(
             f"{what}: {text.rstrip('.')}.", hint="Check that the model runs in ai_edge_litert's Interpreter itself."
@@ -467,9 +466,20 @@ class LiteRTBackend:
             taps=taps,
             versions={"ai-edge-litert": version("ai-edge-litert")},
             cpu_flags=cpu_flags(),
-            options={**chosen, "cpus": os.cpu_count() or 0, "resolver": KERNELS[settings.kernels]},
+            options={
+                **chosen,
+                "cpus": os.cpu_count() or 0,
+                "resolver": KERNELS[settings.kernels],
+                **({"note": _unrecorded(source.inner)} if source.inner else {}),
+            },
         )
         return LiteRTRun(source, settings, facts, weights=weights)
+
+
+def _unrecorded(inner: Mapping[str, int]) -> str:
+    """Say which subgraphs are not recorded."""
+    listed = ", ".join(f"{name!r} ({count} tensors)" for name, count in inner.items())
+    return f"subgraphs that operators run inside, or that other signatures name, are not recorded: {listed}"
 
 
 def _threads(text: str) -> int:

@@ -73,6 +73,11 @@ class FidelityCheck:
             return Fidelity.UNKNOWN
         return Fidelity.DIFFERS if self._differing else Fidelity.BIT_EQUAL
 
+    @property
+    def worst(self) -> str:
+        """A clause on the output that differs most; "" if none does."""
+        return self._worst.sentence
+
     def detail(self, recorded: int, outputs: Iterable[str] = ()) -> str:
         """Say in a clause what was compared and how large the change is.
 

@@ -1,0 +1,164 @@
+"""Fusion and the reuse of memory are told apart, and a tap that changes the outputs is left out."""
+
+from __future__ import annotations
+
+import warnings
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.workflow.record import record_run
+
+interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="needs the extra litert")
+
+INPUT = {"x": np.random.default_rng(0).standard_normal((1, 2, 4)).astype(np.float32)}
+
+
+def shared(net):
+    """Make the net that LiteRT's builtin kernels compute wrongly: a tensor seen through two reshapes.
+
+    SOFTMAX overwrites its input in place, and the first of the reshapes, which is the same memory, is read after it.
+    See the public issues 8889 and 8928 of google-ai-edge/LiteRT.
+    """
+    x = net.input("x", (1, 2, 4))
+    tensors = {name: net.tensor(name, shape) for name, shape in SHAPES.items()}
+    flat, wide = (net.constant(name, np.array(SHAPES[name[1:]], np.int32)) for name in ("sflat", "swide"))
+    net.node("ABS", [x], [tensors["abs"]])
+    net.node("RESHAPE", [tensors["abs"], flat], [tensors["flat"]], "ReshapeOptions", newShape=list(SHAPES["flat"]))
+    net.node("RESHAPE", [tensors["flat"], wide], [tensors["wide"]], "ReshapeOptions", newShape=list(SHAPES["wide"]))
+    net.node("SOFTMAX", [tensors["wide"]], [tensors["soft"]], "SoftmaxOptions", beta=1.0)
+    net.node("NEG", [tensors["soft"]], [tensors["one"]])
+    net.node("NEG", [tensors["flat"]], [tensors["other"]])
+    net.output(tensors["one"], tensors["other"])
+    return net
+
+
+SHAPES = {"abs": (1, 2, 4), "flat": (4, 2), "wide": (2, 4), "soft": (2, 4), "one": (2, 4), "other": (4, 2)}
+
+
+def record(net, tmp_path, kernels="builtin", inputs=INPUT, **more):
+    path = net.save(tmp_path / "net.tflite")
+    return record_run(
+        path, backend="litert", options={"kernels": kernels}, inputs=inputs, out=tmp_path / "x.h5", force=True, **more
+    )
+
+
+def alters(monkeypatch, name, when):
+    """Put in an interpreter whose tensor of this name is off by one where a condition on its arguments holds."""
+
+    class Altered(interpreter.Interpreter):
+        def __init__(self, **arguments):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                super().__init__(**arguments)
+            self.wrong = when(arguments, {details["index"] for details in self.get_output_details()})
+            self.index = next(each["index"] for each in self.get_tensor_details() if each["name"] == name)
+
+        def get_tensor(self, index):
+            return super().get_tensor(index) + np.float32(self.wrong and index == self.index)
+
+    monkeypatch.setattr(interpreter, "Interpreter", Altered)
+
+
+def chain(net, length):
+    """Make a net of a row of operators on one tensor: t0, t1, ..."""
+    made = net.input("x", (1, 2, 4))
+    for number in range(length):
+        before, made = made, net.tensor(f"t{number}", (1, 2, 4))
+        net.node("NEG", [before], [made])
+    net.output(made)
+    return net
+
+
+def test_memory_that_is_overwritten_while_it_is_read_is_found(net, tmp_path):
+    summary = record(shared(net), tmp_path)
+    plain = interpreter.Interpreter(
+        str(tmp_path / "net.tflite"),
+        experimental_op_resolver_type=interpreter.OpResolverType.BUILTIN_WITHOUT_DEFAULT_DELEGATES,
+    )
+    plain.allocate_tensors()
+    plain.set_tensor(0, INPUT["x"])
+    plain.invoke()
+    right = -np.abs(INPUT["x"]).reshape(4, 2)
+    found = next(each["index"] for each in plain.get_output_details() if each["name"] == "other")
+    correct = np.array_equal(plain.get_tensor(found), right)  # as a LiteRT without the bug would be
+    assert summary.fidelity == ("bit_equal" if correct else "differs")
+    assert ("reuse of memory changes the outputs: output 'other'" in summary.fidelity_detail) != correct
+    assert np.array_equal(qdebug.open_recording(tmp_path / "x.h5").load("other"), right)
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin", "reference"])
+def test_a_runtime_that_gives_two_tensors_one_place_is_told_from_one_that_fuses(net, tmp_path, monkeypatch, kernels):
+    alters(monkeypatch, "t4", lambda arguments, _: not arguments["experimental_preserve_all_tensors"])
+    detail = record(chain(net, 5), tmp_path, kernels).fidelity_detail
+    assert "reuse of memory changes the outputs: output 't4'" in detail
+    assert "by up to 1 at" in detail
+    assert "fusion" not in detail
+
+
+def test_fusion_that_changes_the_outputs_is_told(net, tmp_path, monkeypatch):
+    kept = ("experimental_preserve_all_tensors", "experimental_disable_delegate_node_fusion")
+    alters(monkeypatch, "t4", lambda arguments, _: not any(arguments[name] for name in kept))
+    summary = record(chain(net, 5), tmp_path, "xnnpack")
+    assert summary.fidelity == "bit_equal"  # what was recorded is the fused plan, as in production
+    assert "fusion of operators changes the outputs: output 't4'" in summary.fidelity_detail
+    assert "memory" not in summary.fidelity_detail
+    assert record(net, tmp_path, "xnnpack", taps="all").fidelity == "differs"
+
+
+def test_a_tensor_that_cannot_be_looked_at_is_left_out_and_the_others_are_not(net, tmp_path, monkeypatch):
+    alters(monkeypatch, "t19", lambda arguments, outputs: "model_content" in arguments and 8 in outputs)
+    summary = record(chain(net, 20), tmp_path, "xnnpack")
+    recording = qdebug.open_recording(tmp_path / "x.h5")
+    assert summary.fidelity == "bit_equal"
+    assert list(summary.skipped) == ["t7"]
+    assert "outputs change if it is looked at" in summary.skipped["t7"]
+    assert set(recording.names) == {"x", *(f"t{number}" for number in range(20) if number != 7)}
+    for number in (0, 6, 8, 19):
+        assert np.array_equal(recording.load(f"t{number}"), INPUT["x"] * (-1) ** (number + 1))
+
+
+def test_neighbours_are_never_tapped_at_once(net, tmp_path, monkeypatch):
+    seen = []
+    alters(monkeypatch, "t0", lambda _, outputs: bool(seen.append(sorted(outputs))))
+    record(chain(net, 30), tmp_path, "xnnpack")
+    tapped = [[index for index in outputs if index != 30] for outputs in seen]
+    assert sorted(index for outputs in tapped for index in outputs) == list(range(1, 30))
+    assert max(len(outputs) for outputs in tapped) <= 8
+    assert min(min(np.diff(outputs)) for outputs in tapped if len(outputs) > 1) >= 4
+
+
+def variable(net):
+    """Make a net that adds its input to a state of its own, and returns the sum."""
+    number = net.subgraph()
+    net.graph.name = b"begin"
+    handle = net.tensor("handle", (), "RESOURCE")
+    zeros = net.constant("zeros", np.zeros((1, 4), np.float32))
+    net.node("VAR_HANDLE", [], [handle], "VarHandleOptions", container="", sharedName="s")
+    net.node("ASSIGN_VARIABLE", [handle, zeros], [], "AssignVariableOptions")
+    net.graph = net.model.subgraphs[0]
+    x = net.input("x", (1, 4))
+    handle = net.tensor("handle", (), "RESOURCE")
+    before, after = net.tensor("before", (1, 4)), net.tensor("after", (1, 4))
+    net.node("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=number)
+    net.node("VAR_HANDLE", [], [handle], "VarHandleOptions", container="", sharedName="s")
+    net.node("READ_VARIABLE", [handle], [before], "ReadVariableOptions")
+    net.node("ADD", [before, x], [after], "AddOptions")
+    net.node("ASSIGN_VARIABLE", [handle, after], [], "AssignVariableOptions")
+    net.output(after)
+    return net
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin", "reference"])
+def test_state_is_kept_over_steps_and_forgotten_between_samples(net, tmp_path, kernels):
+    x = np.arange(24, dtype=np.float32).reshape(2, 3, 1, 4)
+    summary = record(variable(net), tmp_path, kernels, inputs={"x": x}, samples=2, steps=3)
+    recording = qdebug.open_recording(tmp_path / "x.h5")
+    assert summary.fidelity == "bit_equal"
+    for sample in range(2):
+        for step in range(3):
+            assert np.array_equal(recording.load("after", sample, step), x[sample, : step + 1].sum(axis=0))
+            assert np.array_equal(recording.load("before", sample, step), x[sample, :step].sum(axis=0))
+    assert summary.skipped == {"handle": "its elements are resource"}
+    assert "'begin' (2 tensors)" in recording.info.options["note"]
