@@ -68,6 +68,11 @@ class _Settings:
     threads: int
 
 
+_PATTERNS = (0xA5, 0x5A)
+"""Bytes that memory is filled with to see whether a run writes it: what is still both is not written."""
+
+_FILLABLE = (np.dtype(np.float32), np.dtype(np.int8), np.dtype(np.uint8), np.dtype(np.int16))
+
 _APART = 4
 """Runs that the tensors of a small net are split over: neighbours that are tapped at once are never fused."""
 
@@ -155,6 +160,22 @@ class _Interpreter:
             return None
         return found
 
+    def fill(self, name: str, pattern: int) -> bool:
+        """Fill the memory of a tensor with a byte; False if it has none, or may hold indices: a run may need these."""
+        try:
+            memory = self._net.tensor(self._model.indices[name])()
+        except (ValueError, RuntimeError):
+            return False
+        if memory.dtype not in _FILLABLE or not memory.size:
+            return False
+        memory.reshape(-1).view(np.uint8)[:] = pattern
+        return True
+
+    def is_filled(self, name: str, pattern: int) -> bool:
+        """Tell whether the memory of a tensor holds nothing but one byte."""
+        found = self.tensor(name)
+        return found is not None and bool(np.all(found.reshape(-1).view(np.uint8) == pattern))
+
     def tensors(self, names: Sequence[str]) -> dict[str, np.ndarray]:
         """Return copies of those tensors that LiteRT has elements of."""
         found = ((name, self.tensor(name)) for name in names)
@@ -212,21 +233,30 @@ class LiteRTRun:
                 recorder.skip(name, reason)
         _Work(self, feeds, recorder, on_progress).run()
 
-    def interpreter(self, *, taps: Sequence[str] = (), fused: bool = True, kept: bool = False) -> _Interpreter:
+    def interpreter(
+        self, *, kernels: str = "", taps: Sequence[str] = (), fused: bool = True, kept: bool = False
+    ) -> _Interpreter:
         """Make another interpreter of the model.
 
         Args:
+            kernels: One of `KERNELS`, where not the chosen ones run.
             taps: Tensors that are outputs as well.
             fused: Whether a delegate may fuse operators.
             kept: Whether each tensor keeps memory of its own.
         """
         content = self._model.with_outputs(taps) if taps else None
-        return _Interpreter(self._model, self._settings, content=content, fused=fused, kept=kept)
+        settings = replace(self._settings, kernels=kernels or self._settings.kernels)
+        return _Interpreter(self._model, settings, content=content, fused=fused, kept=kept)
 
     @property
     def variables(self) -> Sequence[str]:
         """Tensors in which the model keeps state; a run reads what they hold before it."""
         return self.readable(self._model.variables)
+
+    @property
+    def unpacked(self) -> Sequence[str]:
+        """Constants to record that operators make of packed ones; none if the run was opened without weights."""
+        return self.readable(self._model.unpacked) if self._weights else []
 
     @property
     def fuses(self) -> bool:
@@ -305,6 +335,10 @@ class _Work:
 
     def run(self) -> None:
         """Record everything."""
+        if self._run.facts.taps != "outputs":
+            self._put_unpacked()
+        if self._at_once and self._run.fuses:
+            self._leave_out_unwritten()
         self._first_pass()
         for chunk in self._chunks:
             for taps, tapped in self._harmless(chunk):
@@ -331,6 +365,26 @@ class _Work:
             self._tell(1, f"sample {sample}")
         if ways is not None:
             self._recorder.remark(ways.sentence)
+
+    def _put_unpacked(self) -> None:
+        """Record constants that LiteRT unpacks, as its own kernels do: XNNPACK writes them nowhere."""
+        if self._run.unpacked:
+            own = self._run.interpreter(kernels="builtin", kept=True)
+            own.run(self._feeds.feed(0, 0))
+            for name, array in own.tensors(self._run.unpacked).items():
+                self._recorder.constant(name, array)
+
+    def _leave_out_unwritten(self) -> None:
+        """List tensors that keep whatever stood in their memory before the run: a delegate computes them elsewhere."""
+        kept, doubted, feed = self._run.interpreter(kept=True), self._at_once, self._feeds.feed(0, 0)
+        kept.run(feed)  # before the first run there is no memory
+        for pattern in _PATTERNS:
+            filled = [name for name in doubted if kept.fill(name, pattern)]
+            kept.run(feed)
+            doubted = [name for name in filled if kept.is_filled(name, pattern)]
+        for name in doubted:
+            self._recorder.skip(name, "LiteRT does not write it: a delegate computes it elsewhere")
+        self._at_once = [name for name in self._at_once if name not in doubted]
 
     def _before(
         self, main: _Interpreter, ways: _Ways | None, feed: Mapping[str, np.ndarray], step: int

@@ -47,6 +47,9 @@ ELEMENT_TYPES: Mapping[int, tuple[str, str | None]] = MappingProxyType(
 _BITS: Mapping[str, int] = MappingProxyType({"int4": 4, "uint4": 4, "int2": 2})
 """Bits of the elements that share a byte; the first one has the lowest bits."""
 
+_UNPACKING = frozenset(("DEQUANTIZE", "DENSIFY"))
+"""Operators that unpack a constant: half-precision or integer weights of a float operator, and sparse ones."""
+
 _PADDINGS = ("SAME", "VALID")
 _MIRRORS = ("REFLECT", "SYMMETRIC")
 _WORD_STARTS = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
@@ -87,6 +90,8 @@ class LiteRTModel:
             if (reason := self._unreadable(names[index], tensor))
         }
         """Tensors that cannot be recorded, with the reason."""
+        self.unpacked: Sequence[str] = tuple(self._unpacked())
+        """Constants that an operator makes of packed ones: LiteRT unpacks each of them once."""
         self.constants: Sequence[str] = tuple(name for name in self._constants if name not in self.unreadable)
         self.variables: Sequence[str] = tuple(
             names[index] for index, tensor in enumerate(self._main.tensors) if tensor.isVariable
@@ -162,7 +167,7 @@ class LiteRTModel:
         inputs = [self.names[index] for index in _listed(self._main.inputs)]
         outputs = [self.names[index] for index in _listed(self._main.outputs)]
         roles = {
-            **dict.fromkeys(self._constants, Role.CONSTANT),
+            **dict.fromkeys((*self._constants, *self.unpacked), Role.CONSTANT),
             **dict.fromkeys(outputs, Role.OUTPUT),
             **dict.fromkeys(inputs, Role.INPUT),
         }
@@ -179,6 +184,16 @@ class LiteRTModel:
             outputs=outputs,
             name=_text(self._main.name),
         )
+
+    def _unpacked(self) -> Iterator[str]:
+        constant = {self.indices[name] for name in self._constants}
+        for operator in self._main.operators:
+            code = self.proto.operatorCodes[operator.opcodeIndex]
+            op = _operator_names().get(max(code.builtinCode, code.deprecatedBuiltinCode))
+            if op in _UNPACKING and constant.issuperset(_listed(operator.inputs)):
+                made = set(_listed(operator.outputs)).difference(_listed(self._main.outputs))
+                constant |= made
+                yield from (self.names[index] for index in sorted(made))
 
     def _nodes(self) -> Iterator[Node]:
         taken: set[str] = set()

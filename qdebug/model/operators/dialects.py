@@ -199,6 +199,8 @@ def _lite_conv(said: _Said) -> Translated:
 def _lite_fully_connected(said: _Said) -> Translated:
     if len(said.extents(said.node.inputs[0])) != 2 or len(said.extents(said.node.outputs[0])) != 2:
         raise _Unsaid
+    if said.optional(0, "weights_format"):  # the weight is not in rows
+        raise _Unsaid
     fused = _activation(said)
     domain = _CONTRIBUTED if fused else ""
     return said.as_onnx("FusedGemm" if fused else "Gemm", {"transB": 1, **fused}, domain=domain)
@@ -315,6 +317,18 @@ def _lite_pad(said: _Said) -> Translated:
     return _padded(said, (*pairs[::2], *pairs[1::2]), mode, value=value)
 
 
+def _lite_quantize(said: _Said) -> Translated:
+    """A QUANTIZE of codes gives them another scale; one of numbers is ONNX's but for its inputs, and stays."""
+    info = said.graph.tensors.get(said.node.inputs[0])
+    if info is None or info.quant is None:
+        raise _Unsaid
+    return said.as_onnx("Identity")
+
+
+def _lite_leaky(said: _Said) -> Translated:
+    return said.as_onnx(attrs={"alpha": float(said.stated("alpha"))})
+
+
 _REDUCTIONS = ("ReduceMean", "ReduceSum", "ReduceMax", "ReduceMin", "ReduceProd")
 _SIMPLE = (
     "Relu",
@@ -346,9 +360,11 @@ _TFLITE: Mapping[str, _Rule] = MappingProxyType(
         "Unsqueeze": _reshape,
         "Pad": _lite_pad,
         "Transpose": _turned_by_input,
+        "QuantizeLinear": _lite_quantize,
+        "LeakyRelu": _lite_leaky,
         **dict.fromkeys(_REDUCTIONS, _reduced_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
-        **dict.fromkeys(("Max", "Min", "Pow"), _two),
+        **dict.fromkeys(("Max", "Min", "Pow", "PRelu"), _two),
         **dict.fromkeys(_SIMPLE, _one),
     }
 )

@@ -129,6 +129,54 @@ def test_neighbours_are_never_tapped_at_once(net, tmp_path, monkeypatch):
     assert min(min(np.diff(outputs)) for outputs in tapped if len(outputs) > 1) >= 4
 
 
+def half(net):
+    """Make a net whose weight is kept in half precision and unpacked by an operator."""
+    x, weight = net.input("x", (1, 2, 4)), np.random.default_rng(1).standard_normal((3, 4)).astype(np.float16)
+    packed, w = net.constant("packed", weight), net.tensor("w", (3, 4))
+    wide, y, z = net.tensor("wide", (2, 4)), net.tensor("y", (2, 3)), net.tensor("z", (2, 3))
+    shape = net.constant("shape", np.array([2, 4], np.int32))
+    net.node("DEQUANTIZE", [packed], [w], version=3)
+    net.node("RESHAPE", [x, shape], [wide], "ReshapeOptions", newShape=[2, 4])
+    net.node("FULLY_CONNECTED", [wide, w, -1], [y], "FullyConnectedOptions")
+    net.node("NEG", [y], [z])
+    net.output(z)
+    return weight
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin", "reference"])
+def test_a_weight_that_litert_unpacks_is_a_constant_and_its_reader_is_replayed(net, tmp_path, kernels):
+    weight = half(net)
+    assert record(net, tmp_path, kernels).fidelity == "bit_equal"
+    recording = qdebug.open_recording(tmp_path / "x.h5")
+    assert recording.graph.is_constant("w")
+    assert np.array_equal(recording.load("w"), weight.astype(np.float32))
+    result = qdebug.diff(recording, recording)
+    node = next(each for each in result.nodes if each.tensor == "y")
+    assert node.introduced is not None
+    record(net, tmp_path, kernels, weights=False)
+    assert not qdebug.open_recording(tmp_path / "x.h5").has("w")
+
+
+def test_a_tensor_that_no_kernel_writes_is_not_recorded(net, tmp_path, monkeypatch):
+    class Elsewhere(interpreter.Interpreter):
+        def __init__(self, **arguments):
+            super().__init__(**arguments)
+            self.kept, self.held = arguments["experimental_preserve_all_tensors"], None
+
+        def invoke(self):
+            self.held = self.get_tensor(3) if self.kept and self.held is not None else np.zeros((1, 2, 4), np.float32)
+            super().invoke()
+            if self.kept:
+                self.tensor(3)()[:] = self.held
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        monkeypatch.setattr(interpreter, "Interpreter", Elsewhere)
+        summary = record(chain(net, 5), tmp_path, "xnnpack", taps="all")
+    assert summary.skipped == {"t2": "LiteRT does not write it: a delegate computes it elsewhere"}
+    assert set(qdebug.open_recording(tmp_path / "x.h5").names) == {"x", "t0", "t1", "t3", "t4"}
+
+
 def variable(net):
     """Make a net that adds its input to a state of its own, and returns the sum."""
     number = net.subgraph()

@@ -182,8 +182,30 @@ def test_axes_orders_and_widths_are_read_where_each_framework_has_them(op, attrs
 
 
 @pytest.mark.parametrize(
+    ("op", "attrs", "slope"),
+    [("LEAKY_RELU", {"alpha": 0.2}, 0.2), ("PRELU", {}, np.float32([0.1, 0.2, 0.3, 0.4, 0.5]))],
+)
+def test_slopes_of_negative_numbers(op, attrs, slope):
+    x = RNG.normal(size=(3, 4, 5)).astype(np.float32)
+    values = {"x": x} | ({"slope": slope} if op == "PRELU" else {})
+    assert computed(op, attrs, values, x.shape) == pytest.approx(np.where(x < 0, x * slope, x), abs=1e-6)
+
+
+def test_quantize_of_codes_gives_them_another_scale():
+    codes = np.arange(-128, 128).astype(np.int8)
+    with Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=1 / 256, zero_point=-128)
+        rec.put("y", (codes.astype(int) + 128).astype(np.uint8), node="q", op="QUANTIZE", inputs="x", scale=1 / 256)
+        rec.outputs("y")
+    (node,) = explain(rec.recording).nodes
+    assert node.status == "explained"
+    assert DiffSession(rec.recording, rec.recording).result().status == "identical"
+
+
+@pytest.mark.parametrize(
     ("op", "attrs", "inputs", "shape"),
     [
+        ("LEAKY_RELU", {}, [], (3, 4, 5)),
         ("MIRROR_PAD", {"mode": "SYMMETRIC"}, [whole([0, 0], [1, 1], [0, 0])], (3, 6, 5)),  # ONNX has no such border
         ("Pad", {"pad_mode": "symmetric"}, [whole(0, 1, 0), whole(0, 1, 0)], (3, 6, 5)),
         ("Pad", {"keep_dims": True}, [whole(0, 1, 0), whole(0, 1, 0)], (3, 6, 5)),  # what is put there is not said
