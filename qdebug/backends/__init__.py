@@ -1,6 +1,7 @@
 """Frameworks, one a file, loaded by name only: nothing imports an adapter statically.
 
-A new framework is one module here, one row in a table below, one extra in pyproject.toml, one test folder.
+A new framework is one module here, one row in a table below, one extra in pyproject.toml, one test folder. A backend of
+another package is an entry point of the group "qdebug.backends".
 """
 
 from __future__ import annotations
@@ -9,11 +10,12 @@ import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.backends.protocol import Backend, ModelSource
-from qdebug.errors import MissingExtraError, UsageError
+from qdebug.errors import BackendError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,6 +29,7 @@ __all__ = [
     "REPLAYERS",
     "WRITERS",
     "AdapterEntry",
+    "installed_backends",
     "load_backend",
     "load_reader",
     "replay_kernel",
@@ -114,21 +117,56 @@ def replay_kernel(op: str, domain: str) -> Kernel | None:
     return None
 
 
+_GROUP = "qdebug.backends"
+"""Group of entry points by which another package offers a backend."""
+
+
+def installed_backends() -> dict[str, EntryPoint]:
+    """Return backends of other packages by name; one with the name of a backend of this package is left out."""
+    return {entry.name: entry for entry in entry_points(group=_GROUP) if entry.name not in BACKENDS}
+
+
 def load_backend(name: str) -> Backend:
     """Load a backend by name.
 
     Raises:
         UsageError: No backend has this name.
         MissingExtraError: A package that it needs is not installed.
+        BackendError: Another package offers it, and it cannot be loaded.
     """
     if name not in BACKENDS:
+        installed = installed_backends()
+        if name in installed:
+            return _load_installed(installed[name])
         raise UsageError(
-            f"There is no backend {name!r}; known are: {', '.join(BACKENDS)}.",
+            f"There is no backend {name!r}; known are: {', '.join((*BACKENDS, *installed))}.",
             hint="Choose one: qdebug record MODEL --backend NAME --inputs FILE.npz -o OUT.h5.",
         )
     entry = BACKENDS[name]
     _require(entry, purpose=f"Backend {name!r}")
     backend: Backend = importlib.import_module(entry.module).backend
+    return backend
+
+
+def _load_installed(entry: EntryPoint) -> Backend:
+    """Load a backend of another package.
+
+    Raises:
+        BackendError: It cannot be loaded, or lacks what a backend has.
+    """
+    package = entry.dist.name if entry.dist is not None else entry.module
+    title = f"Backend {entry.name!r} of the package {package!r} ({entry.value})"
+    try:
+        backend: Backend = entry.load()
+    except Exception as error:  # whatever the other package raises when it is imported
+        raise BackendError(
+            f"{title} cannot be loaded: {type(error).__name__}: {error}.", hint=f"Repair or uninstall {package}."
+        ) from error
+    missing = [name for name in ("name", "options", "open") if not hasattr(backend, name)]
+    if missing:
+        raise BackendError(
+            f"{title} has no {', '.join(missing)}.", hint="See `qdebug help extending` for what a backend gives."
+        )
     return backend
 
 

@@ -77,9 +77,9 @@ def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -
 def _values(metavar: str) -> tuple[str, ...]:
     """Return the values that begin what an option takes, for options that take more than a choice."""
     if metavar == "NAME[:key=value,...]":
-        from qdebug.backends import BACKENDS
+        from qdebug.backends import BACKENDS, installed_backends
 
-        return tuple(BACKENDS)
+        return (*BACKENDS, *installed_backends())
     if metavar == "KIND":
         from qdebug.workflow.probe_models import PROBED
 

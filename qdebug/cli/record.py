@@ -253,16 +253,23 @@ def _summary(recording: Recording, output: Path) -> str:
 
 def _backends() -> str:
     """List backends and their options."""
-    from qdebug.backends import BACKENDS, load_backend
-    from qdebug.errors import MissingExtraError
+    from qdebug.backends import BACKENDS, installed_backends, load_backend
+    from qdebug.errors import BackendError, MissingExtraError
+    from qdebug.present.text import safe_text
 
+    summaries = {name: entry.summary for name, entry in BACKENDS.items()}
+    for name, entry in installed_backends().items():
+        summaries[name] = f"of the package {entry.dist.name}" if entry.dist is not None else entry.value
     lines = []
-    for name, entry in BACKENDS.items():
-        lines.append(f"{name:<13} {entry.summary}")
+    for name, summary in summaries.items():
+        lines.append(f"{safe_text(name):<13} {safe_text(summary)}")
         try:
             specs = load_backend(name).options
         except MissingExtraError as error:
             lines.append(f"  not installed: {error.hint}")
+            continue
+        except BackendError as error:
+            lines.append(f"  not usable: {safe_text(error.message)}")
             continue
         for spec in specs:
             choices = f" ({'|'.join(spec.choices)})" if spec.choices else ""

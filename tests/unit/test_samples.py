@@ -94,6 +94,12 @@ def test_onnxruntime_int8_agrees_on_the_digits(run):
     assert "bit_equal" in printed
 
 
+def test_a_backend_of_another_package_is_found_run_and_compared(run):
+    printed = run("own_backend.py")
+    assert printed.count("fidelity bit_equal") == 2
+    assert "WITHIN" in printed
+
+
 def test_every_sample_has_a_test_and_a_line_in_the_list():
     scripts = {path.name for ending in ("py", "sh") for path in SAMPLES.glob(f"*.{ending}")}
     listed = (SAMPLES / "README.md").read_text(encoding="utf-8")
