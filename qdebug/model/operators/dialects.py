@@ -181,7 +181,15 @@ def _lite_window(said: _Said) -> dict[str, AttrValue]:
     }
 
 
+def _refuse_hybrid(said: _Said) -> None:
+    """Refuse numbers times codes: TensorFlow Lite quantizes the numbers by ranges of each run, as no node says."""
+    data, weight = (said.graph.tensors.get(name) for name in said.node.inputs[:2])
+    if weight is not None and weight.quant is not None and (data is None or data.quant is None):
+        raise _Unsaid
+
+
 def _lite_conv(said: _Said) -> Translated:
+    _refuse_hybrid(said)
     weight = said.node.inputs[1]
     extents = said.extents(weight)
     depthwise = "DEPTHWISE" in said.node.op
@@ -197,6 +205,7 @@ def _lite_conv(said: _Said) -> Translated:
 
 
 def _lite_fully_connected(said: _Said) -> Translated:
+    _refuse_hybrid(said)
     if len(said.extents(said.node.inputs[0])) != 2 or len(said.extents(said.node.outputs[0])) != 2:
         raise _Unsaid
     if said.optional(0, "weights_format"):  # the weight is not in rows

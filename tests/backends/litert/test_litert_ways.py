@@ -157,6 +157,24 @@ def test_a_weight_that_litert_unpacks_is_a_constant_and_its_reader_is_replayed(n
     assert not qdebug.open_recording(tmp_path / "x.h5").has("w")
 
 
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin", "reference"])
+def test_a_healthy_net_that_quantizes_its_activations_as_it_runs_is_within_its_limits(net, tmp_path, kernels):
+    rng = np.random.default_rng(3)
+    weight, x = rng.standard_normal((8, 64)).astype(np.float32), rng.standard_normal((1, 64)).astype(np.float32)
+    scale = np.abs(weight).max() / 127
+    facts = {"codes": {"scale": scale}, "numbers": {}}
+    made = {}
+    for name, array in {"codes": np.round(weight / scale).astype(np.int8), "numbers": weight}.items():
+        other = type(net)()
+        start, end = other.input("x", (1, 64)), other.tensor("y", (1, 8))
+        w = other.constant("w", array, **facts[name])
+        other.node("FULLY_CONNECTED", [start, w, -1], [end], "FullyConnectedOptions", version=9)
+        other.output(end)
+        record(other, tmp_path, kernels, inputs={"x": x})
+        made[name] = (tmp_path / "x.h5").rename(tmp_path / f"{name}.h5")
+    assert qdebug.diff(made["numbers"], made["codes"]).status == "within"
+
+
 def test_a_tensor_that_no_kernel_writes_is_not_recorded(net, tmp_path, monkeypatch):
     class Elsewhere(interpreter.Interpreter):
         def __init__(self, **arguments):

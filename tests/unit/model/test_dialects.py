@@ -191,6 +191,21 @@ def test_slopes_of_negative_numbers(op, attrs, slope):
     assert computed(op, attrs, values, x.shape) == pytest.approx(np.where(x < 0, x * slope, x), abs=1e-6)
 
 
+@pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
+@pytest.mark.parametrize("codes", [False, True])
+def test_numbers_times_codes_are_not_replayed_since_ranges_of_the_run_are_not_known(op, codes):
+    shape = (4, 3) if op == "FULLY_CONNECTED" else (1, 1, 1, 3)
+    weight = TensorInfo(
+        name="w", role=Role.CONSTANT, shape=shape, quant=QuantParams(dtype="int8", scale=0.1) if codes else None
+    )
+    infos = [weight, TensorInfo(name="x", shape=(1, 3) if len(shape) == 2 else (1, 2, 2, 3))]
+    infos.append(TensorInfo(name="y", shape=(1, 4)))
+    node = Node(
+        name="n", op=op, inputs=("x", "w"), outputs=("y",), attrs={**WINDOW, "fused_activation_function": "NONE"}
+    )
+    assert (translated(node, Graph([node], tensors=infos, inputs=("x",), outputs=("y",))) is None) == codes
+
+
 def test_quantize_of_codes_gives_them_another_scale():
     codes = np.arange(-128, 128).astype(np.int8)
     with Recorder(None, backend="npu") as rec:
