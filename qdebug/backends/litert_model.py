@@ -126,11 +126,7 @@ class LiteRTModel:
             raise UsageError(f"Model {self.name!r} has no constant {name!r}.")
         if name in self.unreadable:
             raise UsageError(f"Constant {name!r} of model {self.name!r} cannot be read: {self.unreadable[name]}.")
-        tensor = self._constants[name]
-        array = _plain_array(self.proto.buffers[tensor.buffer].data, tensor.type, _listed(tensor.shape))
-        if array is None:
-            raise UsageError(f"Constant {name!r} of model {self.name!r} has fewer bytes than its shape says.")
-        return array
+        return _array(self._constants[name], self.proto.buffers)
 
     def with_outputs(self, names: Sequence[str]) -> bytes:
         """Return the bytes of the same model with further tensors as outputs.
@@ -154,13 +150,12 @@ class LiteRTModel:
             return f"its elements are {kind.lower()}"
         if name not in self._constants:
             return ""
-        if tensor.sparsity is not None:
-            return "its elements are stored sparse"
         if tensor.externalBuffer:
             return "its elements are in another file"
-        data = self.proto.buffers[tensor.buffer].data
-        if _plain_array(data, tensor.type, _listed(tensor.shape)) is None:
-            return "it has fewer bytes than its shape says"
+        try:
+            _array(tensor, self.proto.buffers)
+        except _BROKEN:
+            return "its bytes do not fit its shape"
         return ""
 
     def _graph(self) -> Graph:
@@ -260,8 +255,7 @@ class LiteRTModel:
         if not 0 <= index < len(self._main.tensors):
             return None
         tensor = self._main.tensors[index]
-        data = self.proto.buffers[tensor.buffer].data
-        return None if data is None else _plain_array(data, tensor.type, _listed(tensor.shape))
+        return _array(tensor, self.proto.buffers) if _is_constant(tensor, self.proto.buffers) else None
 
 
 class LiteRTReader:
@@ -319,24 +313,80 @@ def _activation_names() -> Mapping[int, str]:
     return {number: name for name, number in vars(schema.ActivationFunctionType).items() if isinstance(number, int)}
 
 
-def _plain_array(data: Any, kind: int, shape: Sequence[int]) -> np.ndarray | None:
-    """Return the elements of a buffer; None if it has fewer bytes than its shape says, or no numbers."""
-    dtype = ELEMENT_TYPES.get(kind, ("", None))[1]
-    count = math.prod(shape)
-    if dtype is None or count < 0:
-        return None
+def _array(tensor: Any, buffers: Sequence[Any]) -> np.ndarray:
+    """Return the elements of a constant.
+
+    Raises:
+        ValueError: Its buffer has fewer than its shape says, or they are no numbers.
+        IndexError: A place of a sparse one lies outside its shape.
+    """
+    dtype, shape = ELEMENT_TYPES.get(tensor.type, ("", None))[1], _listed(tensor.shape)
+    if dtype is None:
+        raise ValueError("no numbers")
+    data = buffers[tensor.buffer].data
     content = np.frombuffer(b"" if data is None else memoryview(data), np.uint8)
+    if tensor.sparsity is None:
+        return _elements(content, dtype, math.prod(shape)).reshape(shape)
+    places = _places(tensor.sparsity, shape)
+    dense = np.zeros(shape, logical_dtype(dtype))
+    dense[places] = _elements(content, dtype, len(places[0]))
+    return dense
+
+
+def _elements(content: np.ndarray, dtype: str, count: int) -> np.ndarray:
+    """Return the first elements of a buffer, in a row.
+
+    Raises:
+        ValueError: It has fewer.
+    """
     bits = _BITS.get(dtype)
     if bits is None:
-        size = count * logical_dtype(dtype).itemsize
-        return content[:size].view(logical_dtype(dtype)).reshape(shape) if content.size >= size else None
-    if content.size * 8 < count * bits:
-        return None
+        return content[: count * logical_dtype(dtype).itemsize].view(logical_dtype(dtype)).reshape(count)
     parts = np.stack([content >> shift & ((1 << bits) - 1) for shift in range(0, 8, bits)], axis=-1)
-    codes = parts.reshape(-1)[:count].astype(np.int8)
+    codes = parts.reshape(-1)[:count].astype(np.int8).reshape(count)
     if dtype.startswith("int"):
         codes[codes >= 1 << (bits - 1)] -= 1 << bits
-    return codes.reshape(shape).astype(logical_dtype(dtype))
+    return codes.astype(logical_dtype(dtype))
+
+
+def _places(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
+    """Return where the stored elements of a sparse constant stand, an index array for each dimension.
+
+    Dimensions are walked in the order that the file gives, those of blocks among them; each is dense, or lists its
+    places for each place of the dimensions before it. Source: tensorflow/lite/schema/schema.fbs, SparsityParameters.
+    """
+    walked = np.zeros(1, np.int64)
+    found: list[np.ndarray] = []
+    most = math.prod(shape)
+    for level in sparsity.dimMetadata:
+        if level.format == 0:
+            if len(walked) * level.denseSize > most:
+                raise ValueError("more places than the shape has")
+            owner = np.repeat(np.arange(len(walked)), level.denseSize)
+            place = np.tile(np.arange(level.denseSize), len(walked))
+            walked = walked[owner] * level.denseSize + place
+        else:
+            segments, indices = (
+                np.asarray(part.values, np.int64) for part in (level.arraySegments, level.arrayIndices)
+            )
+            counts = segments[walked + 1] - segments[walked]
+            if counts.sum() > most:
+                raise ValueError("more places than the shape has")
+            owner = np.repeat(np.arange(len(walked)), counts)
+            walked = np.arange(counts.sum()) + np.repeat(segments[walked] - np.cumsum(counts) + counts, counts)
+            place = indices[walked]
+        found = [*(before[owner] for before in found), place]
+    result = [np.zeros(len(walked), np.int64) for _ in shape]
+    blocks = {len(shape) + number: of for number, of in enumerate(_listed(sparsity.blockMap))}
+    levels = list(zip(_listed(sparsity.traversalOrder), sparsity.dimMetadata, found, strict=True))
+    for dimension, _, place in levels:
+        if dimension not in blocks:
+            result[dimension] += place
+    for dimension, level, place in levels:
+        if dimension in blocks:
+            of = blocks[dimension]
+            result[of] = result[of] * level.denseSize + place
+    return tuple(result)
 
 
 def _listed(values: Any) -> list[Any]:

@@ -147,11 +147,66 @@ def test_a_constant_without_its_bytes_is_named(net, tmp_path):
     net.model.buffers[-1].data = np.zeros(4, np.uint8)
     model = read(net, tmp_path)
     assert model.constants == ()
-    assert model.unreadable == {"w": "it has fewer bytes than its shape says"}
-    with pytest.raises(UsageError, match="fewer bytes"):
+    assert model.unreadable == {"w": "its bytes do not fit its shape"}
+    with pytest.raises(UsageError, match="do not fit"):
         model.constant("w")
     with pytest.raises(UsageError, match="no constant 'x'"):
         model.constant("x")
+
+
+def sparse(net, order, levels, *, block_map=(), values=(1, 2, 3, 4, 5)):
+    """Make a net with a sparse constant (4, 4); a level is the extent of a dense one, or segments and indices."""
+    x, y = net.input("x", (1,)), net.tensor("y", (1,))
+    c = net.tensor("c", (4, 4), data=np.array(values, np.float32))
+    net.graph.tensors[c].sparsity = params = net.schema.SparsityParametersT()
+    params.traversalOrder, params.blockMap, params.dimMetadata = list(order), list(block_map), []
+    for level in levels:
+        made = net.schema.DimensionMetadataT()
+        made.format = int(not isinstance(level, int))
+        if made.format:
+            made.arraySegments, made.arrayIndices = net.schema.Int32VectorT(), net.schema.Uint8VectorT()
+            made.arraySegmentsType = net.schema.SparseIndexVector.Int32Vector
+            made.arrayIndicesType = net.schema.SparseIndexVector.Uint8Vector
+            made.arraySegments.values, made.arrayIndices.values = (
+                np.array(level[0], np.int32),
+                np.array(level[1], np.uint8),
+            )
+        else:
+            made.denseSize = level
+        params.dimMetadata.append(made)
+    net.node("CUSTOM", [x, c], [y], custom="Any")
+    net.output(y)
+
+
+ROWS = ([0, 1, 1, 3, 5], [2, 0, 3, 1, 2])
+
+
+@pytest.mark.parametrize(
+    ("order", "levels", "block_map", "right"),
+    [
+        ((0, 1), (4, ROWS), (), [[0, 0, 1, 0], [0, 0, 0, 0], [2, 0, 0, 3], [0, 4, 5, 0]]),
+        ((1, 0), (4, ROWS), (), [[0, 0, 2, 0], [0, 0, 0, 4], [1, 0, 0, 5], [0, 0, 3, 0]]),
+        (
+            (0, 1, 2, 3),
+            (2, ([0, 1, 2], [1, 0]), 2, 2),
+            (0, 1),
+            [[0, 0, 1, 2], [0, 0, 3, 4], [5, 6, 0, 0], [7, 8, 0, 0]],
+        ),
+    ],
+)
+def test_sparse_constants_are_read_in_full(net, tmp_path, order, levels, block_map, right):
+    sparse(net, order, levels, block_map=block_map, values=range(1, int(np.max(right)) + 1))
+    model = read(net, tmp_path)
+    assert model.unreadable == {}
+    assert model.constant("c").tolist() == right
+
+
+@pytest.mark.parametrize(
+    "levels", [(4, ([0, 1, 1, 3, 9], [2, 0, 3, 1, 2])), (4, ([0, 1, 1, 3, 5], [2, 0, 9, 1, 2])), (4,), (4, 2**31 - 1)]
+)
+def test_a_sparse_constant_that_does_not_fit_is_named(net, tmp_path, levels):
+    sparse(net, (0, 1), levels)
+    assert read(net, tmp_path).unreadable == {"c": "its bytes do not fit its shape"}
 
 
 def test_a_model_is_stateful_by_variables_and_resources(net, tmp_path):
