@@ -17,7 +17,7 @@ from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
 from qdebug.backends import load_reader, replay_kernel
 from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
-from qdebug.errors import UsageError
+from qdebug.errors import NoKernelError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, package_versions
 from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
@@ -250,8 +250,43 @@ def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], s
     if isinstance(model, Path):
         source = load_reader(model)
         return source.graph, _Constants(tuple(source.constants), source.constant), source.name, source.sha256
-    names = tuple(name for name in model.graph.tensors if model.graph.is_constant(name) and model.has(name))
-    return model.graph, _Constants(names, model.load), model.info.model, model.info.model_sha256
+    understood, graph = _in_known_words(model)
+    names = tuple(name for name in graph.tensors if graph.is_constant(name) and understood.has(name))
+    return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256
+
+
+def _in_known_words(recording: Recording) -> tuple[Recording, Graph]:
+    """Return a recording and its graph; where nodes of another framework have no kernel, as ONNX says them.
+
+    What only computed axes or extents that the translated nodes now state is left out.
+    """
+    try:
+        for node in recording.graph.nodes:
+            find_kernel(node)
+    except NoKernelError:
+        from qdebug.compare.measure.recordings import with_understood_graph
+
+        understood = with_understood_graph(recording)
+        if understood.graph is not recording.graph:
+            return understood, _needed(understood.graph)
+    return recording, recording.graph
+
+
+def _needed(graph: Graph) -> Graph:
+    """Return a graph without nodes that no output depends on."""
+    needed, nodes = {*graph.inputs, *graph.outputs}, []
+    for node in reversed(graph.nodes):
+        if not needed.isdisjoint(node.outputs):
+            nodes.append(node)
+            needed.update(node.inputs)
+    return Graph(
+        reversed(nodes),
+        tensors=[info for name, info in graph.tensors.items() if name in needed],
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
 
 
 provide_kernels(replay_kernel)

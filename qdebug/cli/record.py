@@ -45,6 +45,7 @@ examples:
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
   qdebug record net.onnx --backend onnxruntime --inputs x.npz --keep elements:4096 -o part.h5
   qdebug record step.onnx --backend onnxruntime --inputs x.npz --steps 50 --state hn=h0 -o lstm.h5
+  qdebug record net.tflite --backend litert:kernels=reference --inputs x.npz -o lite.h5
   qdebug record int8.h5 --backend interpreter --inputs x.npz -o replay.h5
   qdebug record --list-backends"""
 
