@@ -228,3 +228,25 @@ def test_state_is_kept_over_steps_and_forgotten_between_samples(net, tmp_path, k
             assert np.array_equal(recording.load("before", sample, step), x[sample, :step].sum(axis=0))
     assert summary.skipped == {"handle": "its elements are resource"}
     assert "'begin' (2 tensors)" in recording.info.options["note"]
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin", "reference"])
+@pytest.mark.parametrize("taps", ["faithful", "all", "outputs"])
+def test_a_state_tensor_is_recorded_as_the_run_reads_it(net, tmp_path, kernels, taps):
+    x = net.input("x", (1, 1, 2))
+    one, none = np.eye(2, dtype=np.float32), np.zeros(2, np.float32)
+    weights = [net.constant(name, array) for name, array in {"w": one, "r": one * 2, "b": none}.items()]
+    state = net.tensor("state", (1, 2), isVariable=True)
+    y = net.tensor("y", (1, 1, 2))
+    net.node("UNIDIRECTIONAL_SEQUENCE_RNN", [x, *weights, state], [y], "SequenceRNNOptions")
+    net.output(y)
+    values = np.arange(12, dtype=np.float32).reshape(2, 3, 1, 1, 2)
+    summary = record(net, tmp_path, kernels, inputs={"x": values}, samples=2, steps=3, taps=taps)
+    assert summary.fidelity == "bit_equal"
+    recording = qdebug.open_recording(tmp_path / "x.h5")
+    for sample in range(2):
+        held = np.zeros((1, 2), np.float32)
+        for step in range(3):
+            assert np.array_equal(recording.load("state", sample, step), held)
+            held = values[sample, step, 0] + 2 * held
+            assert np.array_equal(recording.load("y", sample, step)[0], held)
