@@ -326,6 +326,25 @@ def _lite_pad(said: _Said) -> Translated:
     return _padded(said, (*pairs[::2], *pairs[1::2]), mode, value=value)
 
 
+def _lite_slice(said: _Said) -> Translated:
+    """A SLICE has begins and sizes, a STRIDED_SLICE begins and ends, with masks for those that are not meant."""
+    extents = said.extents(said.node.inputs[0])
+    begins, others = said.numbers(1), said.numbers(2)
+    if "STRIDED" in said.node.op:
+        if any(said.stated(f"{name}_mask") for name in ("ellipsis", "new_axis", "shrink_axis")):
+            raise _Unsaid
+        if set(said.numbers(3)) != {1} or said.optional(0, "offset"):
+            raise _Unsaid
+        begin_mask, end_mask = int(said.stated("begin_mask")), int(said.stated("end_mask"))
+        begins = tuple(0 if begin_mask >> axis & 1 else begin for axis, begin in enumerate(begins))
+        ends = tuple(extents[axis] if end_mask >> axis & 1 else end for axis, end in enumerate(others))
+    else:
+        sized = zip(begins, others, extents, strict=True)
+        ends = tuple(extent if size < 0 else begin + size for begin, size, extent in sized)
+    axes = tuple(range(len(begins)))
+    return said.as_onnx("Slice", {"starts": begins, "ends": ends, "axes": axes}, inputs=said.node.inputs[:1])
+
+
 def _lite_quantize(said: _Said) -> Translated:
     """A QUANTIZE of codes gives them another scale; one of numbers is ONNX's but for its inputs, and stays."""
     info = said.graph.tensors.get(said.node.inputs[0])
@@ -369,6 +388,7 @@ _TFLITE: Mapping[str, _Rule] = MappingProxyType(
         "Unsqueeze": _reshape,
         "Pad": _lite_pad,
         "Transpose": _turned_by_input,
+        "Slice": _lite_slice,
         "QuantizeLinear": _lite_quantize,
         "LeakyRelu": _lite_leaky,
         **dict.fromkeys(_REDUCTIONS, _reduced_by_input),

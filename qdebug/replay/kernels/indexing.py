@@ -22,7 +22,7 @@ def _whole(array: np.ndarray | None) -> list[int] | None:
 def _slice(call: Call) -> np.ndarray:
     """Cut along axes from starts to ends (which may lie beyond the array) by steps."""
     x = call.array(0)
-    if call.opset < 10:
+    if call.opset < 10 or call.optional(1) is None:  # a node of another framework may state them as well
         starts, ends = list(call.integers("starts") or ()), list(call.integers("ends") or ())
         axes, steps = call.integers("axes"), None
     else:

@@ -191,6 +191,28 @@ def test_slopes_of_negative_numbers(op, attrs, slope):
     assert computed(op, attrs, values, x.shape) == pytest.approx(np.where(x < 0, x * slope, x), abs=1e-6)
 
 
+MASKS = dict.fromkeys(("begin_mask", "end_mask", "ellipsis_mask", "new_axis_mask", "shrink_axis_mask"), 0)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "inputs", "right"),
+    [
+        ("SLICE", {}, [whole(1, 0, 2), whole(2, -1, 3)], lambda x: x[1:3, :, 2:5]),
+        ("STRIDED_SLICE", MASKS, [whole(0, 1, -2), whole(2, 9, 5), whole(1, 1, 1)], lambda x: x[:2, 1:, -2:]),
+        (
+            "STRIDED_SLICE",
+            {**MASKS, "begin_mask": 0b101, "end_mask": 0b110},
+            [whole(2, 1, 2), whole(2, 1, 1), whole(1, 1, 1)],
+            lambda x: x[:2, 1:],
+        ),
+    ],
+)
+def test_slices_of_tensorflow_lite(op, attrs, inputs, right):
+    x = RNG.normal(size=(3, 4, 5)).astype(np.float32)
+    values = {"x": x} | {f"c{at}": array for at, array in enumerate(inputs)}
+    assert np.array_equal(computed(op, attrs, values, right(x).shape), right(x))
+
+
 @pytest.mark.parametrize("op", ["CONV_2D", "DEPTHWISE_CONV_2D", "FULLY_CONNECTED"])
 @pytest.mark.parametrize("codes", [False, True])
 def test_numbers_times_codes_are_not_replayed_since_ranges_of_the_run_are_not_known(op, codes):
@@ -221,6 +243,9 @@ def test_quantize_of_codes_gives_them_another_scale():
     ("op", "attrs", "inputs", "shape"),
     [
         ("LEAKY_RELU", {}, [], (3, 4, 5)),
+        ("STRIDED_SLICE", {}, [whole(0, 0, 0), whole(1, 1, 1), whole(1, 1, 1)], (1, 1, 1)),
+        ("STRIDED_SLICE", {**MASKS, "shrink_axis_mask": 1}, [whole(0, 0, 0), whole(1, 4, 5), whole(1, 1, 1)], (4, 5)),
+        ("STRIDED_SLICE", MASKS, [whole(0, 0, 0), whole(3, 4, 5), whole(1, 2, 1)], (3, 2, 5)),
         ("MIRROR_PAD", {"mode": "SYMMETRIC"}, [whole([0, 0], [1, 1], [0, 0])], (3, 6, 5)),  # ONNX has no such border
         ("Pad", {"pad_mode": "symmetric"}, [whole(0, 1, 0), whole(0, 1, 0)], (3, 6, 5)),
         ("Pad", {"keep_dims": True}, [whole(0, 1, 0), whole(0, 1, 0)], (3, 6, 5)),  # what is put there is not said
