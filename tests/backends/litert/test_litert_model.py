@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.backends import load_reader
-from qdebug.errors import UsageError
+from qdebug.backends import load_backend, load_reader
+from qdebug.errors import QdebugError, UsageError
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 
+DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits" / "digits_int8.tflite"
 NONE = -1
 
 
@@ -124,6 +127,59 @@ def test_scales_of_blocks_and_codes_of_four_bits(net, tmp_path):
     quant = model.graph.tensors["w"].quant
     assert (quant.scale.tolist(), quant.axis, quant.block_size) == (scales.tolist(), 1, 4)
     assert quant.zero_point.tolist() == [[0, 0], [0, 0]]
+
+
+@pytest.mark.parametrize("kernels", ["xnnpack", "builtin"])  # the reference kernels of 2.3.0 give zeros here
+def test_what_is_read_of_blocks_is_what_litert_computes_with(net, tmp_path, kernels):
+    rng = np.random.default_rng(0)
+    codes, scales = rng.integers(-8, 8, (8, 64)), (rng.random((8, 2)) * 0.1 + 0.01).astype(np.float16)
+    x, y = net.input("x", (1, 64)), net.tensor("y", (1, 8))
+    w = net.tensor(
+        "w", (8, 64), "INT4", data=(codes.reshape(-1, 2) & 15).astype(np.uint8) @ np.array([1, 16], np.uint8)
+    )
+    net.graph.tensors[w].quantization = params = net.schema.QuantizationParametersT()
+    params.detailsType = net.schema.QuantizationDetails.BlockwiseQuantization
+    scale = net.constant("s", scales)
+    params.details = net.schema.BlockwiseQuantizationT(scales=scale, zeroPoints=NONE, blockSize=32)
+    net.node("FULLY_CONNECTED", [x, w, NONE], [y], "FullyConnectedOptions", version=13)
+    net.output(y)
+    model, feed = read(net, tmp_path), rng.standard_normal((1, 64)).astype(np.float32)
+    run = load_backend("litert").open(tmp_path / "net.tflite", options={"kernels": kernels})
+    real = model.constant("w").astype(np.float32) * np.repeat(model.graph.tensors["w"].quant.scale, 32, axis=1)
+    right = feed @ real.T
+    assert np.abs(run.plain({"x": feed})["y"] - right).max() < 0.02 * np.abs(right).max()  # x is quantized to 8 bits
+
+
+def test_quantization_is_what_litert_says_itself():
+    from ai_edge_litert.interpreter import Interpreter
+
+    model = load_reader(DIGITS)
+    details = {each["index"]: each for each in Interpreter(str(DIGITS)).get_tensor_details()}
+    for name, index in model.indices.items():
+        said, quant = details[index]["quantization_parameters"], model.graph.tensors[name].quant
+        assert details[index]["name"] == name
+        assert (quant is None) == (len(said["scales"]) == 0)
+        if quant is not None:
+            assert np.array_equal(quant.scale, said["scales"])
+            assert np.array_equal(quant.zero_point, said["zero_points"])
+            assert quant.axis in (None, said["quantized_dimension"])
+
+
+def test_a_damaged_model_is_refused_or_read_and_nothing_else(tmp_path):
+    whole, rng = DIGITS.read_bytes(), np.random.default_rng(0)
+    path = tmp_path / "net.tflite"
+    refused = 0
+    for _ in range(150):
+        content = bytearray(whole)
+        content[rng.integers(len(whole))] = content[rng.integers(2000)] = rng.integers(256)
+        path.write_bytes(content)
+        try:
+            model = load_reader(path)
+            for name in model.constants:
+                model.constant(name)
+        except QdebugError:
+            refused += 1
+    assert 0 < refused < 150
 
 
 @pytest.mark.parametrize(
