@@ -359,7 +359,7 @@ class _Work:
             outputs = main.tensors(self._outputs)
             self._first = self._first or outputs
             self._recorder.at(sample, step)
-            for name, array in (*feed.items(), *states.items(), *outputs.items()):
+            for name, array in {**outputs, **feed, **states}.items():  # an output may be an input
                 self._put(name, array)
             self._put_all(main, self._at_once)
             self._tell(1, f"sample {sample}")

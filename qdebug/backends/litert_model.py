@@ -102,19 +102,17 @@ class LiteRTModel:
     @property
     def stateful(self) -> bool:
         """Whether a run may depend on the runs before it: variables, or resources that outlive a run."""
-        kinds = {ELEMENT_TYPES[tensor.type][0] for graph in self.proto.subgraphs for tensor in graph.tensors or ()}
-        return "RESOURCE" in kinds or any(
-            tensor.isVariable for graph in self.proto.subgraphs for tensor in graph.tensors or ()
-        )
+        tensors = [tensor for graph in self.proto.subgraphs for tensor in graph.tensors or ()]
+        return any(tensor.isVariable or ELEMENT_TYPES.get(tensor.type, ("",))[0] == "RESOURCE" for tensor in tensors)
 
     @property
     def inner(self) -> Mapping[str, int]:
         """Number of tensors of each further subgraph, by its name: bodies of control flow, and other signatures."""
-        return {
-            _text(graph.name) or f"subgraph {number}": len(graph.tensors or ())
-            for number, graph in enumerate(self.proto.subgraphs)
-            if number
-        }
+        found: dict[str, int] = {}
+        for number, graph in enumerate(self.proto.subgraphs[1:], start=1):
+            name = _text(graph.name)
+            found[name if name and name not in found else f"{name or 'subgraph'}:{number}"] = len(graph.tensors or ())
+        return found
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.

@@ -71,6 +71,16 @@ def chain(net, length):
     return net
 
 
+@pytest.mark.parametrize("taps", ["faithful", "all", "outputs"])
+def test_an_output_may_be_an_input_and_stand_twice(net, tmp_path, taps):
+    x = net.input("x", (1, 2, 4))
+    y = net.tensor("y", (1, 2, 4))
+    net.node("NEG", [x], [y])
+    net.output(y, x, y)
+    assert record(net, tmp_path, "xnnpack", taps=taps).fidelity == "bit_equal"
+    assert set(qdebug.open_recording(tmp_path / "x.h5").names) == {"x", "y"}
+
+
 def test_memory_that_is_overwritten_while_it_is_read_is_found(net, tmp_path):
     summary = record(shared(net), tmp_path)
     plain = interpreter.Interpreter(
