@@ -128,7 +128,7 @@ def _whole_part(path: Path) -> Path | None:
 
 
 def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
-    """Give an unfinished file the name that alone it lacks.
+    """Rename an unfinished file that lacks nothing but its name.
 
     Args:
         whole: What it holds.

@@ -121,7 +121,7 @@ def check_finished(path: Path, events: int) -> None:
 
 
 def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
-    """Give a finished file its name.
+    """Rename a finished file to its target.
 
     Args:
         part: The finished file.

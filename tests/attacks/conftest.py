@@ -89,6 +89,12 @@ def secret(tmp_path):
 def innocent(tmp_path_factory):
     """A recording with something in every table, that reads well."""
     path = tmp_path_factory.mktemp("innocent") / "run.h5"
+    write_innocent(path)
+    return path
+
+
+def write_innocent(path):
+    """Write a recording with something in every table."""
     quant = QuantParams(dtype="int8", scale=0.5, zero_point=1, multiplier=np.array(5), shift=np.array(1))
     graph = Graph(
         [
@@ -111,7 +117,6 @@ def innocent(tmp_path_factory):
         writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, (sample, 0))
         writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), (sample, 0))
     writer.close(graph, RunInfo(backend="b", options={"a": 1}, versions={"numpy": "2"}, skipped={"q": "why"}))
-    return path
 
 
 @pytest.fixture(scope="session")

@@ -77,31 +77,6 @@ def loaded(path):
     return module
 
 
-def sound(path):
-    """Write a recording with something in every table."""
-    quant = QuantParams(dtype="int8", scale=0.5, zero_point=1, multiplier=np.array(5), shift=np.array(1))
-    graph = Graph(
-        [
-            Node(name="n0", op="Conv", inputs=("x", "w"), outputs=("y",), attrs={"pads": (1, 1)}, origin=("a",)),
-            Node(name="n1", op="Relu", inputs=("y",), outputs=("z",)),
-        ],
-        tensors=[
-            TensorInfo(name="x", shape=(None, 3), dtype="float32", layout="NC"),
-            TensorInfo(name="y", dtype="int8", quant=quant, stands_for="x"),
-            TensorInfo(name="u", quant=QuantParams(dtype="int8", scale=np.float32(1))),
-        ],
-        inputs=("x",),
-        outputs=("z",),
-        opset={"": 13},
-    )
-    writer = RecordingWriter(path)
-    writer.append("w", np.ones((2, 2), np.int8), constant=True)
-    for sample in range(2):
-        writer.append("x", np.arange(12, dtype=np.float32).reshape(4, 3) + sample, (sample, 0))
-        writer.append("y", np.arange(12, dtype=np.int8).reshape(4, 3) + np.int8(sample), (sample, 0))
-    writer.close(graph, RunInfo(backend="b", options={"a": 1}, versions={"numpy": "2"}, skipped={"q": "why"}))
-
-
 def large_node(path, op, attrs, inputs, domain):
     """Write a recording of a node that asks for far more than was recorded."""
     names = tuple("" if array is None else f"x{at}" for at, array in enumerate(inputs))
@@ -134,7 +109,7 @@ def make(folder):
         found[title] = folder / f"{len(found)}.h5"
         return found[title]
 
-    sound(folder / "sound.h5")
+    loaded(HERE / "conftest.py").write_innocent(folder / "sound.h5")
     foreign = folder / "foreign"
     os.mkfifo(foreign)
     content = (folder / "sound.h5").read_bytes()
@@ -249,25 +224,6 @@ def use_all(share, rng, shown=print):
     return tried, broken, failures
 
 
-def spoiled(content, rng):
-    """Spoil a file in one of four ways."""
-    data = bytearray(content)
-    way = rng.randrange(4)
-    if way == 0:
-        for _ in range(rng.randint(1, 12)):
-            data[rng.randrange(len(data))] = rng.randrange(256)
-    elif way == 1:
-        for _ in range(rng.randint(1, 6)):
-            data[rng.randrange(min(len(data), 2048))] ^= 1 << rng.randrange(8)
-    elif way == 2:
-        del data[rng.randrange(len(data)) :]
-    else:
-        size = rng.choice([8, 64, 512, 4096])
-        source, target = rng.randrange(len(data)), rng.randrange(len(data))
-        data[target : target + size] = data[source : source + size]
-    return bytes(data)
-
-
 def read_all(path):
     """Read all that a recording holds."""
     with open_recording(path) as recording:
@@ -289,8 +245,9 @@ def rescue(path):
 
 def mutate(count, seed, folder):
     """Read so many spoiled files and journals; return the errors that are not typed."""
+    mutated = loaded(HERE / "test_mutations.py").mutated
     rng, wrong = random.Random(seed), []  # noqa: S311  seeded on purpose
-    sound(folder / "sound.h5")
+    loaded(HERE / "conftest.py").write_innocent(folder / "sound.h5")
     recorder = Recorder(folder / "left.h5", backend="b")
     recorder.put("x", np.arange(6, dtype=np.float32), node="n", op="Relu", inputs=("w",))
     recorder.next_sample()
@@ -303,10 +260,13 @@ def mutate(count, seed, folder):
         target.mkdir(exist_ok=True)
         try:
             if number % 2:
-                (target / "run.h5").write_bytes(spoiled(whole, rng))
+                (target / "run.h5").write_bytes(mutated(whole, rng))
                 read_all(target / "run.h5")
             else:
-                for end, content in (("journal", spoiled(journal, rng)), ("part", part)):
+                for end, content in (
+                    ("journal", mutated(journal, rng)),
+                    ("part", part),
+                ):
                     (target / f"left.h5.{end}").write_bytes(content)
                 rescue(target / "left.h5")
         except QdebugError as error:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Sequence
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -91,15 +89,6 @@ class Net:
         builder.Finish(self.model.Pack(builder), b"TFL3")
         path.write_bytes(bytes(builder.Output()))
         return path
-
-
-@pytest.fixture(scope="session")
-def nets() -> ModuleType:
-    """Import the script that fetches real nets, which lies beside this folder."""
-    spec = importlib.util.spec_from_file_location("nets", Path(__file__).resolve().parents[1] / "models.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

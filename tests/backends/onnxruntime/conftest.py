@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import pytest
@@ -20,15 +18,6 @@ def digits() -> np.ndarray:
     """Real test digits: float32 [397, 1, 8, 8]."""
     with np.load(SAMPLES / "digits_test.npz") as archive:
         return archive["x"]
-
-
-@pytest.fixture(scope="session")
-def nets() -> ModuleType:
-    """Import the script that fetches real nets, which lies beside this folder."""
-    spec = importlib.util.spec_from_file_location("nets", Path(__file__).resolve().parents[1] / "models.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture

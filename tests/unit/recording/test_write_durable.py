@@ -69,6 +69,8 @@ def test_it_syncs_a_second_time(tmp_path, syncs):
     with Recorder(tmp_path / "run.h5", backend="b", durable=SOON) as rec:
         rec.put("x", np.ones(3))
         wait_for(lambda: len(syncs.inodes) > 10)
+        journal = (tmp_path / "run.h5.journal").stat().st_ino
+        assert syncs.inodes.count(journal) > 2, "at the start, and by the timer more than once"
 
 
 def test_a_recorder_that_is_not_durable_syncs_nothing(tmp_path, syncs):
