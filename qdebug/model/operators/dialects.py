@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.model.graph import AttrValue, Graph, Node
+from qdebug.model.operators.operator import Sums
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.words import in_words_of_onnx, is_foreign
 
@@ -526,19 +527,21 @@ def _open_conv(said: _Said) -> Translated:
         "kernel_shape": extents[3 if grouped else 2 :],
         "group": extents[0] if grouped else 1,
     }
+    if of(said.plain.op).sums is Sums.SCATTER:
+        if len(said.node.inputs) > 2:
+            raise _Unsaid  # the extents of its result decide the padding
+        attrs["output_padding"] = tuple(int(each) for each in said.optional((0,) * len(extents[2:]), "output_padding"))
     if not grouped:
-        return said.as_onnx("Conv", attrs)
+        return said.as_onnx(attrs=attrs)
     weight, split = _without_groups(said, said.node.inputs[1])
-    return said.as_onnx(
-        "Conv", attrs, inputs=(said.node.inputs[0], weight), merged=frozenset((weight,) if split else ())
-    )
+    return said.as_onnx(attrs=attrs, inputs=(said.node.inputs[0], weight), merged=frozenset((weight,) if split else ()))
 
 
 def _without_groups(said: _Said, weight: str) -> tuple[str, bool]:
     """Return the constant that is the weight of a grouped convolution, and whether it has a dimension for groups.
 
-    OpenVINO's weight is (groups, out, in, ...). Where it is a reshape of a constant (groups * out, in, ...), that one
-    is ONNX's weight.
+    OpenVINO's weight is (groups, out, in, ...), or (groups, in, out, ...) where it is transposed. Where it is a
+    reshape of a constant whose first two dimensions are one, that one is ONNX's weight.
     """
     extents = said.extents(weight)
     maker = said.graph.producer(weight)
@@ -585,6 +588,7 @@ def _open_pad(said: _Said) -> Translated:
 _OPENVINO: Mapping[str, _Rule] = MappingProxyType(
     {
         "Conv": _open_conv,
+        "ConvTranspose": _open_conv,
         "MaxPool": _open_pool,
         "AveragePool": _open_pool,
         "MatMul": _open_matmul,
@@ -600,8 +604,9 @@ _OPENVINO: Mapping[str, _Rule] = MappingProxyType(
 )
 _OPENVINO_NAMES = frozenset(
     (
-        *("Convolution", "GroupConvolution", "Multiply", "Subtract", "Divide", "Power", "ReLU", "SoftMax", "Clamp"),
-        *("AvgPool", "Maximum", "Minimum", "Negative", "HSwish", "LogSoftmax"),
+        *("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData", "Clamp"),
+        *("Multiply", "Subtract", "Divide", "Power", "Maximum", "Minimum", "Negative"),
+        *("ReLU", "SoftMax", "LogSoftmax", "HSwish", "AvgPool"),
     )
 )
 """Names that OpenVINO alone writes so."""

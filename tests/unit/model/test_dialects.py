@@ -279,6 +279,22 @@ def grouped(x, w):
     return np.concatenate([np.einsum("nchwij,ocij->nohw", v, k) for v, k in zip(windows, w, strict=True)], axis=1)
 
 
+@pytest.mark.parametrize("groups", [1, 2])
+def test_a_transposed_convolution_of_openvino(groups):
+    """Spread each input over its window, group by group: the definition of ConvolutionBackpropData."""
+    x, w = RNG.normal(size=(1, 4, 3, 5)), RNG.normal(size=(groups, 4 // groups, 3, 2, 2))
+    right = np.zeros((1, 3 * groups, 6, 10))
+    for i in range(3):
+        for j in range(5):
+            parts = x[0, :, i, j].reshape(groups, -1)
+            right[0, :, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2] += np.einsum("gi,giohw->gohw", parts, w).reshape(-1, 2, 2)
+    attrs = {"strides": (2, 2), "pads_begin": (0, 0), "pads_end": (0, 0), "dilations": (1, 1), "output_padding": (0, 0)}
+    op, w = ("ConvolutionBackpropData", w[0]) if groups == 1 else ("GroupConvolutionBackpropData", w)
+    assert computed(op, attrs, {"x": x, "w": w}, right.shape) == pytest.approx(right, abs=1e-5)
+    given = {"x": x, "w": w, "extents": np.array([6, 10])}
+    assert computed(op, attrs, given, right.shape) is None  # the extents decide the padding
+
+
 def test_a_grouped_convolution_of_openvino():
     x = RNG.normal(size=(1, 6, 5, 5)).astype(np.float32)
     w = RNG.normal(size=(3, 4, 2, 3, 3)).astype(np.float32)
