@@ -47,10 +47,11 @@ TURNED = (node("Transpose", "x", "m", perm=[1, 0]), node("Mul", "m k", "y"))
     ("reference", "backend", "wrong", "feeds", "named"),
     [
         (LINEAR, APART, {"b": np.roll(CONSTANTS["b"], 1)}, None, ("n_q", "bias", "b")),
+        (LINEAR, APART, {"b": np.float32(0)}, None, ("n_q", "bias", "b")),
         (LOOKUP, LOOKUP, {"t": np.roll(CONSTANTS["t"], 1, axis=0)}, {"x": IDS}, ("n_e", "constant", "t")),
         (SCALED, TURNED, {"k": np.float32(2.0)}, None, ("n_y", "constant", "k")),
     ],
-    ids=["summand", "table", "factor"],
+    ids=["summand", "one number as summand", "table", "factor"],
 )
 def test_a_wrong_constant_beside_a_weight_is_named(reference, backend, wrong, feeds, named):
     healthy = recorded(reference, kept="y", feeds=feeds)
