@@ -404,4 +404,15 @@ def _written(value: AttrValue | None) -> str:
 
 def _attrs_key(node: Node) -> tuple[tuple[str, str], ...]:
     """Return the attributes that say what a node computes, in a form that compares."""
-    return tuple(sorted((name, repr(value)) for name, value in node.attrs.items() if name not in _BESIDE))
+    return tuple(sorted((name, _key(value)) for name, value in node.attrs.items() if name not in _BESIDE))
+
+
+def _key(value: AttrValue) -> str:
+    """Return what tells an attribute from another: ONNX keeps numbers in 32 bits, other formats in 64."""
+    if isinstance(value, Sequence) and not isinstance(value, str | bytes):
+        return repr([_key(each) for each in value])
+    if not isinstance(value, float):
+        return repr(value)
+    with np.errstate(over="ignore"):
+        number = float(np.float32(value))
+    return repr(int(number) if number.is_integer() else number)

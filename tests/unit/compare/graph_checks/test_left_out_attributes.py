@@ -71,6 +71,14 @@ def test_a_default_that_one_side_states_is_no_difference():
     assert reason(plain, wrong)[0] == "arithmetic"
 
 
+@pytest.mark.parametrize("stated", [1e-5, float(F32(1e-5))], ids=["64 bits", "32 bits"])
+def test_a_number_is_the_same_in_the_digits_of_another_format(stated, monkeypatch):
+    """ONNX keeps 1e-05 in 32 bits, other formats in 64: what is wrong is the scale."""
+    plain = run("BatchNormalization", NORM, {"epsilon": float(F32(1e-5))})
+    monkeypatch.setitem(CONSTANTS, "scale", CONSTANTS["scale"] * 2)
+    assert reason(plain, run("BatchNormalization", NORM, {"epsilon": stated}))[0] == "constant"
+
+
 def test_an_attribute_that_a_harness_does_not_know_is_not_called_its_default():
     """Its values are those of neither slope."""
     stated, unsaid = run("LeakyRelu", "x", {"alpha": 0.3}), run("LeakyRelu", "x", {})
