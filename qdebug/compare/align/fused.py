@@ -136,16 +136,20 @@ def behind_turn(ref: IndexedRecording, output: str) -> str | None:
 def done_later(context: Context, tensor: str, node: Node) -> bool:
     """Tell whether the backend does what a reference node does right after a tensor.
 
-    Activations are left aside, and what only arranges values: behind that, constants alone tell a node from others.
+    Activations are left aside, and so is what only arranges values, and what adds or multiplies by a constant: a bias
+    may be a node of its own. Behind these, constants alone tell a node from others.
     """
     waiting, moved = [tensor], False
     for _ in range(FUSED_CHAIN_MAX_NODES):
         readers = [reader for name in waiting for reader in context.be.consumers(name)]
         if any(_does_the_same(context, reader, node, by_constants=moved) for reader in readers):
             return True
-        moved = moved or any(operators.of(reader.op).moves for reader in readers)
         rows = [(operators.plain(reader), reader) for reader in readers]
-        waiting = [reader.outputs[0] for row, reader in rows if row.activation or row.moves]
+        constant = [
+            reader for row, reader in rows if row.goes_into_weights and len(context.be.data_inputs(reader)) == 1
+        ]
+        moved = moved or bool(constant) or any(operators.of(reader.op).moves for reader in readers)
+        waiting = [reader.outputs[0] for row, reader in rows if row.activation or row.moves or reader in constant]
     return False
 
 

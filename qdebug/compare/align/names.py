@@ -233,6 +233,8 @@ def _judged(context: Context, tensor: str, reference: str) -> NameEvidence:
     same = alike(ours, theirs)
     if same and _same_inputs(context, ours, theirs):
         return NameEvidence.STRONG
+    ours, theirs = _product(be, ours), _product(ref, theirs)
+    same = alike(ours, theirs)
     reads, several = _same_entries(context, tensor, reference)
     used = _used_alike(context, tensor, reference)
     if same and used:
@@ -240,6 +242,15 @@ def _judged(context: Context, tensor: str, reference: str) -> NameEvidence:
         if distance is None or np.less(distance, WEIGHT_MAX_REL_DISTANCE):
             return NameEvidence.WEAK
     return NameEvidence.WEAK if reads and (used or several) else NameEvidence.NONE
+
+
+def _product(run: IndexedRecording, node: Node) -> Node:
+    """Return the product to which a node adds no more than its bias; else the node: one side may have one for both."""
+    if not operators.plain(node).adds_term:
+        return node
+    inputs = run.data_inputs(node)
+    before = run.graph.producer(inputs[0]) if len(inputs) == 1 else None
+    return node if before is None or operators.plain(before).bias is None else before
 
 
 def _same_inputs(context: Context, ours: Node, theirs: Node) -> bool:
@@ -308,12 +319,12 @@ def made_with_what_follows(context: Context, tensor: str, reference: str) -> boo
     """Tell whether a later backend tensor has the better claim, by its name: the reference folds nodes into one."""
     be, seen = context.be, tensor
     first = be.graph.producer(tensor)
-    turned = first is not None and operators.of(first.op).transposes
+    turned = first is not None and operators.plain(first).transposes
     for _ in range(FUSED_CHAIN_MAX_NODES):
         readers = [node for node in be.consumers(seen) if not operators.of(node.op).gives_extents]
         if len(readers) != 1 or len(be.data_inputs(readers[0])) != 1:
             return False
-        reader, row = readers[0], operators.of(readers[0].op)
+        reader, row = readers[0], operators.plain(readers[0])
         if not (row.transposes if turned else row.folded_before):
             return False
         seen = reader.outputs[0]
@@ -323,8 +334,23 @@ def made_with_what_follows(context: Context, tensor: str, reference: str) -> boo
                 given = context.ref.graph.producer(reference) is None
                 if given or is_clamped_later(context, name, reference, reader):
                     return False
+                if _adds_its_bias(context, tensor, reference, reader) and _judged(context, name, other):
+                    return True
                 return _used_alike(context, name, other)
     return False
+
+
+def _adds_its_bias(context: Context, tensor: str, reference: str, reader: Node) -> bool:
+    """Tell whether a node behind a product without a bias adds the one that the reference's product has."""
+    ours, theirs = context.be.graph.producer(tensor), context.ref.graph.producer(reference)
+    if ours is None or theirs is None or not operators.plain(reader).adds_term:
+        return False
+    return _has_bias(theirs) and not _has_bias(ours)
+
+
+def _has_bias(node: Node) -> bool:
+    row = operators.plain(node)
+    return row.bias is not None and any(node.inputs[row.bias : row.bias + 1])
 
 
 def _arranges(ref: IndexedRecording, reference: str, other: str) -> bool:

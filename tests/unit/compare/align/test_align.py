@@ -434,6 +434,29 @@ def test_what_the_backend_does_behind_an_arrangement_is_not_folded_into_the_node
     assert (found["c_q"], found["real"], found["norm"]) == ("relu", "relu", "norm")
 
 
+def test_what_normalizes_behind_a_bias_of_its_own_is_not_folded_into_the_convolution():
+    stats = {n: np.linspace(0.5, 2, 2, dtype=np.float32) for n in ("g", "b", "m", "v")}
+    norm = node("BatchNormalization", "c g b m v", "norm")
+    bias = np.array([0.5, -1], np.float32)
+    bounds = {"low": np.float32(0), "high": np.float32(6)}
+    ref = record(
+        [node("Conv", "x w1 k", "c"), norm, node("Clip", "norm low high", "y")],
+        constants={"w1": W1, "k": bias, **stats, **bounds},
+    )
+    be = record(
+        [
+            node("Conv", "x w1", "product"),
+            node("Add", "product k", "c"),
+            norm,
+            node("Max", "norm low", "above"),
+            node("Min", "above high", "y"),
+        ],
+        constants={"w1": W1, "k": bias.reshape(1, 2, 1, 1), **stats, **bounds},
+    )
+    found = {pair.backend: pair.reference for pair in align(ref, be).pairs}
+    assert found == {"x": "x", "c": "c", "norm": "norm", "y": "y"}
+
+
 def test_an_output_that_the_backend_turned_further_up_is_that_output():
     """A Cast at the end keeps the values of what it reads, and there the dimensions are the output's already."""
     ref = record(

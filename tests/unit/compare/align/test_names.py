@@ -1,5 +1,7 @@
 """A name that two graphs share is believed only as far as the graphs bear it out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -94,6 +96,57 @@ def test_branches_with_each_others_numbers_are_told_apart_by_their_inputs():
     two = run(node("Abs", "x", "t1"), node("Relu", "x", "t2"), node("Exp", "t1", "t3"), node("Neg", "t2", "t4"), last)
     assert partners(one, two) == {"x": "x", "t1": "t2", "t2": "t1", "t3": "t4", "t4": "t3", "y": "y"}
     assert diff(one, two).exit_code == 0
+
+
+LINEAR = {"w": RNG.normal(size=(8, 108)) / 9, "v": RNG.normal(size=(8, 8)), "b": RNG.normal(size=8)}
+LINEAR = {name: array.astype(np.float32) for name, array in LINEAR.items()} | {"one": np.float32(1)}
+
+
+def turned(inputs, output):
+    return replace(node("FusedMatMul", inputs, output, transB=1), domain="com.microsoft")
+
+
+def test_a_product_without_its_bias_is_not_the_one_that_has_it():
+    """The backend adds the bias in a node of its own; what reads the sum is not what reads the reference's."""
+    reference = run(
+        node("Flatten", "x", "h"),
+        node("Gemm", "h w b", "g", transB=1),
+        node("Relu", "g", "r"),
+        node("Gemm", "r v b", "y", transB=1),
+        weights=LINEAR,
+    )
+    backend = run(
+        node("Flatten", "x", "h"),
+        turned("h w", "p"),
+        node("Mul", "p one", "m"),
+        node("Add", "m b", "g"),
+        turned("g v", "q"),
+        node("Add", "q b", "y"),
+        weights=LINEAR,
+    )
+    assert partners(reference, backend) == {"x": "x", "h": "h", "g": "g", "y": "y"}
+    result = diff(reference, backend)
+    assert result.origin == "n_y"
+    assert "the reference's Relu 'n_r' is missing" in result.nodes[-1].reason
+
+
+def test_a_sum_of_a_product_and_its_bias_that_reads_another_tensor_keeps_its_name():
+    reference = run(
+        conv("x", "w0", "h"),
+        node("Add", "x h", "s"),
+        node("Conv", "s w1 k", "c", pads=(1, 1, 1, 1)),
+        node("Relu", "c", "y"),
+        weights=WEIGHTS | {"k": np.ones(3, np.float32)},
+    )
+    backend = run(
+        conv("x", "w0", "h"),
+        conv("h", "w1", "p"),
+        node("Add", "p k", "c"),
+        node("Relu", "c", "y"),
+        weights=WEIGHTS | {"k": np.ones((1, 3, 1, 1), np.float32)},
+    )
+    assert partners(reference, backend) == {"x": "x", "h": "h", "c": "c", "y": "y"}
+    assert diff(reference, backend).origin == "n_c"
 
 
 def test_a_column_is_not_a_row():
