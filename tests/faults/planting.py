@@ -18,6 +18,7 @@ from planted import BUGS, find_unit, plant
 
 from qdebug.api import diff
 from qdebug.arithmetic.units import UnitSource
+from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.result.finding import Finding, FindingKind
 from qdebug.compare.result.node_result import NodeResult, blamed, breaks_limit
 from qdebug.compare.result.result import RunComparison
@@ -399,14 +400,20 @@ def makes_constant(graph: Graph, name: str) -> bool:
 
 
 def changed(healthy: Recording, faulty: Recording) -> frozenset[str]:
-    """Return the constants of a faulty run that the healthy one does not have so; OpenVINO numbers those it adds."""
+    """Return the constants of a faulty run that the healthy one does not have so, and what is made of these alone.
+
+    OpenVINO numbers the constants that it adds.
+    """
     known = {name for name in healthy.names if healthy.graph.is_constant(name)}
     ours = {name for name in faulty.names if faulty.graph.is_constant(name)}
     held = {_value(healthy, name) for name in known}
     numbered = {name for name in ours - known if name.startswith("Constant_") and _value(faulty, name) in held}
-    return frozenset(
-        name for name in ours - numbered if name not in known or _value(healthy, name) != _value(faulty, name)
-    )
+    found = {name for name in ours - numbered if name not in known or _value(healthy, name) != _value(faulty, name)}
+    run = IndexedRecording.of(faulty)
+    for node in faulty.graph.nodes:  # what is made of a wrong constant, and of shapes at the most, is as wrong
+        if found.intersection(node.inputs) and not run.data_inputs(node):
+            found.update(node.outputs)
+    return frozenset(found)
 
 
 def _value(recording: Recording, name: str) -> tuple[tuple[int, ...], bytes]:
