@@ -22,7 +22,7 @@ from qdebug.compare.align.pairs import Alignment, Pair
 from qdebug.compare.align.scopes import by_scopes
 from qdebug.compare.align.structure import by_weights, lone_input, structure, structure_over_name
 from qdebug.errors import AlignmentError
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 
 __all__ = ["align", "align_runs"]
 
@@ -113,9 +113,20 @@ def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
 def _is_comparable(context: Context, pair: Pair) -> bool:
     """Tell whether both tensors of a pair were recorded, and either none or both as codes without a scale."""
     ref, be = context.ref, context.be
-    if pair.backend not in be.recorded or pair.reference not in ref.recorded or pair.backend in context.incomparable:
+    if pair.backend not in be.recorded or pair.reference not in ref.recorded or _has_other_extents(context, pair):
         return False
     return is_codes_without_scale(ref, pair.reference) == is_codes_without_scale(be, pair.backend)
+
+
+def _has_other_extents(context: Context, pair: Pair) -> bool:
+    """Tell whether a pair is of extents, of two tensors whose dimensions are in different orders."""
+    node = context.be.graph.producer(pair.backend)
+    if node is None or not operators.plain(node).gives_extents:
+        return False
+    read = context.found.get(node.inputs[0])
+    views = () if read is None else (read.reference_view, read.backend_view)
+    orders = {None if view is None else view.transpose for view in views}
+    return len(orders) > 1
 
 
 def _title(recording: Recording) -> str:

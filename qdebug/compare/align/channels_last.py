@@ -51,9 +51,6 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
     side, turned = last or Side.BACKEND, dict[str, tuple[int, ...]]()
     for pair in pairs:
         node = be.graph.producer(pair.backend)
-        if node is not None and operators.of(node.op).gives_extents and any(name in turned for name in node.inputs):
-            context.incomparable.add(pair.backend)  # the extents of a tensor that is turned are others
-            continue
         made = node, ref.graph.producer(pair.reference)
         asked = last or pair.match is Match.DATA or pair.backend in other
         asked = asked or any(each is not None and _is_turn_unsaid(each) for each in made)

@@ -73,7 +73,6 @@ class Context:
         found: The pairs found so far.
         notes: Why a backend tensor has no partner.
         undecided: Backend tensors that several reference tensors fit equally well.
-        incomparable: Backend tensors whose pairs are not compared: they are extents, and one side has others.
         withdrawn: Backend tensors whose values speak against what the graphs lead to.
         clamped_later: Results of the reference's Relu or Clip that the codes of backend tensors answer to, by these.
         by_structure: Pairs that the graphs lead to, before anything else is asked.
@@ -85,7 +84,6 @@ class Context:
     be: IndexedRecording
     notes: dict[str, str] = field(default_factory=dict)
     undecided: set[str] = field(default_factory=set)
-    incomparable: set[str] = field(default_factory=set)
     withdrawn: set[str] = field(default_factory=set)
     clamped_later: dict[str, str] = field(default_factory=dict)
     by_structure: dict[str, Pair | None] = field(default_factory=dict)

@@ -457,6 +457,23 @@ def test_what_normalizes_behind_a_bias_of_its_own_is_not_folded_into_the_convolu
     assert found == {"x": "x", "c": "c", "norm": "norm", "y": "y"}
 
 
+@pytest.mark.parametrize("word", ["Shape", "ShapeOf"])
+def test_the_extents_of_a_tensor_that_the_backend_turned_are_not_compared(word):
+    nodes = [node("Relu", "x", "h"), node("Shape", "h", "s"), node("Sigmoid", "h", "y")]
+    ref = record(nodes, outputs=("y", "s"), shapes={"s": (4,)})
+    be = record(
+        [
+            node("Relu", "x", "h"),
+            node("Transpose", "h", "t", perm=(0, 2, 3, 1)),
+            node(word, "t", "u"),
+            node("Sigmoid", "h", "y"),
+        ],
+        outputs=("y", "u"),
+        shapes={"t": (1, 3, 3, 2), "u": (4,)},
+    )
+    assert "u" not in partners(align(ref, be))
+
+
 def test_an_output_that_the_backend_turned_further_up_is_that_output():
     """A Cast at the end keeps the values of what it reads, and there the dimensions are the output's already."""
     ref = record(
