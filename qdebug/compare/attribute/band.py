@@ -99,12 +99,20 @@ def allowed_error(
 
 
 def beyond_own_terms(
-    node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, recorded: np.ndarray, unit: float
+    node: Node,
+    values: Mapping[str, np.ndarray],
+    output: np.ndarray,
+    recorded: np.ndarray,
+    unit: float,
+    *,
+    carried: float = 0.0,
 ) -> int:
     """Count the elements of an elementwise operator that rounding of what each is made of does not account for.
 
     The norm of a whole tensor does not see a wrong row of small values beside large ones. What depends on one element
     of each input alone rounds in proportion to these: a sum to the magnitudes of its terms, all else to the result.
+    A runtime that computes several nodes in one has not used the tensor that was recorded between them: what its
+    inputs bring by rounding, these may be off by as well.
 
     Args:
         node: The node on real numbers.
@@ -112,6 +120,7 @@ def beyond_own_terms(
         output: What the replay gave.
         recorded: What was recorded.
         unit: Unit roundoff of the coarser of the formats involved.
+        carried: The largest error that comes in with its inputs; what is more than rounding of it counts for nothing.
 
     Returns:
         The count; 0 for operators of which no such bound is known.
@@ -126,6 +135,8 @@ def beyond_own_terms(
             terms = [np.ascontiguousarray(term) for term in terms]
     count, tiny = 0, _smallest(recorded.dtype)
     with np.errstate(invalid="ignore", over="ignore"):
+        largest = float(np.max(np.abs(output), where=np.isfinite(output), initial=0.0))
+        tiny += min(carried, ELEMENTWISE_ROUNDOFFS * unit * largest)
         for ours, theirs, *parts in stretches(recorded, output, *terms):
             real = theirs.astype(np.float64)
             reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)

@@ -1,11 +1,13 @@
 """What rounding accounts for in each element of an operator that computes each on its own."""
 
+import math
+
 import numpy as np
 import pytest
 
 from qdebug.api import diff
 from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm
-from qdebug.model import Graph, MemoryRecording, Node
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.numerics.checkpoint import asking
 from qdebug.replay.registry import run_node
 
@@ -59,6 +61,38 @@ def test_a_sum_that_cancels_is_held_against_its_terms():
     assert np.any(y != 0)
     assert beyond_own_terms(node, values, y, np.zeros_like(y), UNIT) == 0
     assert beyond_own_terms(node, values, y, y + np.abs(A) * np.float32(1e-4), UNIT) == y.size
+
+
+def gelu(*, y=None, noise=0):
+    """Record 0.5 * (x * (1 + erf(x / sqrt 2))), node by node; 1 + erf cancels where x is below 0."""
+    steps = (
+        ("Div", "x root", "d"),
+        ("Erf", "d", "e"),
+        ("Add", "e one", "o"),
+        ("Mul", "x o", "m"),
+        ("Mul", "m half", "y"),
+    )
+    nodes = [Node(name=f"n_{to}", op=op, inputs=tuple(of.split()), outputs=(to,)) for op, of, to in steps]
+    x = np.linspace(-4.5, 3, 512, dtype=np.float32)
+    values = {"x": x, "root": np.float32(2**0.5), "one": np.float32(1), "half": np.float32(0.5)}
+    values = {name: np.asarray(array) for name, array in values.items()}
+    for node in nodes:
+        values.update(run_node(node, values, {"": 17}))
+        if node.outputs == ("e",):
+            values["e"] = values["e"] + np.float32(noise) * RNG.choice((-1, 1), 512).astype(np.float32)
+    constants = [TensorInfo(name=name, role=Role.CONSTANT) for name in ("root", "one", "half")]
+    graph = Graph(nodes, tensors=constants, inputs=("x",), outputs=("y",), opset={"": 17})
+    return MemoryRecording.single(graph, values if y is None else {**values, "y": y})
+
+
+def test_a_node_that_a_runtime_computes_with_those_before_did_not_use_what_was_recorded_between_them():
+    x = gelu().load("x").astype(np.float64)
+    exact = np.array([0.5 * each * (1 + math.erf(each / 2**0.5)) for each in x], np.float32)
+    assert diff(gelu(), gelu(y=exact, noise=2.0**-24)).exit_code == 0
+    wrong = exact.copy()
+    wrong[5] += np.float32(1e-4)
+    result = diff(gelu(), gelu(y=wrong, noise=2.0**-24))
+    assert (result.origin, result.nodes[-1].reason.split(" of ")[0]) == ("n_y", "1")
 
 
 def test_of_half_precision_its_own_rounding_is_allowed():
