@@ -272,6 +272,332 @@ def keyword() -> onnx.ModelProto:
     return b.build(b.op("Softmax", b.gemm(b.op("Concat", loud, usual, axis=1), 2 * bands, 8), axis=1))
 
 
+def denoiser() -> onnx.ModelProto:
+    """Build a denoiser of sound: strided gated convolutions, a narrow middle, transposed ones that read the skips."""
+    b = Builder(41, "denoiser")
+    x = wave = b.input("wave", [1, 1, 256])
+    kept = []
+    widths = [(1, 12), (12, 20), (20, 32)]
+    for number, (inside, out) in enumerate(widths):
+        b.scope(f"down{number}")
+        x = b.op("Relu", b.conv(x, inside, out, 8, rank=1, strides=[4], pads=[2, 2]))
+        both = b.op("Split", b.conv(x, out, 2 * out, 1, rank=1), b.integers([out, out], "sizes"), outputs=2, axis=1)
+        value, gate = b.outputs_of(both, 2)
+        x = b.op("Mul", value, b.op("Sigmoid", gate))
+        kept.append(x)
+    x = b.scope("middle").op("Softsign", b.conv(x, 32, 32, 3, rank=1))
+    for number, (out, inside) in enumerate(reversed(widths)):
+        b.scope(f"up{number}")
+        x = b.op("Concat", x, kept[-1 - number], axis=1)
+        x = b.op("LeakyRelu", b.conv(x, 2 * inside, inside, 3, rank=1), alpha=0.05)
+        weight = b.constant(b.rng.normal(0, np.sqrt(0.8 / inside), (inside, out, 8)), "weight")
+        bias = b.random(out, scale=0.05, title="bias")
+        x = b.op("ConvTranspose", x, weight, bias, kernel_shape=[8], strides=[4], pads=[2, 2])
+    mask = b.scope("mask").op("Tanh", x)
+    return b.build(b.op("Mul", wave, mask))
+
+
+def patches() -> onnx.ModelProto:
+    """Build a vision transformer: patches by a convolution, a class token, norms before each part, scaled branches."""
+    b, width, heads, count = Builder(42, "patches"), 40, 2, 16
+    size = width // heads
+    x = b.scope("patch").conv(b.input("image", [1, 3, 32, 32]), 3, width, 8, strides=[8, 8], pads=[0, 0, 0, 0])
+    x = b.op("Transpose", b.reshape(x, 1, width, count), perm=[0, 2, 1])
+    x = b.op("Concat", b.random(1, 1, width, scale=0.8, title="class"), x, axis=1)
+    x = b.op("Add", x, b.random(1, count + 1, width, scale=0.3, title="positions"))
+    for number in range(2):
+        b.scope(f"layer{number}")
+        both = b.reshape(b.dense(b.layer_norm(x, width), width, 3 * width), 1, count + 1, 3, heads, size)
+        both = b.op("Transpose", both, perm=[2, 0, 3, 1, 4])
+        q, k, v = (b.op("Gather", both, b.constant(at, "part", np.int64), axis=0) for at in range(3))
+        scores = b.op(
+            "MatMul", b.op("Mul", q, b.constant(size**-0.5, "scale")), b.op("Transpose", k, perm=[0, 1, 3, 2])
+        )
+        mixed = b.op("Transpose", b.op("MatMul", b.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        mixed = b.dense(b.reshape(mixed, 1, count + 1, width), width, width)
+        x = b.op("Add", x, b.op("Mul", mixed, b.random(width, scale=0.1, shift=0.7, title="share")))
+        y = b.dense(b.layer_norm(x, width), width, 2 * width)
+        y = b.op("Mul", y, b.op("Sigmoid", b.op("Mul", y, b.constant(1.702, "steep"))))
+        y = b.dense(y, 2 * width, width)
+        x = b.op("Add", x, b.op("Mul", y, b.random(width, scale=0.1, shift=0.7, title="share")))
+    x = b.op("Gather", b.scope("head").layer_norm(x, width), b.constant(0, "first", np.int64), axis=1)
+    return b.build(b.gemm(x, width, 12))
+
+
+def tagger() -> onnx.ModelProto:
+    """Build a tagger of words: two embeddings side by side, a two-way LSTM, another one, a class for each word."""
+    b, length, width, inside = Builder(43, "tagger"), 12, 20, 32
+    words, shapes = b.input("words", [1, length], "i"), b.input("shapes", [1, length], "i")
+    b.scope("embed")
+    x = b.op("Gather", b.random(90, 24, scale=0.7, title="table"), words, axis=0)
+    y = b.op("Gather", b.random(10, 8, scale=0.7, title="table"), shapes, axis=0)
+    x = b.op("Transpose", b.op("Concat", x, y, axis=2), perm=[1, 0, 2])
+    for number in range(2):
+        b.scope(f"lstm{number}")
+        parts = [b.random(2, 4 * width, size, scale=0.25) for size in (inside, width)]
+        parts += [b.random(2, 8 * width, scale=0.1, title="bias"), ""]
+        parts += [b.random(2, 1, width, scale=0.3, title="start") for _ in range(2)]
+        x = b.op("LSTM", x, *parts, hidden_size=width, direction="bidirectional")
+        x = b.reshape(b.op("Transpose", x, perm=[0, 2, 1, 3]), length, 1, 2 * width)
+        inside = 2 * width
+    x = b.op("Transpose", b.scope("head").dense(x, 2 * width, 9), perm=[1, 0, 2])
+    return b.build(x, b.op("Softmax", x, axis=2))
+
+
+def molecule() -> onnx.ModelProto:
+    """Build a graph net: messages along given edges, summed where they arrive, gated updates, a weighted readout."""
+    b, atoms, edges, width = Builder(44, "molecule"), 14, 40, 24
+    kinds, lengths = b.input("kinds", [atoms], "i"), b.input("lengths", [edges, 1])
+    starts, ends = b.input("starts", [edges], "i"), b.input("ends", [edges, 1], "i")
+    h = b.scope("embed").op("Gather", b.random(12, width, scale=0.8, title="table"), kinds, axis=0)
+    offset = b.op("Sub", lengths, b.constant(np.linspace(-2, 2, 8)[None], "centres"))
+    spread = b.op("Exp", b.op("Neg", b.op("Mul", offset, offset)))
+    for number in range(2):
+        b.scope(f"step{number}")
+        filters = b.op("Softplus", b.gemm(spread, 8, width))
+        message = b.op("Mul", b.op("Gather", b.gemm(h, width, width), starts, axis=0), filters)
+        nothing = b.constant(np.zeros((atoms, width)), "nothing")
+        arrived = b.op("ScatterND", nothing, ends, message, reduction="add")
+        both = b.op("Concat", h, b.op("Tanh", arrived), axis=1)
+        gate = b.op("Sigmoid", b.gemm(both, 2 * width, width))
+        new = b.op("Tanh", b.gemm(both, 2 * width, width))
+        rest = b.op("Mul", b.op("Sub", b.constant(1.0, "one"), gate), h)
+        h = b.op("Add", b.op("Mul", gate, new), rest)
+    share = b.op("Softmax", b.scope("readout").gemm(h, width, 1), axis=0)
+    whole = b.op("ReduceSum", b.op("Mul", share, h), b.integers([0], "axes"), keepdims=1)
+    return b.build(b.gemm(b.op("Relu", b.gemm(whole, width, 32)), 32, 4), h)
+
+
+def enlarger() -> onnx.ModelProto:
+    """Build a super-resolution net: dense blocks, channels turned into pixels, the picture itself enlarged below."""
+    b, width = Builder(45, "enlarger"), 16
+    picture = b.input("picture", [1, 3, 20, 20])
+    first = x = b.scope("head").conv(picture, 3, width, 3)
+    for number in range(2):
+        b.scope(f"dense{number}")
+        grown = [x]
+        for _ in range(2):
+            joined = grown[0] if len(grown) == 1 else b.op("Concat", *grown, axis=1)
+            slope = b.constant(b.rng.uniform(0.1, 0.3, (8, 1, 1)), "slope")
+            grown.append(b.op("PRelu", b.conv(joined, width + 8 * (len(grown) - 1), 8, 3), slope))
+        fused = b.conv(b.op("Concat", *grown, axis=1), width + 16, width, 1)
+        x = b.op("Add", x, b.op("Mul", fused, b.constant(0.5, "share")))
+    x = b.scope("up").op("Add", x, first)
+    x = b.op("DepthToSpace", b.conv(x, width, 12, 3), blocksize=2, mode="CRD")
+    scales = b.constant([1, 1, 2, 2], "scales")
+    below = b.op("Resize", picture, "", scales, mode="cubic", coordinate_transformation_mode="half_pixel")
+    x = b.op("Add", b.op("Mul", x, b.constant(0.1, "share")), below)
+    return b.build(b.op("Clip", x, b.constant(-2.0, "low"), b.constant(2.0, "high")))
+
+
+def mixer() -> onnx.ModelProto:
+    """Build a mixer: pixels turned into channels, products along tokens and along channels, a vector of length one."""
+    b, count, width = Builder(46, "mixer"), 25, 36
+    x = b.scope("patch").op("SpaceToDepth", b.input("image", [1, 1, 30, 30]), blocksize=6)
+    x = b.op("Transpose", b.reshape(x, 1, 36, count), perm=[0, 2, 1])
+    x = b.dense(x, 36, width)
+
+    def gelu(x: str) -> str:
+        cube = b.op("Pow", x, b.constant(3.0, "three"))
+        inner = b.op("Add", x, b.op("Mul", cube, b.constant(0.044715, "share")))
+        tanh = b.op("Tanh", b.op("Mul", inner, b.constant(np.sqrt(2 / np.pi), "factor")))
+        return b.op("Mul", b.op("Mul", x, b.constant(0.5, "half")), b.op("Add", tanh, b.constant(1.0, "one")))
+
+    for number in range(2):
+        b.scope(f"layer{number}")
+        y = b.op("Transpose", b.layer_norm(x, width), perm=[0, 2, 1])
+        y = b.dense(gelu(b.dense(y, count, 30)), 30, count)
+        x = b.op("Add", x, b.op("Transpose", y, perm=[0, 2, 1]))
+        x = b.op("Add", x, b.dense(gelu(b.dense(b.layer_norm(x, width), width, 60)), 60, width))
+    x = b.op("ReduceMean", b.scope("head").layer_norm(x, width), axes=[1], keepdims=0)
+    x = b.gemm(x, width, 24)
+    return b.build(b.op("Div", x, b.op("ReduceL2", x, axes=[1], keepdims=1)))
+
+
+def shuffle() -> onnx.ModelProto:
+    """Build a classifier that halves and shuffles channels, with a net of its own for the halves that grow smaller."""
+    b = Builder(47, "shuffle")
+    x = b.scope("stem").op("Relu", b.norm(b.conv(b.input("image", [1, 3, 40, 40]), 3, 16, strides=[2, 2]), 16))
+    x = b.op("MaxPool", x, kernel_shape=[3, 3], strides=[2, 2], ceil_mode=1)
+
+    def branch(x: str, inside: int, out: int, stride: int) -> str:
+        y = b.op("Relu", b.norm(b.conv(x, inside, out, 1), out))
+        y = b.norm(b.conv(y, out, out, 5 - 2 * (stride == 1), group=out, strides=[stride, stride]), out)
+        return b.op("Relu", b.norm(b.conv(y, out, out, 1), out))
+
+    def shuffled(x: str, channels: int, side: int) -> str:
+        y = b.op("Transpose", b.reshape(x, 1, 2, channels // 2, side, side), perm=[0, 2, 1, 3, 4])
+        return b.reshape(y, 1, channels, side, side)
+
+    channels, side = 16, 10
+    for number in range(2):
+        b.scope(f"stage{number}/down")
+        short = b.norm(b.conv(x, channels, channels, 3, group=channels, strides=[2, 2]), channels)
+        short = b.op("Relu", b.norm(b.conv(short, channels, channels, 1), channels))
+        side = (side + 1) // 2
+        x = shuffled(b.op("Concat", short, branch(x, channels, channels, 2), axis=1), 2 * channels, side)
+        b.scope(f"stage{number}/keep")
+        halves = b.op("Split", x, b.integers([channels, channels], "sizes"), outputs=2, axis=1)
+        left, right = b.outputs_of(halves, 2)
+        x = shuffled(b.op("Concat", left, branch(right, channels, channels, 1), axis=1), 2 * channels, side)
+        channels *= 2
+    x = b.scope("head").op("Relu", b.norm(b.conv(x, channels, 48, 1), 48))
+    return b.build(b.gemm(b.op("Flatten", b.op("GlobalMaxPool", x)), 48, 10))
+
+
+def sensors() -> onnx.ModelProto:
+    """Build an autoencoder of readings: fully connected layers of several curves, and how far its guess is off."""
+    b = Builder(48, "sensors")
+    readings = b.input("readings", [4, 28])
+    low, high = b.constant(b.rng.uniform(-3, -2, 28), "low"), b.constant(b.rng.uniform(4, 6, 28), "extent")
+    start = x = b.scope("scale").op("Div", b.op("Sub", readings, low), high)
+    for number, (inside, out, curve) in enumerate([(28, 24, "Selu"), (24, 16, "Softplus"), (16, 6, "Tanh")]):
+        x = b.scope(f"in{number}").op(curve, b.gemm(x, inside, out))
+    code = x
+    for number, (inside, out, curve) in enumerate([(6, 16, "Celu"), (16, 24, "Softsign"), (24, 28, "HardSigmoid")]):
+        x = b.scope(f"out{number}").op(curve, b.gemm(x, inside, out))
+    off = b.scope("score").op("Abs", b.op("Sub", x, start))
+    guess = b.op("Add", b.op("Mul", x, high), low)
+    return b.build(code, guess, b.op("ReduceMean", off, axes=[1], keepdims=1))
+
+
+def pyramid() -> onnx.ModelProto:
+    """Build a detector on three scales: features go from small to large pictures, and one head serves all of them."""
+    b, width = Builder(49, "pyramid"), 16
+    x = b.scope("stem").op("Relu", b.norm(b.conv(b.input("image", [1, 3, 48, 48]), 3, 12, strides=[2, 2]), 12))
+    levels = []
+    for number, (inside, out) in enumerate([(12, 20), (20, 28), (28, 36)]):
+        b.scope(f"stage{number}")
+        x = b.op("Relu", b.norm(b.conv(x, inside, out, strides=[2, 2]), out))
+        levels.append((b.conv(x, out, width, 1), 12 >> number))
+    for at in (1, 0):
+        scales = b.scope(f"down{at}").constant([1, 1, 2, 2], "scales")
+        above = b.op(
+            "Resize",
+            levels[at + 1][0],
+            "",
+            scales,
+            mode="nearest",
+            nearest_mode="floor",
+            coordinate_transformation_mode="asymmetric",
+        )
+        levels[at] = (b.op("Add", levels[at][0], above), levels[at][1])
+    b.scope("head")
+    tower = [b.random(width, width, 3, 3), b.random(width, scale=0.2, title="bias")]
+    ends = [[b.random(out, width, 1, 1), b.random(out, scale=0.2, title="bias")] for out in (4, 5)]
+    corners, marks = [], []
+    for number, (level, side) in enumerate(levels):
+        b.scope(f"head{number}")
+        x = b.op("Relu", b.op("Conv", level, *tower, kernel_shape=[3, 3], pads=[1, 1, 1, 1]))
+        found = [b.op("Conv", x, *end, kernel_shape=[1, 1]) for end in ends]
+        found = [
+            b.op("Transpose", b.reshape(each, 1, size, side * side), perm=[0, 2, 1])
+            for each, size in zip(found, (4, 5), strict=True)
+        ]
+        away = b.op(
+            "Mul", b.op("Exp", b.op("Mul", found[0], b.constant(0.3, "steep"))), b.constant(4.0 * 2**number, "step")
+        )
+        corners.append(away)
+        marks.append(b.op("Sigmoid", found[1]))
+    away, marks = b.scope("boxes").op("Concat", *corners, axis=1), b.op("Concat", *marks, axis=1)
+    spots = [
+        np.stack(np.meshgrid(np.arange(side), np.arange(side)), -1).reshape(-1, 2) * 48 / side for _, side in levels
+    ]
+    centre = b.constant(np.concatenate(spots)[None] + 2, "centres")
+    parts = b.outputs_of(b.op("Split", away, b.integers([2, 2], "sizes"), outputs=2, axis=2), 2)
+    boxes = b.op("Concat", b.op("Sub", centre, parts[0]), b.op("Add", centre, parts[1]), axis=2)
+    return b.build(boxes, marks)
+
+
+def forecast() -> onnx.ModelProto:
+    """Build a forecaster of series: causal dilated convolutions gated by themselves, sums of all levels, quantiles."""
+    b, width, length = Builder(50, "forecast"), 18, 48
+    series = b.input("series", [1, 5, length])
+    x = b.scope("in").conv(series, 5, width, 1, rank=1)
+    total = ""
+    for number, dilation in enumerate((1, 2, 4, 8)):
+        b.scope(f"level{number}")
+        padded = b.op("Pad", x, b.integers([0, 0, 2 * dilation, 0, 0, 0], "amounts"))
+        filtered, gate = (b.conv(padded, width, width, 3, rank=1, dilations=[dilation], pads=[0, 0]) for _ in range(2))
+        y = b.op("Mul", b.op("Tanh", filtered), b.op("Sigmoid", gate))
+        skipped = b.conv(y, width, width, 1, rank=1)
+        total = b.op("Add", total, skipped) if total else skipped
+        x = b.op("Add", x, b.conv(y, width, width, 1, rank=1))
+    x = b.scope("head").op("Relu", b.conv(b.op("Relu", total), width, 24, 1, rank=1))
+    last = b.op("Slice", x, *(b.integers([n], "bound") for n in (length - 8, length, 2)))
+    middle = b.conv(last, 24, 1, 1, rank=1)
+    apart = b.op("CumSum", b.op("Softplus", b.conv(last, 24, 2, 1, rank=1)), b.constant(1, "axis", np.int64))
+    return b.build(b.op("Concat", middle, b.op("Add", middle, apart), axis=1))
+
+
+def edges(count: int, atoms: int, each: int, seed: int) -> dict[str, np.ndarray]:
+    """Make edges between atoms, another set for each sample."""
+    rng = np.random.default_rng(seed)
+    return {
+        "starts": rng.integers(0, atoms, (count, each)).astype(np.int64),
+        "ends": rng.integers(0, atoms, (count, each, 1)).astype(np.int64),
+    }
+
+
+def protein(count: int, *, atoms: int = 24, near: int = 70, residues: int = 4) -> dict[str, np.ndarray]:
+    """Make atoms in space, edges between some of them and facts about residues, for the net of chemical shifts."""
+    rng = np.random.default_rng(61)
+
+    def drawn(most: int, *shape: int) -> np.ndarray:
+        return rng.integers(0, most, (count, *shape)).astype(np.int64)
+
+    def real(*shape: int, scale: float = 1.0) -> np.ndarray:
+        return (scale * rng.normal(size=(count, *shape))).astype(np.float32)
+
+    def share(*shape: int) -> np.ndarray:
+        return rng.uniform(0, 1, (count, *shape)).astype(np.float32)
+
+    pos = real(atoms, 3, scale=2.0)
+    ends = drawn(atoms, 2, near)
+    ends[:, 1] = np.where(ends[:, 0] == ends[:, 1], (ends[:, 1] + 1) % atoms, ends[:, 1])
+    vectors = np.stack([each[at[0]] - each[at[1]] for each, at in zip(pos, ends, strict=True)])
+    normal = real(atoms, 3)
+    return {
+        "element": drawn(6, atoms),
+        "amino_acid": drawn(20, atoms),
+        "atom_role": drawn(13, atoms),
+        "bfactor": share(atoms),
+        "edge_index": ends,
+        "edge_dist": np.linalg.norm(vectors, axis=-1).astype(np.float32),
+        "seq_sep": drawn(32, near),
+        "same_residue": (share(near) < 0.4).astype(np.float32),
+        "target_indices": drawn(atoms, residues, 6),
+        "target_mask": np.ones((count, residues, 6), bool),
+        "residue_types": drawn(20, residues),
+        "residue_geometry": real(residues, 52, scale=0.5),
+        "target_environment": real(residues, 6, 15, scale=0.5),
+        "temperature_feature": real(residues, 1, scale=0.3),
+        "target_atom_rsasa": share(residues, 6),
+        "pos": pos,
+        "node_normal": normal / np.linalg.norm(normal, axis=-1, keepdims=True),
+        "is_hbond": (share(near) < 0.1).astype(np.float32),
+        "hb_cos": share(near),
+    }
+
+
+def writing(count: int, *shape: int, seed: int) -> np.ndarray:
+    """Make float32 [count, 1, *shape, 3] of dark spots on bright ground, in 0..1, of another colour in each sample."""
+    rng = np.random.default_rng(seed)
+    ground = np.clip(0.8 - 0.4 * (smooth(count, *shape, 1, seed=seed) > 1), 0, 1)
+    light = np.linspace(0.7, 0.3, count).reshape(count, 1, 1, 1, 1)
+    return (light * ground * rng.uniform(0.5, 1, (count, 1, 1, 1, 3))).astype(np.float32)
+
+
+def bytes_of_files(count: int, length: int, seed: int) -> np.ndarray:
+    """Make int32 [count, 1, length] of bytes, of another range in each sample; 256 fills up what is shorter."""
+    rng = np.random.default_rng(seed)
+    out = np.full((count, 1, length), 256, np.int32)
+    for row, most in zip(out, np.linspace(80, 256, count), strict=True):
+        many = int(rng.integers(length // 4, length))
+        row[0, :many] = rng.integers(0, int(most), many)
+    return out
+
+
 NETS = {
     "mobile": (lambda cache: mobile(), lambda n: {"image": smooth(n, 3, 48, 48, seed=1)}),
     "encoder": (lambda cache: encoder(), lambda n: {"ids": tokens(n, 24, most=200, seed=2)}),
@@ -313,5 +639,38 @@ NETS = {
             "state": smooth(n, 2, 128, seed=37, scale=0.3).reshape(n, 2, 1, 128),
         },
     ),
+    "denoiser": (lambda cache: denoiser(), lambda n: {"wave": smooth(n, 1, 256, seed=41)}),
+    "patches": (lambda cache: patches(), lambda n: {"image": smooth(n, 3, 32, 32, seed=42)}),
+    "tagger": (
+        lambda cache: tagger(),
+        lambda n: {"words": tokens(n, 12, most=90, seed=43), "shapes": tokens(n, 12, most=10, seed=44)},
+    ),
+    "molecule": (
+        lambda cache: molecule(),
+        lambda n: {
+            "kinds": tokens(n, 14, most=12, seed=45)[:, 0],
+            "lengths": smooth(n, 40, 1, seed=46)[:, 0],
+            **edges(n, 14, 40, 47),
+        },
+    ),
+    "enlarger": (lambda cache: enlarger(), lambda n: {"picture": smooth(n, 3, 20, 20, seed=48)}),
+    "mixer": (lambda cache: mixer(), lambda n: {"image": smooth(n, 1, 30, 30, seed=49)}),
+    "shuffle": (lambda cache: shuffle(), lambda n: {"image": smooth(n, 3, 40, 40, seed=50)}),
+    "sensors": (lambda cache: sensors(), lambda n: {"readings": smooth(n, 4, 28, seed=51)[:, 0]}),
+    "pyramid": (lambda cache: pyramid(), lambda n: {"image": smooth(n, 3, 48, 48, seed=52)}),
+    "forecast": (lambda cache: forecast(), lambda n: {"series": smooth(n, 5, 48, seed=53)}),
+    "morphemes": (
+        packaged("slovorez==0.1.0", "slovorez/models/slovorez-test/slovorez-test.onnx"),
+        lambda n: {"input_layer": tokens(n, 14, most=30, seed=54).astype(np.int32)},
+    ),
+    "captcha": (
+        packaged("vietcombank-captcha==0.1.0", "vietcombank_captcha/models/vietcombank_captcha.onnx"),
+        lambda n: {"input": writing(n, 50, 155, seed=1)},
+    ),
+    "file kind": (
+        packaged("magika==1.0.3", "magika/models/standard_v3_3/model.onnx"),
+        lambda n: {"bytes": bytes_of_files(n, 2048, seed=57)},
+    ),
+    "shifts": (packaged("caustic-nmr==0.4.1", "caustic/data/best_v2_carbons.onnx"), protein),
 }
 """Builder of the model, given the cache, and maker of inputs for a number of samples, by name."""
