@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.checks.measured import Measured, breach
-from qdebug.compare.result.finding import Finding, FindingKind, Judged, apart
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged, apart
 from qdebug.model.thresholds.rounding import LSB_SLACK
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
@@ -50,13 +50,21 @@ def _held(of: Measured) -> Judged | None:
 
 
 def steps(of: Measured) -> Finding | None:
-    """Find more steps introduced into a tensor of codes than any rounding makes."""
+    """Find more steps introduced into a tensor of codes than any rounding makes.
+
+    An arithmetic that gives the same bits is no fault of the node, and costs what it costs: sums that saturate, say.
+    """
     found = _differing(of, "LSB")
-    if found is None or of.excused or found.amount <= DERIVED_LSB + LSB_SLACK:
+    if found is None or found.amount <= DERIVED_LSB + LSB_SLACK:
         return None
     largest = apart(found.amount, DERIVED_LSB, digits=4)
     said = f"its arithmetic makes {largest} LSB, more than the {DERIVED_LSB:g} of any rounding"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, DERIVED_LSB, "LSB"), given=False)
+    case = breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, DERIVED_LSB, "LSB"), given=False)
+    if not of.excused:
+        return case
+    known = "" if of.known_arithmetic is None else f": {of.known_arithmetic}"
+    said += f"; a known arithmetic gives the same bits{known}"
+    return replace(case, role=FindingRole.COST, sentence=said)
 
 
 def sums(of: Measured) -> Finding | None:

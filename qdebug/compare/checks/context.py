@@ -116,6 +116,11 @@ class NodeContext:
         return self._reproduced_firmly
 
     @property
+    def known_arithmetic(self) -> str | None:
+        """The arithmetic that gives the same bits, in words; None if there is none."""
+        return self.reproduced.by if self.reproduced is not None and self._reproduced_firmly else None
+
+    @property
     def unreplayed(self) -> str | None:
         """Why the node's own error is not known; None if it is."""
         known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None

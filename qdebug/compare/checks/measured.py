@@ -37,6 +37,10 @@ class Measured(Protocol):
         """Whether what the node introduces is excused: a known arithmetic gives the same bits, say."""
 
     @property
+    def known_arithmetic(self) -> str | None:
+        """The arithmetic that gives the same bits, in words; None if there is none, or nobody asks."""
+
+    @property
     def exact(self) -> bool:
         """Whether these are integers or booleans that nothing rounds, and all that the node reads is equal."""
 
@@ -58,6 +62,7 @@ class Error:
     attribution: Attribution | None = None
     name: str = ""
     excused: bool = False
+    known_arithmetic: str | None = None
     exact: bool = False
     rails: Rails | None = None
     unreplayed: str | None = None

@@ -53,7 +53,7 @@ class FindingRole(StrEnum):
     BREACH = "breach"
     """An error is beyond its limit."""
     COST = "cost"
-    """The codes that were chosen lose too much of the values, and the node does right by them: the outputs decide."""
+    """The chosen codes or a known arithmetic lose too much, and the node does right by them: the outputs decide."""
     EXCUSE = "excuse"
     """Beyond a limit, and why that counts for nothing: the reason of a node that is within its limits."""
     OUTPUT = "output"

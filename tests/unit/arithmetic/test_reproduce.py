@@ -61,6 +61,22 @@ def test_a_node_is_within_if_a_known_arithmetic_gives_its_codes():
     assert node.samples[0].status is Status.WITHIN
 
 
+def test_what_a_known_arithmetic_costs_is_said_and_is_the_origin_where_the_output_suffers():
+    node = compared(*sides(COARSE))
+    (cost,) = node.findings
+    assert (cost.kind, cost.role, cost.limit, cost.unit) == ("arithmetic", "cost", 1.5, "LSB")
+    assert cost.amount == node.arithmetic.max_lsb > 20
+    assert cost.sentence.endswith(f"a known arithmetic gives the same bits: {node.explained}")
+    assert DiffSession(*sides(COARSE)).result().status is Status.WITHIN  # the output has more than 20 dB
+    short = DiffSession(*sides(COARSE), limits=Limits(min_output_sqnr=60)).result()
+    assert (short.status, short.origin) == (Status.ACCUMULATED, "fc")
+    assert cost.sentence in short.verdict.sentence
+
+
+def test_an_arithmetic_that_rounds_once_costs_nothing():
+    assert not compared(*sides("")).findings
+
+
 def test_without_the_search_the_same_node_diverges():
     node = compared(*sides(COARSE), explain=False)
     assert node.status is Status.DIVERGED
