@@ -18,7 +18,6 @@ from planted import BUGS, find_unit, plant
 
 from qdebug.api import diff
 from qdebug.arithmetic.units import UnitSource
-from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.result.finding import Finding, FindingKind
 from qdebug.compare.result.node_result import NodeResult, blamed, breaks_limit
 from qdebug.compare.result.result import RunComparison
@@ -118,6 +117,7 @@ HIDDEN = ("stale_row", "empty_row", "output_clamped", "padded_with_zero")
 RANGES = ("range_too_narrow", "range_too_wide")
 """Calibrations that are wrong only where they leave an output with less than the limit of 20 dB."""
 OPENVINO = "openvino"
+EXTENTS = ("Shape", "ShapeOf")
 UNSAID = frozenset({"arithmetic", "operator", "constant"})
 """OpenVINO has other attributes than ONNX, or none; a finding may then name what the graph shows in their place."""
 BUG_KINDS = {"clamp of the last range": ARITHMETIC | {"saturation"}, "activation's range": ARITHMETIC | {"saturation"}}
@@ -409,10 +409,14 @@ def changed(healthy: Recording, faulty: Recording) -> frozenset[str]:
     held = {_value(healthy, name) for name in known}
     numbered = {name for name in ours - known if name.startswith("Constant_") and _value(faulty, name) in held}
     found = {name for name in ours - numbered if name not in known or _value(healthy, name) != _value(faulty, name)}
-    run = IndexedRecording.of(faulty)
+    extents: set[str] = set()
     for node in faulty.graph.nodes:  # what is made of a wrong constant, and of shapes at the most, is as wrong
-        if found.intersection(node.inputs) and not run.data_inputs(node):
-            found.update(node.outputs)
+        beside = [name for name in node.inputs if name and name not in found | extents]
+        if node.op in EXTENTS or all(map(faulty.graph.is_constant, beside)):
+            if node.op in EXTENTS or not found.intersection(node.inputs):
+                extents.update(node.outputs)
+            else:
+                found.update(node.outputs)
     return frozenset(found)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import dropwhile
 
 import numpy as np
 
@@ -156,10 +157,8 @@ class ConstantCheck:
         kept = without_padding(mine, real.shape)
         if kept is not mine:
             mine, half = kept, half[: kept.shape[0], : kept.shape[1]]
-        if title == "bias" and (mine.size == real.size or 1 in (mine.size, real.size)):
-            # extents of 1 before it change nothing, and one number is added to all
-            flat = (np.ravel(each) for each in (mine, half, real, other_steps))
-            mine, half, real, other_steps = np.broadcast_arrays(*flat)
+        if title in ("bias", "constant") and mine.shape != real.shape:
+            mine, half, real, other_steps = _in_one_shape(mine, half, real, other_steps)
         if mine.shape != real.shape:
             return None
         steps = half + other_steps
@@ -345,6 +344,20 @@ class ConstantCheck:
         if levels is None or np.any(error > (1 + LSB_SLACK) * steps + COARSE_CONSTANT_SLACK):
             return None
         return coarse_constant(node, title, name, *levels)
+
+
+def _in_one_shape(mine: np.ndarray, half: np.ndarray, real: np.ndarray, steps: np.ndarray) -> tuple[np.ndarray, ...]:
+    """Bring two constants and their half steps to one shape, if they reach the same elements of what they join.
+
+    Extents of 1 in front change nothing, one number stands for many, and a vector is one along any axis.
+    """
+    given = mine, half, real, steps
+    arrays = [each.reshape(tuple(dropwhile(lambda extent: extent == 1, each.shape))) for each in given]
+    shapes = [arrays[0].shape, arrays[2].shape]
+    if shapes[0] == shapes[1] or 1 in (mine.size, real.size):
+        return np.broadcast_arrays(*arrays)
+    vectors = mine.size == real.size and all(sum(extent > 1 for extent in shape) == 1 for shape in shapes)
+    return tuple(map(np.ravel, arrays)) if vectors else given
 
 
 def _one_factor(mine: np.ndarray, half: np.ndarray, real: np.ndarray, steps: np.ndarray) -> float | None:

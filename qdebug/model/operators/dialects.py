@@ -598,7 +598,7 @@ _OPENVINO: Mapping[str, _Rule] = MappingProxyType(
         "Transpose": _turned_by_input,
         **dict.fromkeys(_REDUCTIONS, _reduced_by_input),
         **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), _reshape),
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Max", "Min"), _two),
+        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"), _two),
         **dict.fromkeys(_SIMPLE, _one),
     }
 )

@@ -101,3 +101,21 @@ def test_codes_read_by_another_scale_inside_a_part_are_named_however_little_come
     result = diff(reference, run(0.06))
     assert result.origin == "n_d", result.verdict.sentence
     assert "it reads 'r' by scale 0.06, and that was written with 0.05" in result.verdict.sentence
+
+
+@pytest.mark.parametrize("shape", [(), (1, 1)])
+@pytest.mark.parametrize(("op", "attrs"), [("Pow", {}), ("Power", {"auto_broadcast": "numpy"})])
+def test_another_number_is_named_in_any_words_and_whatever_its_shape(op, attrs, shape):
+    def run(op, number, **attrs):
+        graph = Graph(
+            [node(op, "x k", "y", **attrs)],
+            tensors=[TensorInfo(name="k", role=Role.CONSTANT)],
+            inputs=("x",),
+            outputs=("y",),
+            opset={"": 17},
+        )
+        return MemoryRecording.single(graph, {"x": X, "k": number, "y": X ** float(number.max())})
+
+    result = diff(run("Pow", np.array([2], np.float32)), run(op, np.full(shape, 3, np.float32), **attrs))
+    found = result.nodes[-1].findings[0]
+    assert (result.origin, found.kind, found.evidence) == ("n_y", "constant", "k")
