@@ -54,3 +54,13 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
         terminalreporter.section(f"over the soft budgets ({SOFT_MODULE_LINES} and {SOFT_FUNCTION_LINES} lines)")
         for line in over:
             terminalreporter.line(line)
+
+
+@pytest.fixture(scope="session")
+def mlas():
+    """Name the arithmetic of ONNX Runtime's products on this processor."""
+    from qdebug.recording.environment import cpu_flags
+
+    flags = cpu_flags()
+    exact = "avx2" not in flags or any("vnni" in flag for flag in flags)
+    return "ort-mlas" if exact else "ort-mlas-avx2-nonvnni"

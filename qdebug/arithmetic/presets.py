@@ -18,7 +18,7 @@ from types import MappingProxyType
 from qdebug.errors import UsageError
 from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, parse_variant
 
-__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "names_of", "preset"]
+__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "names_of", "other_sums", "preset"]
 
 _EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
 _AWAY_AFTER, _AWAY_IN = "steps=mul,away,zp,sat", "steps=mul,zp,away,sat"
@@ -406,6 +406,16 @@ def preset(name: str) -> Preset:
             hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
         )
     return PRESETS[name]
+
+
+def other_sums() -> Mapping[str, Arithmetic]:
+    """Return an arithmetic for each way in which a known backend adds products otherwise than in 32 bits, in words."""
+    found: dict[str, Arithmetic] = {}
+    for row in ROWS:
+        for variant in row.variants.values():
+            if variant.limited_sums is not None:
+                found.setdefault(variant.limited_sums, row.arithmetic)
+    return found
 
 
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:

@@ -32,7 +32,8 @@ class Reproduced:
 
     Args:
         by: The arithmetic in words; None if none of the known ones does.
-        firm: Whether that can hardly be chance: many elements, or the arithmetic of siblings with many.
+        firm: Whether that can hardly be chance: many elements, the arithmetic of siblings with many, or sums in few
+            bits, which foretell the elements that are far off, and their codes.
         variant: The arithmetic; None likewise.
     """
 
@@ -104,7 +105,7 @@ class ReproductionCheck:
             return None
         found = finding.matching[0] if finding.matching else None
         enough = finding.elements >= VARIANT_MIN_ELEMENTS
-        firm = found is not None and (enough or (*key, found) in self._firm)
+        firm = self._is_firm(key, found, enough=enough)
         self.last = Trial(key=key, first=first, found=found, enough=enough, firm=firm)
         self._learn(self.last)
         return Reproduced(by=None if found is None else describe(found), firm=firm, variant=found)
@@ -163,10 +164,16 @@ class ReproductionCheck:
             failed = trial.first[: trial.first.index(found)] if found in trial.first else trial.first
             if not set(before) <= set(failed) or (found in trial.first and found not in here):
                 return False
-        if trial.firm != (found is not None and (trial.enough or (*trial.key, found) in self._firm)):
+        if trial.firm != self._is_firm(trial.key, found, enough=trial.enough):
             return False
         self._learn(trial)
         return True
+
+    def _is_firm(self, key: tuple[object, ...], found: Variant | None, *, enough: bool) -> bool:
+        """Tell whether it can hardly be chance that an arithmetic reproduces a node."""
+        if found is None:
+            return False
+        return enough or (*key, found) in self._firm or found.limited_sums is not None
 
     def _learn(self, trial: Trial) -> None:
         """Try what was found first from now on."""

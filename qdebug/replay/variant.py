@@ -214,6 +214,12 @@ class Variant:
         later = "float" if self.bias == "codes" else self.bias  # no part of the sums either way
         return HeavyPart(columns=FORMS[self.form].columns, accumulate=self.accumulate, bias=later)
 
+    @property
+    def limited_sums(self) -> str | None:
+        """How products are added in fewer than 32 bits, in words; None where they are not."""
+        kind = self.accumulate.split(":")[0]
+        return None if kind in ("wrap32", "exact") else ACCUMULATES[kind]
+
     def __str__(self) -> str:
         words = []
         for name, (key, default) in _TEXT.items():

@@ -60,20 +60,25 @@ def steps(of: Measured) -> Finding | None:
     largest = apart(found.amount, DERIVED_LSB, digits=4)
     said = f"its arithmetic makes {largest} LSB, more than the {DERIVED_LSB:g} of any rounding"
     case = breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, DERIVED_LSB, "LSB"), given=False)
-    if not of.excused:
-        return case
+    return _as_cost(case, of) if of.excused else case
+
+
+def _as_cost(case: Finding, of: Measured) -> Finding:
+    """Return what an arithmetic that gives the same bits costs."""
     known = "" if of.known_arithmetic is None else f": {of.known_arithmetic}"
-    said += f"; a known arithmetic gives the same bits{known}"
+    said = f"{case.sentence}; a known arithmetic gives the same bits{known}"
     return replace(case, role=FindingRole.COST, sentence=said)
 
 
 def sums(of: Measured) -> Finding | None:
     """Find more error introduced into real numbers than the rounding of the node's sums accounts for."""
     found = _differing(of, "bound")
-    if found is None or found.amount <= 1 or of.excused:  # codes made real numbers may be rounded once
+    if found is None or found.amount <= 1:  # codes made real numbers may be rounded once
         return None
     said = f"its arithmetic makes {apart(found.amount, 1)} times the error that rounding its sums accounts for"
-    return breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, 1, "times the rounding bound"), given=False)
+    judged = found.amount, 1, "times the rounding bound"
+    case = breach(of, FindingKind.ARITHMETIC, said, judged=judged, given=False)
+    return _as_cost(case, of) if of.excused else case
 
 
 def elements(of: Measured) -> Finding | None:

@@ -138,7 +138,11 @@ class NodeContext:
         """What was found of the arithmetic of a node whose codes stand for other values than the reference has."""
         if not self.limits.explain or self.node is None or self.stats is None or not self.stats.mismatches:
             return None
-        return self.runs.reproducer.reproduce(self.node, self.entry.tensor)
+        found = self.runs.reproducer.reproduce(self.node, self.entry.tensor)
+        if found is not None or self.graph is None:
+            return found
+        sums = self.graph.limited_sums if self._beyond(self._own, excused=False) else None
+        return None if sums is None else Reproduced(by=sums, firm=True)
 
     @cached_property
     def arithmetics(self) -> ArithmeticPair | None:

@@ -19,6 +19,8 @@ from types import MappingProxyType
 
 import numpy as np
 
+from qdebug.arithmetic.presets import other_sums
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.layouts import in_reference_order, plain_shape
 from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution, attribute
@@ -34,6 +36,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apa
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
+from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
@@ -43,10 +46,17 @@ from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import Moved, has_kernel, run_node
 from qdebug.replay.segment import offsets, run_form, run_real, spread
+from qdebug.replay.variant import Arithmetic
 
 __all__ = ["DynamicCheck", "lost_to_rounding"]
 
 _SEED = 20250412
+
+_Step = tuple[Node, int, int]
+"""A node some of whose elements its recorded inputs do not account for, how many, and of how many.
+
+Where they are half or fewer, the arithmetic is known: another one would change most of them.
+"""
 
 
 class DynamicCheck:
@@ -87,13 +97,44 @@ class DynamicCheck:
 
         However small their error is beside what rounding the data makes: what is right follows from the codes.
         """
-        found = filter(None, (_first_wrong(self._backend, self._segment, place) for place in places))
+        found = filter(None, map(self._first_wrong, places))
         return next((_wrong(step, self._last) for step in found if 2 * step[1] <= step[2]), None)
 
     def unaccounted(self, place: tuple[int, int]) -> Node | None:
         """Return the first of the segment's own nodes that its recorded inputs do not account for; None if all are."""
-        step = _first_wrong(self._backend, self._segment, place)
+        step = self._first_wrong(place)
         return None if step is None else step[0]
+
+    @cached_property
+    def limited_sums(self) -> str | None:
+        """How products are added in fewer than 32 bits, in words, if that gives what exact sums do not; None if not."""
+        found: str | None = None
+        for place in recorded_places(self._reference, self._backend, self._entry):
+            for node in self._segment.own:
+                exact, known = _counted_wrong(self._backend, node, place)
+                if exact is not None and known is None:
+                    return None
+                found = found or known
+        return found
+
+    def _first_wrong(self, place: tuple[int, int]) -> _Step | None:
+        """Return the first of the segment's own nodes that its recorded inputs do not account for; None if all are.
+
+        A node whose inputs or outputs were not recorded, or that has no kernel, is passed over.
+        """
+        for node in self._segment.own:
+            step, known = _counted_wrong(self._backend, node, place)
+            if step is not None and known is None and not self._is_known(node, step):
+                return step
+        return None
+
+    def _is_known(self, node: Node, step: _Step) -> bool:
+        """Tell whether a known arithmetic gives a node's codes bit for bit, which can hardly be chance."""
+        output = next(name for name in node.outputs if name)
+        if self._backend.graph.tensors[output].quant is None:
+            return False
+        variant = ReproductionCheck(self._backend).variant(node, output, None)
+        return variant is not None and (step[2] >= VARIANT_MIN_ELEMENTS or variant.limited_sums is not None)
 
     def attribution(self) -> Attribution:
         """Split the tensor's error: what is introduced is what rounding data to codes makes of it."""
@@ -217,7 +258,7 @@ class DynamicCheck:
         whole = minus(theirs, held(recorded, clamp_of(entry.pair.backend_view), span))
         lost = lost_to_rounding(entry, theirs, difference, "weights")
         lost = lost or lost_to_rounding(entry, theirs, whole, "weights and data")
-        step = _first_wrong(self._backend, segment, place) if lost else None
+        step = self._first_wrong(place) if lost else None
         return lost if step is None else _wrong(step, node)
 
 
@@ -251,13 +292,6 @@ def lost_to_rounding(entry: PlannedNode, result: np.ndarray, error: np.ndarray, 
     )
 
 
-_Step = tuple[Node, int, int]
-"""A node some of whose elements its recorded inputs do not account for, how many, and of how many.
-
-Where they are half or fewer, the arithmetic is known: another one would change most of them.
-"""
-
-
 def _wrong(step: _Step, last: Node) -> Finding:
     """Return the finding that one node of a part does not give what its inputs account for."""
     node, wrong, count = step
@@ -274,23 +308,25 @@ def _wrong(step: _Step, last: Node) -> Finding:
     )
 
 
-def _first_wrong(recording: Recording, segment: Segment, place: tuple[int, int]) -> _Step | None:
-    """Return the first of a segment's own nodes that its recorded inputs do not account for; None if all are right.
+def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> tuple[_Step | None, str | None]:
+    """Count what a node's recorded inputs do not account for; and say by which sums in few bits they do, if by any.
 
-    A node whose inputs or outputs were not recorded, or that has no kernel, is passed over.
+    Returns:
+        The count, None where all is right or that cannot be told; and the way of adding products in words.
     """
-    for node in segment.own:
-        outputs = [name for name in node.outputs if name and recording.has(name, *place)]
-        if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
-            continue
-        count = _wrong_codes if operators.of(node.op).takes_codes else _wrong_elements
-        try:
-            wrong = count(recording, node, outputs[0], place)
-        except (KernelError, RecordingError):
-            continue
-        if wrong:
-            return node, wrong, recording.load(outputs[0], *place).size
-    return None
+    outputs = [name for name in node.outputs if name and recording.has(name, *place)]
+    if not outputs or recording.graph.is_constant(outputs[0]) or not (node.inputs and node.inputs[0]):
+        return None, None
+    codes = operators.of(node.op).takes_codes
+    try:
+        wrong = (_wrong_codes if codes else _wrong_elements)(recording, node, outputs[0], place)
+        if not wrong:
+            return None, None
+        ways = other_sums().items() if codes else ()
+        known = (words for words, how in ways if not _wrong_codes(recording, node, outputs[0], place, arithmetic=how))
+        return (node, wrong, recording.load(outputs[0], *place).size), next(known, None)
+    except (KernelError, RecordingError):
+        return None, None
 
 
 def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
@@ -316,7 +352,9 @@ def _wrong_elements(recording: Recording, node: Node, output: str, place: tuple[
     return beyond_own_terms(form, values, made, recorded, FLOAT32_UNIT_ROUNDOFF)
 
 
-def _wrong_codes(recording: Recording, node: Node, output: str, place: tuple[int, int]) -> int:
+def _wrong_codes(
+    recording: Recording, node: Node, output: str, place: tuple[int, int], *, arithmetic: Arithmetic | None = None
+) -> int:
     """Count the wrong elements of a node on codes; 0 where these are not known to the last unit."""
     row = operators.of(node.op)
     if not (row.sums_codes or row.scales_sums or row.gives_scale) or not has_kernel(node.op, node.domain):
@@ -330,7 +368,7 @@ def _wrong_codes(recording: Recording, node: Node, output: str, place: tuple[int
     if not row.chooses_scale and values[node.inputs[0]].dtype.kind not in "iu":
         return 0
     with recorded_room(recording, place):
-        made = run_node(node, values, recording.graph.opset)[output]
+        made = run_node(node, values, recording.graph.opset, arithmetic=arithmetic)[output]
     if made.shape != recorded.shape:
         return 0
     off = np.nan_to_num(np.abs(minus(made, recorded)), nan=0.0)  # what is not finite is judged before

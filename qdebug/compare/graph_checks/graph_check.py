@@ -283,6 +283,11 @@ class TensorCheck:
             return False
         return False
 
+    @property
+    def limited_sums(self) -> str | None:
+        """How nodes on codes chosen at run time add products in fewer than 32 bits; None if exactly, or not known."""
+        return self._dynamic.limited_sums if self._dynamic.applies else None
+
     def unaccounted(self, sample: int) -> Node | None:
         """Return the first of several nodes that its recorded inputs do not account for.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.replay.evaluate import compute
+from qdebug.replay.evaluate import accumulate, compute
 from qdebug.replay.extents import Amount, product
 from qdebug.replay.kernels.conv import add_bias, convolved_extent
 from qdebug.replay.kernels.linear import gemm_extent
@@ -13,6 +13,7 @@ from qdebug.replay.kernels.quantize import dynamic_quantize
 from qdebug.replay.node_units import unit_of_call
 from qdebug.replay.qsum import as_int32, centred, exact_dtype, sum_bound
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.windows import convolve, window_of
 
 
@@ -53,14 +54,31 @@ def _by_unit(call: Call) -> np.ndarray:
     return compute(unit, call.arithmetic.variant(unit))
 
 
+_ONE = np.ones((), np.float32)
+
+
+def _sums(call: Call, kind: str, a: Operand, b: Operand) -> np.ndarray | None:
+    """Add products the way that the arithmetic does for codes of these types; None where it adds them exactly."""
+    out = Target(dtype=a.codes.dtype, scale=_ONE, zero_point=np.zeros((), a.codes.dtype))
+    unit = Unit(kind=kind, operands=(a, b), out=out, attrs=call.attrs, op=call.op)
+    variant = call.arithmetic.variant(unit)
+    return None if variant.limited_sums is None else accumulate(unit, variant.sums).values[0]
+
+
+def _operand(codes: np.ndarray, zero_point: np.ndarray | None) -> Operand:
+    return Operand(codes=codes, scale=_ONE, zero_point=np.zeros((), codes.dtype) if zero_point is None else zero_point)
+
+
 @kernel("ConvInteger", extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)))
 def _conv_integer(call: Call) -> np.ndarray:
     """Convolve codes and give the int32 accumulators."""
     x, weight = call.array(0), call.array(1)
-    x_zero, w_zero = call.optional(2), call.optional(3)
-    centred_x = centred(x, None if x_zero is None else x_zero.reshape(()))
-    centred_weight = centred(weight, _filterwise(w_zero, weight.ndim))
-    return as_int32(_convolved(call, centred_x, centred_weight, None)[0])
+    x_zero, w_zero = call.optional(2), _filterwise(call.optional(3), weight.ndim)
+    x_zero = None if x_zero is None else x_zero.reshape(())
+    sums = _sums(call, "conv", _operand(x, x_zero), _operand(weight, w_zero))
+    if sums is None:
+        sums = _convolved(call, centred(x, x_zero), centred(weight, w_zero), None)[0]
+    return as_int32(sums)
 
 
 def _multiplied(a: np.ndarray, b: np.ndarray, bias: np.ndarray | None = None) -> tuple[np.ndarray, float]:
@@ -87,11 +105,17 @@ def _products(call: Call) -> Amount:
     return product(call.shape(0), call.shape(1))
 
 
+def _multiplied_codes(call: Call, a: Operand, b: Operand) -> np.ndarray:
+    """Multiply matrices of codes, the products added the way that the arithmetic does."""
+    sums = _sums(call, "linear", a, b)
+    return _multiplied(a.centred, b.centred)[0] if sums is None else sums
+
+
 @kernel("MatMulInteger", extent=_products)
 def _matmul_integer(call: Call) -> np.ndarray:
     """Multiply codes and give the int32 accumulators."""
-    a, b = centred(call.array(0), _by_row(call.optional(2))), centred(call.array(1), _by_column(call.optional(3)))
-    return as_int32(_multiplied(a, b)[0])
+    a = _operand(call.array(0), _by_row(call.optional(2)))
+    return as_int32(_multiplied_codes(call, a, _operand(call.array(1), _by_column(call.optional(3)))))
 
 
 @kernel("QGemm", domain="com.microsoft", extent=lambda call: gemm_extent(call, call.shape(0), call.shape(3)))
@@ -113,19 +137,21 @@ def _qgemm(call: Call) -> np.ndarray:
 
 @kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=_products)
 def _matmul_integer_to_float(call: Call) -> np.ndarray:
-    """Multiply codes, scale the exact sums by sa sb, and add a float bias."""
+    """Multiply codes, scale the sums by sa sb, and add a float bias."""
     a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
-    a, b = centred(call.array(0), _by_row(call.optional(4))), centred(call.array(1), _by_column(call.optional(5)))
-    out = np.multiply(_multiplied(a, b)[0], a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
+    a = _operand(call.array(0), _by_row(call.optional(4)))
+    b = _operand(call.array(1), _by_column(call.optional(5)))
+    out = np.multiply(_multiplied_codes(call, a, b), a_scale.reshape(-1) * b_scale.reshape(-1), dtype=np.float32)
     return np.asarray(out if bias is None else out + bias)
 
 
 @kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_products)
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
-    """Quantize a by its own range, multiply codes, scale the exact sums by sa sb, and add a float bias."""
+    """Quantize a by its own range, multiply codes, scale the sums by sa sb, and add a float bias."""
     b_scale, bias = call.array(2), call.optional(4)
     codes, scale, zero_point = dynamic_quantize(call.array(0))
-    sums = _multiplied(centred(codes, zero_point), centred(call.array(1), _by_column(call.optional(3))))[0]
+    weight = _operand(call.array(1), _by_column(call.optional(3)))
+    sums = _multiplied_codes(call, _operand(codes, np.asarray(zero_point)), weight)
     out = np.multiply(sums, scale * b_scale.reshape(-1), dtype=np.float32)
     return np.asarray(out if bias is None else out + bias)
 

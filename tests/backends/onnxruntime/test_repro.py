@@ -69,7 +69,11 @@ def test_every_quantized_node_runs_alone_on_the_runtime(digits):
 
 
 @pytest.mark.parametrize("large", [False, True])
-def test_a_wrong_recording_fails_without_the_runtime_and_passes_with_one_that_is_right(digits, large, monkeypatch):
+def test_a_wrong_recording_fails_without_the_runtime_and_passes_with_one_that_is_right(
+    digits, large, monkeypatch, mlas
+):
+    if mlas != "ort-mlas":
+        pytest.skip("sums of this processor saturate, so that this runtime is not right either")
     if large:
         monkeypatch.setattr("qdebug.workflow.repro.LARGE", 16)
     node = next(node for node in quantized(digits) if node.op == "QLinearConv")

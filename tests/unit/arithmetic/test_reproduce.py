@@ -25,17 +25,17 @@ W = QuantParams(dtype="int8", scale=np.float32(0.013), zero_point=0)
 Y = QuantParams(dtype="int8", scale=np.float32(0.05), zero_point=-3)
 
 
-def sides(variant, *, columns=64, fault=None, y=Y):
+def sides(variant, *, columns=64, most=60, fault=None, y=Y, step=Y.scale):
     """Return a float run and a run on codes by a variant, of one matrix product."""
     rng = np.random.default_rng(3)
-    x = rng.integers(-60, 60, (4, 24), dtype=np.int8)
-    w = rng.integers(-30, 30, (24, columns), dtype=np.int8)
+    x = rng.integers(-most, most, (4, 24), dtype=np.int8)
+    w = rng.integers(-30, 30, (24, columns), dtype=np.int8) if most < 127 else np.full((24, columns), 127, np.int8)
     zero = np.zeros((), np.int8)
     operands = (
         Operand(codes=x, scale=X.scale.reshape(()), zero_point=zero),
         Operand(codes=w, scale=W.scale.reshape(()), zero_point=zero),
     )
-    out = Target(dtype=np.dtype(np.int8), scale=Y.scale.reshape(()), zero_point=np.asarray(-3, np.int8))
+    out = Target(dtype=np.dtype(np.int8), scale=step.reshape(()), zero_point=np.asarray(-3, np.int8))
     codes = compute(Unit(kind="linear", operands=operands, out=out, op="MatMul"), parse_variant(variant))
     codes = codes if fault is None else fault(codes.copy())
     real = {"x": x * np.float32(0.05), "w": w * np.float32(0.013)}
@@ -71,6 +71,14 @@ def test_what_a_known_arithmetic_costs_is_said_and_is_the_origin_where_the_outpu
     assert (enough.status, enough.origin) == (Status.WITHIN, None)
     assert (short.status, short.origin) == (Status.ACCUMULATED, "fc")
     assert cost.sentence in short.verdict.sentence
+
+
+@pytest.mark.parametrize("columns", [2, 64])
+def test_sums_that_saturate_are_believed_in_small_nodes_too(columns):
+    wide = QuantParams(dtype="int8", scale=np.float32(1.5), zero_point=-3)
+    node = compared(*sides("acc=pairsat16:hwc", columns=columns, most=127, y=wide, step=wide.scale))
+    assert node.judged.amount > 1.5
+    assert (node.status, node.findings[0].role) == (Status.WITHIN, "cost")
 
 
 def test_an_arithmetic_that_rounds_once_costs_nothing():

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
+from qdebug.arithmetic.presets import preset
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
@@ -18,12 +19,13 @@ B = RNG.normal(size=24).astype(np.float32)
 OPSET = {"": 17, "com.microsoft": 1}
 
 
-def run(nodes, constants, feeds, *, outputs=("y",), quants=None):
+def run(nodes, constants, feeds, *, outputs=("y",), quants=None, arithmetic=None):
     """Record a graph as the interpreter computes it, codes and all."""
     infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=(quants or {}).get(name)) for name in constants]
     graph = Graph(nodes, tensors=infos, inputs=list(feeds), outputs=list(outputs), opset=OPSET)
     arrays = {name: np.asarray(array) for name, array in (*feeds.items(), *constants.items())}
-    run_graph(graph, dict(feeds), constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+    keep = lambda name, array: arrays.setdefault(name, np.array(array))  # noqa: E731
+    run_graph(graph, dict(feeds), constants, arithmetic=arithmetic, on_tensor=keep)
     return MemoryRecording.single(graph, arrays)
 
 
@@ -40,7 +42,7 @@ def weight_codes(weight, levels=127):
     return np.rint(weight / scale).astype(np.int8), scale
 
 
-def dynamic(weight=W, x=X, *, bias=B, levels=127, form="parts", off=1.0):
+def dynamic(weight=W, x=X, *, bias=B, levels=127, form="parts", off=1.0, arithmetic=None):
     """Quantize the data at run time, node by node or in one operator of ONNX Runtime."""
     codes, scale = weight_codes(weight, levels)
     scale *= np.float32(off)
@@ -63,7 +65,7 @@ def dynamic(weight=W, x=X, *, bias=B, levels=127, form="parts", off=1.0):
         inputs = ("x_q", "w_q", "x_s", "w_s", "x_z", "w_z", "b")
         fused = Node(name="h", op="MatMulIntegerToFloat", domain="com.microsoft", inputs=inputs, outputs=("y",))
         nodes = [nodes[0], fused]
-    return run(nodes, constants, {"x": x}, quants=quants)
+    return run(nodes, constants, {"x": x}, quants=quants, arithmetic=arithmetic)
 
 
 FORMS = ("parts", "half", "fused")
@@ -498,3 +500,23 @@ def test_a_sum_behind_a_product_of_codes_is_looked_for_in_what_comes_next():
     result = diff(gelu(None), gelu("fused"))
     assert result.exit_code == 0, result.verdict.sentence
     assert {node.tensor: node.reference_tensor for node in result.nodes}["p"] == "p"
+
+
+LARGE = np.where(RNG.random(W.shape) < 0.5, W, np.sign(W) * np.abs(W).max()).astype(np.float32)
+"""Weights of which many have the largest code: sums of two of their products do not fit 16 bits."""
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_sums_of_pairs_that_saturate_are_a_known_arithmetic_and_a_wrong_row_beside_them_is_none(form):
+    saturated = dynamic(LARGE, form=form, arithmetic=preset("ort-mlas-avx2-nonvnni").arithmetic)
+    exact = dynamic(LARGE, form=form)
+    assert np.any(saturated.load("y") != exact.load("y"))
+    result = diff(plain(LARGE), saturated)
+    assert result.status in ("within", "accumulated")
+    assert not any(found.role in ("difference", "breach") for row in result.nodes for found in row.findings)
+    row = saturated.load("y").copy()
+    row[3] = exact.load("y")[2]
+    wrong = MemoryRecording.single(
+        saturated.graph, {name: saturated.load(name) for name in saturated.names} | {"y": row}
+    )
+    assert diff(plain(LARGE), wrong).status == "diverged"
