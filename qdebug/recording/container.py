@@ -13,7 +13,7 @@ import errno
 import math
 import mmap
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -83,13 +83,15 @@ class Extent(NamedTuple):
 
     Args:
         shape: Its shape.
-        itemsize: Bytes of an element.
+        dtype: Type of its elements, as numpy has it.
+        itemsize: Bytes of an element in the file.
         offset: Byte offset in the file of contiguous data; None if it is chunked or empty.
         chunk: Shape of a chunk; None if it is contiguous.
         filters: Numbers of the filters of a chunk, in the order in which they were applied.
     """
 
     shape: tuple[int, ...]
+    dtype: np.dtype[Any]
     itemsize: int
     offset: int | None
     chunk: tuple[int, ...] | None = None
@@ -106,6 +108,7 @@ class Container:
 
     Args:
         path: The file.
+        graphs: Tables of graphs that are known, by their hash. Those of a file with such a hash are not read.
 
     Raises:
         NotARecordingError: The file is missing or is something else.
@@ -113,19 +116,21 @@ class Container:
         RecordingError: It is damaged, or holds what a recording never does.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, graphs: Mapping[str, Mapping[str, np.ndarray]] | None = None) -> None:
         self.path = path
         self.fd = _open_recording(path)
         self._file: Any = None
         try:
             found = os.fstat(self.fd)
             self.size = found.st_size
+            self._known = _identity(found)
             self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
             self._file = _open_hdf5(path, self.fd)
             self.complete = self._check_format()
-            self.tables = {name: self._table(name) for name in TABLES}
+            self.graph_hash = _read_text_attribute(self._file, b"graph_hash")
+            known = (graphs or {}).get(self.graph_hash or "", {})
+            self.tables = {name: known[name] if name in known else self._table(name) for name in TABLES}
             self.optional = {name: self._table(name) for name in OPTIONAL_TABLES if self._has(name)}
-            self.tables_hash = _read_text_attribute(self._file, b"tables_hash")
             self._payloads = _open_group(self._file, PAYLOADS.encode())
             self.payloads = int(self._payloads.get_num_objs())
         except BAD_FILE as exc:
@@ -186,24 +191,28 @@ class Container:
 
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
-        dataset, extent = _open_checked(self._file, name.encode(), file_size=self.size)
+        _, extent = _open_checked(self._file, name.encode(), file_size=self.size)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if _row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
         if extent.nbytes > MAX_TABLE_RATIO * self.room:
             raise ValueError(f"/{name} declares {extent.nbytes} bytes; the file takes {self.room} on the disk")
-        stored = _numpy_type(dataset.get_type())
-        if stored.itemsize != extent.itemsize:
+        if extent.dtype.itemsize != extent.itemsize:
             raise ValueError(f"/{name} has elements of a foreign type")
         raw = np.empty(extent.nbytes, np.uint8)
         if extent.nbytes:
             read_bytes(self.fd, int(extent.offset or 0), raw)
-        return raw, stored
+        return raw, extent.dtype
 
-    def hash_tables(self) -> str:
-        """Return the hash of the tables as they lie in the file, in hexadecimal."""
-        return hash_of_tables((name, self._raw(name)[0]) for name in (*TABLES, *self.optional))
+    @property
+    def tables_hash(self) -> str | None:
+        """The hash that the tables were written with, in hexadecimal; None if the file has none."""
+        return _read_text_attribute(self._file, b"tables_hash")
+
+    def hash_tables(self, names: Iterable[str] = ()) -> str:
+        """Return the hash of some tables as they lie in the file, in hexadecimal; of all if none is named."""
+        return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional))
 
     def open_payload(self, number: int) -> tuple[Any, Extent]:
         """Open a payload's dataset (h5py DatasetID), checked.
@@ -213,6 +222,28 @@ class Container:
         """
         return _open_checked(self._payloads, payload_key(number), file_size=self.size)
 
+    def reopen(self) -> None:
+        """Open the file again that was closed, to read payloads. An open one stays as it is.
+
+        Raises:
+            NotARecordingError: It is gone.
+            RecordingError: It is not as it was, or cannot be opened.
+        """
+        if self.fd >= 0:
+            return
+        self.fd = _open_recording(self.path)
+        try:
+            if _identity(os.fstat(self.fd)) != self._known:
+                raise RecordingError(f"{str(self.path)!r} was changed while it was in use.", hint="Open it again.")
+            self._file = _open_hdf5(self.path, self.fd)
+            self._payloads = _open_group(self._file, PAYLOADS.encode())
+        except BAD_FILE as exc:
+            self.close()
+            raise damaged(self.path, exc) from None
+        except BaseException:
+            self.close()
+            raise
+
     def close(self) -> None:
         """Close the file. Again does nothing."""
         # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
@@ -220,6 +251,11 @@ class Container:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def _identity(found: os.stat_result) -> tuple[int, ...]:
+    """Return what tells a file from another one, and from itself once it is written to."""
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
 
 
 def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingError:
@@ -355,11 +391,6 @@ _TYPES: dict[bytes, np.dtype[Any]] = {}
 _MOST_TYPES = 256
 
 
-def _numpy_type(kind: Any) -> np.dtype[Any]:
-    """Return the numpy type of a checked type."""
-    return _TYPES.get(kind.encode()) or kind.dtype
-
-
 def _row_type(name: str) -> np.dtype[Any]:
     return TABLES[name] if name in TABLES else OPTIONAL_TABLES[name]
 
@@ -428,22 +459,18 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
     Raises:
         ValueError: It is something that a recording never contains.
     """
-    plist = dataset.get_create_plist()
-    layout = plist.get_layout()
-    if layout not in (h5d.CONTIGUOUS, h5d.CHUNKED):
-        raise _broken(name, "is virtual or compact")
-    if plist.get_external_count():
-        raise _broken(name, "keeps its data in another file")
-    filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
-    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
-        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - _FILTERS) or sorted(filters)}")
+    offset = dataset.get_offset()  # contiguous data in this very file has one, and nothing else has
+    chunk, filters = (None, ()) if offset is not None else _check_storage(dataset, name)
     kind = dataset.get_type()
-    _check_type(kind, name)
-    shape = tuple(int(extent) for extent in dataset.shape)
+    extent = Extent(
+        shape=tuple(map(int, dataset.shape)),
+        dtype=_checked_type(kind, name),
+        itemsize=int(kind.get_size()),
+        offset=None if offset is None else int(offset),
+        chunk=chunk,
+        filters=filters,
+    )
     stored = int(dataset.get_storage_size())
-    offset = dataset.get_offset() if layout == h5d.CONTIGUOUS else None
-    chunk = tuple(int(size) for size in plist.get_chunk()) if layout == h5d.CHUNKED else None
-    extent = Extent(shape, int(kind.get_size()), None if offset is None else int(offset), chunk, filters)
     if chunk is None:
         missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
         if missing or (extent.offset or 0) + extent.nbytes > file_size:
@@ -453,17 +480,38 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
     return extent
 
 
-def _check_type(kind: Any, name: bytes) -> None:
-    """Check a type, unless the same one was checked before.
+def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
+    """Check where the values of a dataset are, and how they are stored; return the shape of a chunk, and its filters.
+
+    Raises:
+        ValueError: They are in another file, or stored as no recording does it.
+    """
+    plist = dataset.get_create_plist()
+    layout = plist.get_layout()
+    if layout not in (h5d.CONTIGUOUS, h5d.CHUNKED):
+        raise _broken(name, "is virtual or compact")
+    if plist.get_external_count():
+        raise _broken(name, "keeps its data in another file")
+    filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
+    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
+        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - _FILTERS) or sorted(filters)}")
+    return (tuple(map(int, plist.get_chunk())) if layout == h5d.CHUNKED else None), filters
+
+
+def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
+    """Return a type as numpy has it, checked unless the same one was before.
 
     Raises:
         ValueError: It is made of more than integers, floats, enums, arrays and compounds.
     """
     encoded = kind.encode()
-    if encoded not in _TYPES:
+    known = _TYPES.get(encoded)
+    if known is None:
         _check_members(kind, name)
+        known = kind.dtype
         if len(_TYPES) < _MOST_TYPES:
-            _TYPES[encoded] = kind.dtype
+            _TYPES[encoded] = known
+    return known
 
 
 def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:

@@ -12,6 +12,8 @@ Root attributes
     created_by       fixed-length text, such as "qdebug 0.1.0"
     tables_hash      fixed-length text, hexadecimal xxh3-128 over all tables: for each of those below that the file
                      has, in that order, its name in ASCII, a zero byte, and its bytes; files may lack it
+    graph_hash       the same over those tables alone that `GRAPH_TABLES` names: of files that are read together, those
+                     with one hash have one graph, which is read once; files may lack it
 
 /t/00000000 ...      one dataset per stored payload, numbered in the order of recording, with the
                      real shape and the type of the table below; contiguous and unfiltered as recorded,
@@ -112,6 +114,7 @@ __all__ = [
     "DTYPE_CODES",
     "FORMAT_NAME",
     "FORMAT_VERSION",
+    "GRAPH_TABLES",
     "HDF5_MAGIC",
     "INDEX_DIMS",
     "MAX_NDIM",
@@ -262,6 +265,9 @@ TABLES: dict[str, np.dtype[Any]] = {
     "run": np.dtype("u1"),
 }
 """Row type of every table, by its name in the root group."""
+
+GRAPH_TABLES = tuple(name for name in TABLES if name not in ("index", "run"))
+"""Tables that are the same in all files of one net, whatever was recorded of it."""
 
 OPTIONAL_TABLES: dict[str, np.dtype[Any]] = {
     "samples": np.dtype(

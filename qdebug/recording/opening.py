@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 import numpy as np
@@ -29,7 +30,7 @@ from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, Tens
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
-from qdebug.recording.read import Closable, FileRecording
+from qdebug.recording.read import Closable, FileRecording, KnownGraphs
 from qdebug.recording.target import cannot_write, cause, check_target, whole_file
 from qdebug.regular_file import open_binary, read_regular
 
@@ -43,6 +44,8 @@ FORMAT = "qdebug.manifest"
 VERSION = 1
 _MOST_BYTES = 16 << 20
 _MOST_PARTS = 100_000
+_MOST_OPEN = 64
+"""Files that are open at once: each takes two descriptors, and half a megabyte in HDF5."""
 
 
 def is_manifest(path: Path) -> bool:
@@ -196,11 +199,16 @@ class JoinedRecording(Closable):
     def __init__(self, parts: Iterable[Part], path: Path) -> None:
         self.path = path
         self._parts: list[tuple[Part, FileRecording]] = []
+        self._open: dict[FileRecording, None] | None = {}
+        """The files that are open, that which was read last at the end; None once all are closed."""
+        self._opening = RLock()
         opened: dict[Path, FileRecording] = {}
+        graphs = KnownGraphs()
         try:
             for part in parts:  # a file may stand for several
                 if part.path not in opened:
-                    opened[part.path] = _opened(part, path)
+                    opened[part.path] = _opened(part, path, graphs)
+                    self._keep_open(opened[part.path])
                 self._parts.append((part, opened[part.path]))
             self.graph: Graph = _joined_graph(self._parts)
             self._check_overlaps()
@@ -266,6 +274,19 @@ class JoinedRecording(Closable):
                         hint=_PREFIX,
                     )
 
+    def _keep_open(self, file: FileRecording) -> None:
+        """Open a file if it is not, and close that which was not read for longest if too many are open."""
+        with self._opening:
+            if self._open is None:
+                raise RecordingError(f"The recording {str(self.path)!r} is closed.", hint="Open it again.")
+            file.reopen()
+            self._open.pop(file, None)
+            self._open[file] = None
+            if len(self._open) > _MOST_OPEN:
+                last = next(iter(self._open))
+                del self._open[last]
+                last.close()
+
     def _place(self, tensor: str, sample: int) -> Iterable[tuple[FileRecording, str, int]]:
         constant = self.graph.is_constant(tensor)
         for part, file, name in self._holders.get(tensor, ()):
@@ -295,7 +316,9 @@ class JoinedRecording(Closable):
         """
         for file, name, number in self._place(tensor, sample):
             if file.has(name, number, step):
-                return file.load(name, number, step)
+                with self._opening:  # no other thread closes it meanwhile
+                    self._keep_open(file)
+                    return file.load(name, number, step)
         if self.kept(tensor, sample, step) is not None:
             raise not_in_full(tensor, sample, step)
         raise no_values(tensor, sample, step, self.names)
@@ -309,8 +332,12 @@ class JoinedRecording(Closable):
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return what was kept of values that were not kept in full; None if they were, or there are none."""
-        found = (file.kept(name, number, step) for file, name, number in self._place(tensor, sample))
-        return next((kept for kept in found if kept is not None), None)
+        for file, name, number in self._place(tensor, sample):
+            if file.has_part(name, number, step):
+                with self._opening:
+                    self._keep_open(file)
+                    return file.kept(name, number, step)
+        return None
 
     @cached_property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
@@ -323,16 +350,18 @@ class JoinedRecording(Closable):
 
     def close(self) -> None:
         """Close the files. Again does nothing."""
-        for _, file in self._parts:
-            file.close()
+        with self._opening:
+            for file in self._open or ():
+                file.close()
+            self._open = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return JoinedRecording, ([part for part, _ in self._parts], self.path.absolute())
 
 
-def _opened(part: Part, path: Path) -> FileRecording:
+def _opened(part: Part, path: Path, graphs: KnownGraphs) -> FileRecording:
     try:
-        return FileRecording(part.path)
+        return FileRecording(part.path, graphs=graphs)
     except NotARecordingError as exc:
         raise RecordingError(
             f"{str(path)!r} stands for {str(part.path)!r} too, which cannot be read: {exc.message}",

@@ -24,6 +24,7 @@ from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.format import (
     FORMAT_NAME,
     FORMAT_VERSION,
+    GRAPH_TABLES,
     OPTIONAL_TABLES,
     PAYLOADS,
     TABLES,
@@ -142,11 +143,13 @@ class PayloadFile:
             OSError, RuntimeError: The disk is full, or it broke.
         """
         names = [name for name in (*TABLES, *OPTIONAL_TABLES) if name in tables]
-        digest = hash_of_tables((name, self._write_table(name, tables[name])) for name in names)
+        written = {name: self._write_table(name, tables[name]) for name in names}
         _write_attribute(self._file, b"format_version", np.int32(FORMAT_VERSION))
         _write_attribute(self._file, b"complete", np.uint8(complete))
         _write_attribute(self._file, b"created_by", np.bytes_(f"qdebug {__version__}"))
-        _write_attribute(self._file, b"tables_hash", np.bytes_(digest))
+        _write_attribute(self._file, b"tables_hash", np.bytes_(hash_of_tables(written.items())))
+        graph = hash_of_tables((name, written[name]) for name in GRAPH_TABLES)
+        _write_attribute(self._file, b"graph_hash", np.bytes_(graph))
 
     def _write_table(self, name: str, table: np.ndarray) -> np.ndarray:
         """Write a table, and give its bytes."""

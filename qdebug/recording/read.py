@@ -22,7 +22,7 @@ from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
 from qdebug.recording.container import BAD_FILE, Container, Expected, damaged, payload_digest, read_payload
 from qdebug.recording.facts import decode_info
-from qdebug.recording.format import INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
+from qdebug.recording.format import GRAPH_TABLES, INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
 from qdebug.recording.payload import from_physical
 from qdebug.recording.table_reading import (
     Tables,
@@ -188,6 +188,78 @@ class Event(NamedTuple):
     payload: int
 
 
+class RecordedGraph:
+    """What the tables but the index say: made into objects when it is first asked for.
+
+    Args:
+        tables: The tables. They are let go once the objects are made.
+        run: Facts of the run, of `decode_run`.
+
+    Attributes:
+        names: The name of each row of /tensors.
+        rows: The row of each name.
+        constant: Whether each row is a constant, a byte each.
+
+    Raises:
+        ValueError: A reference between the tables leads nowhere, or two tensors have one name.
+    """
+
+    def __init__(self, tables: Tables, run: Mapping[str, Any]) -> None:
+        check_graph(tables)
+        self.names = decode_texts(tables, tables["tensors"]["name"])
+        self.rows = {name: row for row, name in enumerate(self.names)}
+        if len(self.rows) < len(self.names):
+            raise ValueError("two tensors have one name")
+        self.constant = constant_tensors(tables).tobytes()
+        self._undecoded: tuple[Tables, Mapping[str, Any]] | None = (tables, run)
+        self._decoding = Lock()
+
+    def decoded(self) -> tuple[Graph, Sequence[QuantParams]]:
+        """Return the graph, and the quantizations by their row.
+
+        Raises:
+            ValueError: A text, quantization, shape or attribute makes no sense.
+            GraphError: The nodes form no graph.
+        """
+        with self._decoding:
+            if self._undecoded is not None:
+                with gc_paused():
+                    self._graph = decode_graph(*self._undecoded)
+                self._quants = decode_quants(self._undecoded[0])
+                self._undecoded = None
+        return self._graph, self._quants
+
+
+class KnownGraphs:
+    """Graphs of files that are read together.
+
+    Attributes:
+        tables: The tables of each, by their hash.
+        graphs: What was made of them, by that hash and what a run says of its graph.
+    """
+
+    def __init__(self) -> None:
+        self.tables: dict[str, Tables] = {}
+        self.graphs: dict[tuple[str, str], RecordedGraph] = {}
+
+    def graph(self, tables: Tables, run: Mapping[str, Any], digest: str) -> RecordedGraph:
+        """Return the graph of some tables.
+
+        Args:
+            tables: The tables.
+            run: Facts of the run, of `decode_run`.
+            digest: The hash that the file gives for the tables.
+
+        Raises:
+            ValueError: They make none.
+        """
+        key = (digest, repr(run["graph"]))
+        if key not in self.graphs:
+            self.graphs[key] = RecordedGraph(tables, run)
+            self.tables.setdefault(digest, {name: tables[name] for name in GRAPH_TABLES})
+        return self.graphs[key]
+
+
 class FileRecording(Closable):
     """A recording file, open for reading. Implements `qdebug.model.Recording`.
 
@@ -195,6 +267,7 @@ class FileRecording(Closable):
 
     Args:
         path: The file.
+        graphs: Graphs of the files that are read together with it: one with the same hash is taken, or its own added.
 
     Raises:
         NotARecordingError: The file is missing or is something else.
@@ -202,31 +275,29 @@ class FileRecording(Closable):
         RecordingError: It is damaged, or holds what a recording never does.
     """
 
-    def __init__(self, path: str | os.PathLike[str]) -> None:
+    def __init__(self, path: str | os.PathLike[str], *, graphs: KnownGraphs | None = None) -> None:
         self.path = Path(path)
-        self._container = Container(self.path)
+        self._container = Container(self.path, graphs=None if graphs is None else graphs.tables)
         tables = self._container.take_tables()
         try:
             run = decode_run(tables)
             check_index(tables, self._container.optional, run, self._container.payloads)
-            check_graph(tables)
             self.info: RunInfo = decode_info(run, complete=self._container.complete)
-            self._names = decode_texts(tables, tables["tensors"]["name"])
-            self._rows = {name: row for row, name in enumerate(self._names)}
-            if len(self._rows) < len(self._names):
-                raise ValueError("two tensors have one name")
+            self.content_hash: str = _content_hash(tables)
+            """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
+            index = tables.pop("index")
+            digest = self._container.graph_hash
+            if graphs is None or digest is None:
+                self._recorded = RecordedGraph(tables, run)
+            else:
+                self._recorded = graphs.graph(tables, run, digest)
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
         self.samples: int = run["samples"]
         self.steps: int = run["steps"]
-        self.content_hash: str = _content_hash(tables)
-        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
-        self._constant = constant_tensors(tables).tobytes()
-        self._index = EventIndex(tables.pop("index"), len(self._names), self._container.optional)
-        self._undecoded: tuple[Tables, Mapping[str, Any]] | None = (tables, run)
-        """What the graph is made of, until it is."""
-        self._decoding = Lock()
+        self._names, self._rows, self._constant = self._recorded.names, self._recorded.rows, self._recorded.constant
+        self._index = EventIndex(index, len(self._names), self._container.optional)
 
     # -- what it holds
 
@@ -237,36 +308,25 @@ class FileRecording(Closable):
         Raises:
             RecordingError: The tables make no graph.
         """
-        if self._undecoded is not None:
-            self._decode()
-        return self._graph
+        return self._decoded[0]
 
-    @property
+    @cached_property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """Quantization of values that do not have their tensor's, by tensor, sample and step.
 
         Raises:
             RecordingError: The tables make no quantization.
         """
-        if self._undecoded is not None:
-            self._decode()
-        return self._event_quants
+        rows = self._index.rows[self._index.rows["quant"] >= 0]
+        quants = self._decoded[1]
+        return {place: quants[row] for place, row in zip(self._places(rows), rows["quant"].tolist(), strict=True)}
 
-    def _decode(self) -> None:
-        """Make graph and quantizations out of the tables, once; the tables are let go then."""
-        with self._decoding:
-            if self._undecoded is None:
-                return
-            try:
-                with gc_paused():
-                    graph = decode_graph(*self._undecoded)
-                rows = self._index.rows[self._index.rows["quant"] >= 0]
-                quants = decode_quants(self._undecoded[0]) if rows.size else []
-                own = zip(self._places(rows), rows["quant"].tolist(), strict=True)
-                self._event_quants = {place: quants[quant] for place, quant in own}
-            except (*BAD_FILE, GraphError) as exc:
-                raise damaged(self.path, exc) from None
-            self._graph, self._undecoded = graph, None
+    @property
+    def _decoded(self) -> tuple[Graph, Sequence[QuantParams]]:
+        try:
+            return self._recorded.decoded()
+        except (*BAD_FILE, GraphError) as exc:
+            raise damaged(self.path, exc) from None
 
     def _places(self, rows: np.ndarray) -> Iterator[tuple[str, int, int]]:
         """List tensor, sample and step of rows of the index."""
@@ -324,6 +384,11 @@ class FileRecording(Closable):
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
         return self._row(tensor, sample, step) is not None
+
+    def has_part(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether something was kept for a sample and step, but not all values."""
+        event = self._event(tensor, sample, step)
+        return event is not None and self._index.is_partly(event)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
@@ -392,10 +457,11 @@ class FileRecording(Closable):
         Raises:
             RecordingError: They differ.
         """
-        recorded = self._open_container().tables_hash
-        if recorded is not None and recorded != self._open_container().hash_tables():
-            raise damaged(self.path, "its graph and index are not those that were written")
-        return recorded is not None
+        container = self._open_container()
+        for recorded, names in ((container.graph_hash, GRAPH_TABLES), (container.tables_hash, ())):
+            if recorded is not None and recorded != container.hash_tables(names):
+                raise damaged(self.path, "its graph and index are not those that were written")
+        return container.tables_hash is not None
 
     def _row(self, tensor: str, sample: int, step: int) -> int | None:
         """Return the row of the index where all values were kept; None if they were not."""
@@ -414,6 +480,14 @@ class FileRecording(Closable):
         return self._container
 
     # -- life
+
+    def reopen(self) -> None:
+        """Open the file again that was closed. An open one stays as it is.
+
+        Raises:
+            RecordingError: It is not the file that was closed, as it was.
+        """
+        self._container.reopen()
 
     def close(self) -> None:
         """Close the file; arrays that were loaded stay valid. Again does nothing."""

@@ -6,7 +6,8 @@ Every figure is the best of several interleaved rounds on fresh files, without f
 the disk is what is measured. "raw" is one open and one os.write per tensor; a recording also hashes the values, keeps
 a journal, and verifies itself when it is closed, which is part of its time. Targets: mixed at most 1.25 times raw and
 0.65 times np.savez, large at most 1.15 times raw, tiny at most 40 us each and an eighth of create_dataset with eight
-attributes, at most 700 bytes a tensor beyond its values, opening 100,000 tensors at most 100 ms.
+attributes, at most 700 bytes a tensor beyond its values, opening 100,000 tensors at most 100 ms, a manifest of 3,000
+recordings of one net at most 3 s.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from rich.console import Console
 from rich.table import Table
 
 from qdebug.model import Graph, Node, RunInfo
+from qdebug.recording.opening import JoinedRecording, Part
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.write import RecordingWriter
@@ -200,6 +202,35 @@ def reading(folder: Path, rounds: int, count: int) -> Table:
     return table
 
 
+def joined(folder: Path, rounds: int, count: int) -> Table:
+    """Time (of the processor) how long a manifest of many recordings takes to open, against as many HDF5 files."""
+    table = Table(title=f"Opening a manifest of {count:,} recordings")
+    for head in ("recordings", "CPU ms", "x h5py.File"):
+        table.add_column(head, justify="left" if head == "recordings" else "right")
+    for title, mark in (("further samples of one net", ""), ("a net each", "{}")):
+        paths = [folder / f"part{number}.h5" for number in range(count)]
+        for number, path in enumerate(paths):
+            x, y, node = (f"{name}{mark.format(number)}" for name in ("x", "y", "n"))
+            with Recorder(path, backend="bench", force=True) as target:
+                target.put(x, np.full((2, 3), number, np.float32))
+                target.put(y, np.full((2, 3), number % 100, np.int8), node=node, op="Relu", inputs=(x,), scale=0.1)
+        best = dict.fromkeys(("plain", "manifest"), float("inf"))
+        parts = [Part(path=path, first_sample=number) for number, path in enumerate(paths)]
+        for _ in range(rounds):
+            times = [time.process_time()]
+            for path in paths:
+                h5py.File(path, "r").close()
+            times.append(time.process_time())
+            JoinedRecording(parts, folder / "all.json").close()
+            times.append(time.process_time())
+            for step, begin, end in zip(best, times[:-1], times[1:], strict=True):
+                best[step] = min(best[step], end - begin)
+        table.add_row(title, f"{best['manifest'] * 1e3:,.0f}", f"{best['manifest'] / best['plain']:.1f}")
+        for path in paths:
+            path.unlink()
+    return table
+
+
 def main() -> int:
     """Print the tables."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -208,11 +239,13 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5, help="interleaved rounds; the best counts")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the tensors of each set")
     parser.add_argument("--count", type=int, default=100_000, help="tensors of the recording that is read")
+    parser.add_argument("--parts", type=int, default=3_000, help="recordings of the manifest that is opened")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(dir=options.folder) as folder:
         console = Console(width=140)
         console.print(writing(Path(folder), options.rounds, options.scale))
         console.print(reading(Path(folder), options.rounds, options.count))
+        console.print(joined(Path(folder), options.rounds, options.parts))
     return 0
 
 

@@ -1,8 +1,13 @@
 """Recordings of several processes are read as one, or it is said why not."""
 
 import json
+import os
 import pickle
+import resource
+import shutil
+from collections import Counter
 
+import h5py
 import numpy as np
 import pytest
 
@@ -10,6 +15,8 @@ import qdebug
 from qdebug.cli.main import main
 from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Role
+from qdebug.recording.container import Container
+from qdebug.recording.format import GRAPH_TABLES
 from qdebug.recording.opening import join
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
@@ -263,8 +270,98 @@ def test_a_file_that_stands_for_several_parts_is_opened_once(tmp_path, monkeypat
     path.write_text(json.dumps({"format": "qdebug.manifest", "version": 1, "parts": parts}))
     opened = []
     init = FileRecording.__init__
-    monkeypatch.setattr(FileRecording, "__init__", lambda self, path: (opened.append(path), init(self, path))[1])
+    monkeypatch.setattr(
+        FileRecording, "__init__", lambda self, path, **how: (opened.append(path), init(self, path, **how))[1]
+    )
     with qdebug.open_recording(path) as run:
         assert run.samples == 50
         np.testing.assert_array_equal(run.load("x", 49), value("x", 0))
     assert len(opened) == 1
+
+
+MANY = 150
+"""More recordings than are open at once."""
+
+
+@pytest.fixture(scope="module")
+def workers(tmp_path_factory):
+    """The manifest of many workers that each ran one sample of one net, and kept some tensors in part."""
+    folder = tmp_path_factory.mktemp("workers")
+    for number in range(MANY):
+        with Recorder(folder / f"{number}.h5", backend="b", keep="z=elements:2") as rec:
+            rec.put("x", value("x", number), node="n", op="Relu", inputs=("w",), scale=0.5, zero_point=0)
+            rec.put("z", value("z", number))
+    paths = [folder / f"{number}.h5" for number in range(MANY)]
+    join(paths, folder / "run.json", by="samples")
+    return folder / "run.json"
+
+
+@pytest.fixture
+def copied(workers, tmp_path):
+    """A copy of that manifest, to be spoiled."""
+    return shutil.copytree(workers.parent, tmp_path / "copy") / "run.json"
+
+
+def test_many_recordings_are_read_with_few_open_files(workers):
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    os.close(lowest := os.dup(0))  # the first number that is free
+    resource.setrlimit(resource.RLIMIT_NOFILE, (lowest + 140, limits[1]))
+    try:
+        with qdebug.open_recording(workers) as whole:
+            for sample in (*range(MANY), *reversed(range(MANY))):
+                assert whole.load("x", sample).tolist() == value("x", sample).tolist()
+                assert set(whole.kept("z", sample).values.tolist()) == {value("z", sample)[0, 0]}
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    with pytest.raises(RecordingError, match="closed"):
+        whole.load("x", 0)
+
+
+@pytest.mark.parametrize("how", ["replaced", "written to", "gone"])
+def test_a_recording_that_changed_since_it_was_opened_is_not_read(copied, how):
+    with qdebug.open_recording(copied) as whole:
+        first, content = copied.with_name("0.h5"), copied.with_name("1.h5").read_bytes()
+        if how != "written to":
+            first.unlink()
+        if how != "gone":
+            first.write_bytes(content)
+        with pytest.raises(
+            RecordingError, match=r"There is no file .*0\.h5" if how == "gone" else r"0\.h5' was changed"
+        ):
+            whole.load("x", 0)
+        assert whole.load("x", 1).tolist() == value("x", 1).tolist()
+
+
+def tables_read(monkeypatch, path):
+    """Open a manifest; return what it says of the net, and how often each table was read."""
+    count = Counter()
+    read = Container._table
+    monkeypatch.setattr(Container, "_table", lambda self, name: (count.update([name]), read(self, name))[1])
+    with qdebug.open_recording(path) as whole:
+        return (whole.graph.nodes, list(whole.graph.tensors.values())), count
+
+
+def test_the_graph_of_many_recordings_of_one_net_is_read_once(copied, monkeypatch):
+    graph, count = tables_read(monkeypatch, copied)
+    assert (count["index"], count["run"]) == (MANY, MANY)
+    assert {count[name] for name in GRAPH_TABLES} == {1}
+    for number in (0, 7):
+        with h5py.File(copied.with_name(f"{number}.h5"), "a") as file:
+            del file.attrs["graph_hash"]
+    again, count = tables_read(monkeypatch, copied)
+    assert again == graph
+    assert {count[name] for name in GRAPH_TABLES} == {3}
+
+
+def test_a_recording_that_claims_the_graph_of_another_one_is_found(copied):
+    with h5py.File(copied.with_name("0.h5"), "r") as file:
+        claimed = file.attrs["graph_hash"]
+    other = copied.with_name("1.h5")
+    other.unlink()
+    record(other, ["a", "aa", "aaa"])
+    with h5py.File(other, "a") as file:
+        file.attrs["graph_hash"] = claimed
+    with pytest.raises(RecordingError, match=r"1\.h5' is damaged"):
+        qdebug.open_recording(copied)
+    with pytest.raises(RecordingError, match="its graph and index are not those that were written"):
+        verify(other)
