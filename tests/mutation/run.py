@@ -1,11 +1,16 @@
-"""Change one thing in the code and see whether a test fails: mutants drawn by seed, each against its package's tests.
+"""Change one thing in the code and see whether a test fails: mutants by area, each against the tests of that area.
 
-    python tests/mutation/run.py [TREE] [--each 17] [--seed 1] [--area NAME ...] [--jobs 2] [-o OUT.json]
+    python tests/mutation/run.py [TREE] [--area NAME ...] [--each 40] [--seed 1] [--by-hand] [--only GLOB]
 
 A mutant turns around a comparison, an operation, a condition or a sign, moves a number by one, or takes a statement
-away. It is *killed* if a test fails or takes too long (90 s, and twice what the tests take without a change), and
-*survives* if none does. Read the survivors: each is a line that no test of its package holds. TREE is a checkout (this
-one if none is given); it is copied and never changed. All areas take an hour or two.
+away. Some of each area are drawn by seed; `by_hand.toml` holds others, each the opposite of a promise. A mutant is
+*killed* if a test fails or takes too long, and *survives* if none does: no test of the area holds its line. Read the
+survivors. One that changes nothing that anybody can see goes into `equivalent.toml` with the reason, and is not drawn.
+Only those tests run that call the changed function (see `forking.py`). TREE is a checkout (this one if none is given);
+it is copied and never changed. `--only` draws from some files alone, `--tests` takes some tests alone. The exit code is
+1 if an area is below 90 %, or a mutant by hand survives.
+
+The nightly run draws others each night: --each 150 --seed "$(date +%Y%m%d)".
 """
 
 from __future__ import annotations
@@ -19,43 +24,34 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections import Counter
-from collections.abc import Iterator
+import tomllib
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from queue import Queue
-from time import perf_counter
 
-ROOT = Path(__file__).resolve().parents[2]
-SECONDS = 90
+from forking import inner
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+ENOUGH = 90
+"""Percent of the mutants of an area that tests must kill."""
 AREAS = {
-    "metrics": (
-        (
-            "numerics/*block*.py",
-            "numerics/tally.py",
-            "numerics/packed.py",
-            "numerics/accumulate.py",
-            "numerics/worst.py",
-        ),
-        ("tests/unit/numerics", "tests/properties"),
-    ),
-    "attribution": (("compare/attribute/*.py",), ("tests/unit/compare",)),
-    "alignment": (("compare/align/*.py",), ("tests/unit/compare/align", "tests/unit/compare")),
+    "numerics": ("numerics/*.py", ("tests/unit/numerics", "tests/properties")),
+    "recording": ("recording/*.py", ("tests/unit/recording", "tests/attacks")),
     "search": (
-        ("compare/explaining/search.py", "compare/explaining/selection.py", "arithmetic/search.py"),
-        ("tests/unit/compare/explaining", "tests/unit/arithmetic"),
+        "arithmetic/**/*.py",
+        (
+            "tests/unit/arithmetic",
+            "tests/unit/compare/explaining",
+            "tests/unit/replay",
+            "tests/kernels/test_plain_operators_on_codes.py",
+        ),
     ),
-    "journal": (
-        ("store/journal*.py", "record/recovery.py", "recording/journal*.py", "recording/recovery.py"),
-        ("tests/unit/store", "tests/unit/record", "tests/unit/recording"),
-    ),
-    "safety": (
-        ("store/safety.py", "store/check_tables.py", "recording/container.py", "recording/table_reading.py"),
-        ("tests/unit/store", "tests/unit/recording", "tests/attacks"),
-    ),
+    "attribution": ("compare/attribute/*.py", ("tests/unit/compare/attribute", "tests/properties/test_attribution.py")),
+    "alignment": ("compare/align/*.py", ("tests/unit/compare",)),
 }
-"""Files of each area, and the folders of its tests; what a tree does not have is left out."""
+"""Files of each area, and the folders of its tests."""
 
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 COMPARED |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
@@ -71,14 +67,22 @@ class Mutant:
         area: The area it is drawn from.
         path: The file, relative to the package.
         line: Where it is.
+        before: The line as it was.
         change: What is changed into what.
+        function: The function, by its qualified name.
+        first: Its first line.
+        last: Its last line.
         text: The whole file with the change.
     """
 
     area: str
     path: str
     line: int
+    before: str
     change: str
+    function: str
+    first: int
+    last: int
     text: str
 
 
@@ -116,105 +120,151 @@ def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
                     node.body[place] = line
 
 
-def executed(tree: ast.Module) -> set[int]:
-    """Return the lines of bodies of functions: what stands outside is names, tables and docstrings."""
-    return {
-        line
-        for node in ast.walk(tree)
-        if isinstance(node, ast.FunctionDef)
-        for part in node.body
-        for line in range(part.lineno, (part.end_lineno or part.lineno) + 1)
-    }
+def functions(tree: ast.AST, prefix: str = "") -> Iterator[tuple[str, int, int, range]]:
+    """List functions that lie in no other one: qualified name, first and last line, and the lines of the body."""
+    for node in getattr(tree, "body", ()):
+        if isinstance(node, ast.FunctionDef):
+            first = min([node.lineno, *(each.lineno for each in node.decorator_list)])
+            last = node.end_lineno or node.lineno
+            yield prefix + node.name, first, last, range(node.body[0].lineno, last + 1)
+        elif isinstance(node, ast.ClassDef):
+            yield from functions(node, f"{prefix}{node.name}.")
 
 
-def drawn(package: Path, area: str, each: int, seed: int) -> list[Mutant]:
-    """Draw mutants of one area by seed."""
-    found: list[tuple[str, int, str, str]] = []
-    for path in sorted({path for pattern in AREAS[area][0] for path in package.glob(pattern)}):
+def holder(path: Path, line: int) -> tuple[str, int, int] | None:
+    """Return the function that holds a line in its body: qualified name, first and last line."""
+    listed = functions(ast.parse(path.read_text(encoding="utf-8")))
+    return next(((name, first, last) for name, first, last, body in listed if line in body), None)
+
+
+def can_change(text: str, changed: str, function: str) -> bool:
+    """Tell whether the changed code of a function can take the place of the old one: it has the same outer names."""
+    old, new = (inner(compile(each, "", "exec"), function) for each in (text, changed))
+    return old is not None and new is not None and old.co_freevars == new.co_freevars
+
+
+def drawn(package: Path, area: str, each: int, seed: int, only: str) -> list[Mutant]:
+    """Draw mutants of one area by seed, in the files that a pattern names."""
+    places: list[tuple[Path, int]] = []
+    for path in sorted(each for each in package.glob(AREAS[area][0]) if each.match(only)):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        inside = executed(tree)
-        name = path.relative_to(package).as_posix()
-        found += [
-            (name, node.lineno, change, ast.unparse(tree))
-            for node, change in changes(tree)
-            if getattr(node, "lineno", 0) in inside
-        ]
+        bodies = {line for *_, body in functions(tree) for line in body}
+        found = enumerate(changes(tree))
+        places += [(path, at) for at, (node, _) in found if getattr(node, "lineno", 0) in bodies]
     chance = random.Random(f"{seed} {area}")  # noqa: S311  a draw, nothing secret
-    return [Mutant(area, *row) for row in chance.sample(found, min(each, len(found)))]
+    chance.shuffle(places)
+    result: list[Mutant] = []
+    for path, at in places:
+        if len(result) == each:
+            break
+        text = path.read_text(encoding="utf-8")
+        tree = ast.parse(text)
+        node, change = next(found for number, found in enumerate(changes(tree)) if number == at)
+        changed = ast.unparse(tree)  # nobody has taken the change back
+        line = getattr(node, "lineno", 0)
+        where = holder(path, line)
+        if where is not None and can_change(text, changed, where[0]):
+            name = path.relative_to(package).as_posix()
+            result.append(Mutant(area, name, line, text.splitlines()[line - 1].strip(), change, *where, changed))
+    return result
 
 
-def tested(area: str, tree: Path, seconds: float | None) -> bool | None:
-    """Run the tests of an area; tell whether all pass, None if they take longer."""
-    folders = [folder for folder in AREAS[area][1] if (tree / folder).is_dir()]
-    words = [sys.executable, "-B", "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
-    words += ["-o", "addopts=", "--import-mode=importlib", "-m", "not slow", *folders]
-    known = os.environ | {"PYTHONPATH": str(tree)}
-    try:
-        done = subprocess.run(words, cwd=tree, capture_output=True, timeout=seconds, check=False, env=known)
-    except subprocess.TimeoutExpired:
-        return None
-    return done.returncode == 0
+def by_hand(package: Path, area: str) -> list[Mutant]:
+    """Return the mutants by hand of an area.
+
+    Raises:
+        ValueError: The text that one replaces does not stand once in its file, or not in a function.
+    """
+    result = []
+    for row in tomllib.loads((HERE / "by_hand.toml").read_text(encoding="utf-8"))["mutant"]:
+        if row["area"] != area:
+            continue
+        path = package / row["path"]
+        text = path.read_text(encoding="utf-8")
+        where = holder(path, line := text[: max(text.find(row["old"]), 0)].count("\n") + 1)
+        if text.count(row["old"]) != 1 or where is None:
+            raise ValueError(f"{row['title']!r} does not apply to {row['path']}")
+        changed = text.replace(row["old"], row["new"])
+        result.append(
+            Mutant(area, row["path"], line, text.splitlines()[line - 1].strip(), row["title"], *where, changed)
+        )
+    return result
 
 
-def outcome(mutant: Mutant, tree: Path, seconds: float) -> str:
-    """Run the tests of an area on a tree with a change: "killed", "killed (time)" or "survived"."""
-    target = tree / "qdebug" / mutant.path
-    before = target.read_text(encoding="utf-8")
-    target.write_text(mutant.text, encoding="utf-8")
-    try:
-        passed = tested(mutant.area, tree, seconds)
-    finally:
-        target.write_text(before, encoding="utf-8")
-    return "killed (time)" if passed is None else "survived" if passed else "killed"
+def equivalent() -> set[tuple[str, str, str]]:
+    """Return file, line and change of the mutants that change nothing that anybody can see."""
+    rows = tomllib.loads((HERE / "equivalent.toml").read_text(encoding="utf-8"))["mutant"]
+    return {(row["path"], row["line"], row["change"]) for row in rows}
+
+
+def tried(tests: Sequence[str], mutants: Sequence[Mutant], tree: Path) -> list[str]:
+    """Run tests on each mutant in a tree; return what became of each.
+
+    Raises:
+        RuntimeError: The tests fail without a change.
+    """
+    given, told = tree.with_suffix(".json"), tree.with_suffix(".told")
+    rows = [asdict(each) | {"file": str(tree / "qdebug" / each.path)} for each in mutants]
+    given.write_text(json.dumps({"package": str(tree / "qdebug"), "mutants": rows}), encoding="utf-8")
+    words = [sys.executable, "-B", "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-p", "forking"]
+    words += ["-o", "addopts=", "--import-mode=importlib", "-m", "not slow", "--mutants", given, "--outcomes", told]
+    known = os.environ | {"PYTHONPATH": f"{tree}{os.pathsep}{HERE}", "CI": "true"}
+    done = subprocess.run([*words, *tests], cwd=tree, capture_output=True, text=True, check=False, env=known)
+    lines = [json.loads(line) for line in told.read_text().splitlines()] if told.exists() else []
+    if not lines or lines[0]["failed"]:
+        raise RuntimeError(f"without a change: {lines[0]['failed'] if lines else done.stdout + done.stderr}")
+    return [line["outcome"] for line in lines[1:]]
+
+
+def run_all(tests: Sequence[str], mutants: Sequence[Mutant], trees: Sequence[Path]) -> list[str]:
+    """Share mutants among trees, and print each with what became of it."""
+    shares = [mutants[job :: len(trees)] for job in range(len(trees))]
+    with ThreadPoolExecutor(len(trees)) as pool:
+        found = list(pool.map(lambda job: tried(tests, shares[job], trees[job]), range(len(trees))))
+    outcomes = [found[number % len(trees)][number // len(trees)] for number in range(len(mutants))]
+    for each, said in zip(mutants, outcomes, strict=True):
+        print(f"{said[:60]:60} {each.path}:{each.line}  {each.change}", flush=True)
+    return outcomes
 
 
 def main() -> int:
     """Draw mutants, run them, and print what survived."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("tree", nargs="?", type=Path, default=ROOT)
-    parser.add_argument("--each", type=int, default=17, help="mutants of each area")
+    parser.add_argument("--each", type=int, default=40, help="mutants of each area")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--area", nargs="+", choices=AREAS, default=list(AREAS))
+    parser.add_argument("--by-hand", action="store_true", help="those of by_hand.toml alone")
+    parser.add_argument("--only", default="*.py", help="files, by a pattern")
+    parser.add_argument("--tests", nargs="+", help="tests, instead of those of the area")
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("-o", "--output", type=Path)
     given = parser.parse_args()
-    mutants = [each for area in given.area for each in drawn(given.tree / "qdebug", area, given.each, given.seed)]
-    trees: Queue[Path] = Queue()
+    known, rows, lines = equivalent(), [], []
     with tempfile.TemporaryDirectory() as folder:
-        for job in range(given.jobs):
-            copy = Path(folder) / str(job)
-            shutil.copytree(given.tree, copy, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "*_cache"))
-            trees.put(copy)
-
-        limits: dict[str, float] = {}
+        trees = [Path(folder) / str(job) for job in range(given.jobs)]
+        for tree in trees:
+            shutil.copytree(given.tree, tree, ignore=shutil.ignore_patterns(".git", ".venv", "__pycache__", "*_cache"))
         for area in given.area:
-            begin = perf_counter()
-            if not tested(area, Path(folder) / "0", None):
-                parser.error(f"the tests of {area} fail without a change")
-            limits[area] = max(SECONDS, 2 * (perf_counter() - begin))
-            print(f"{area}: {perf_counter() - begin:.0f} s without a change", flush=True)
-
-        def run(mutant: Mutant) -> str:
-            tree = trees.get()
-            try:
-                said = outcome(mutant, tree, limits[mutant.area])
-            finally:
-                trees.put(tree)
-            print(f"{said:14}{mutant.area:12}{mutant.path}:{mutant.line}  {mutant.change}", flush=True)
-            return said
-
-        with ThreadPoolExecutor(given.jobs) as pool:
-            outcomes = list(pool.map(run, mutants))
-    counts = Counter((each.area, said != "survived") for each, said in zip(mutants, outcomes, strict=True))
-    for area in given.area:
-        killed, survived = counts[area, True], counts[area, False]
-        print(f"{area:12}{killed} of {killed + survived} killed")
-    killed = sum(many for (_, dead), many in counts.items() if dead)
-    print(f"in all      {killed} of {len(mutants)} killed, {100 * killed / max(len(mutants), 1):.0f} %")
+            package = given.tree / "qdebug"
+            mutants = by_hand(package, area)
+            if not given.by_hand:
+                mutants = [
+                    each
+                    for each in drawn(package, area, given.each, given.seed, given.only)
+                    if (each.path, each.before, each.change) not in known
+                ]
+            print(f"{area}: {len(mutants)} mutants", flush=True)
+            outcomes = run_all(given.tests or AREAS[area][1], mutants, trees[: max(1, min(given.jobs, len(mutants)))])
+            killed = sum(said.startswith("killed") for said in outcomes)
+            share = 100 * killed / max(len(mutants), 1)
+            lines.append(f"{area:12}{len(mutants):8}{killed:8}{len(mutants) - killed:10}{share:8.0f} %")
+            rows += [asdict(each) | {"text": "", "outcome": said} for each, said in zip(mutants, outcomes, strict=True)]
+    print(f"{'area':12}{'mutants':>8}{'killed':>8}{'survived':>10}{'killed':>10}", *lines, sep="\n")
     if given.output:
-        rows = [asdict(each) | {"text": "", "outcome": said} for each, said in zip(mutants, outcomes, strict=True)]
         given.output.write_text(json.dumps(rows, indent=1), encoding="utf-8")
-    return 0
+    wanted = 100 if given.by_hand else ENOUGH
+    return int(any(float(line.split()[-2]) < wanted for line in lines))
 
 
 if __name__ == "__main__":
