@@ -171,3 +171,29 @@ def test_ties_are_counted_over_all_samples():
     found = split(in_samples(first, first), in_samples(picked(2, 5, 2, 2), picked(5, 2, 5, 5)), "y")
     assert [part.tied for part in found.samples.values()] == [1, 3]
     assert found.tied == 4
+
+
+def test_a_relu_that_is_left_to_later_codes_holds_the_replays_too():
+    """What is below zero is no error of either replay: the reference's tensor before its Relu was not recorded."""
+    relu = reference()
+    arrays = {"x": X, "w": W, "z": np.maximum(conv(X, W), 0)}
+    ref = MemoryRecording.single(relu.graph, arrays)
+    w = W * np.float32(1.01)
+    y, quant = conv(X, w), QuantParams(dtype="uint8", scale=SY)
+    be = make(
+        [
+            Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("z",)),
+            Node(name="q", op="QuantizeLinear", inputs=("z", "sy", "zy"), outputs=("z_q",)),
+        ],
+        {"x": X, "w": w, "z": y, "z_q": codes(y, SY, 0, np.uint8), "sy": SY[...], "zy": np.array(0, np.uint8)},
+        constants=("w", "sy", "zy"),
+        quants={"z_q": quant},
+    )
+    entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "z")
+    assert (entry.pair.backend_view.clamp_low, entry.pair.backend_view.clamp_high) == (0.0, np.inf)
+    found = attribute(ref, be, entry, as_reference=lambda place: conv(X, W))
+    assert y.min() < -1
+    assert found.unexplained_elements == 0
+    assert found.arithmetic.max_abs < 1e-5
+    assert found.propagated.max_abs < 1e-5
+    assert found.constants.max_abs == pytest.approx(0.01 * y.max() / 1.01, rel=1e-3)

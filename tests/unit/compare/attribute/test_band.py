@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm
+from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm, sum_terms
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
 from qdebug.numerics.checkpoint import asking
 from qdebug.replay.registry import run_node
 
@@ -197,3 +198,13 @@ def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeyp
     assert whole == parts == (3, 2.0**-11, 2.0**-24)
     assert summed == pytest.approx(lengths, rel=1e-15)
     assert more > 4 * times, "whoever waits is asked in between"
+
+
+def test_the_rounding_of_a_product_grows_with_the_root_of_its_terms():
+    """Of ones, whose sums are as large as their terms; a bias is one term more."""
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    values = {"a": np.ones((2, 15), np.float32), "b": np.ones((15, 3), np.float32)}
+    output = values["a"] @ values["b"]
+    assert sum_terms(node, {name: array.shape for name, array in values.items()}, output.shape) == 16
+    expected = ROUNDING_SUM_FACTOR * (math.sqrt(16) + 1) * 2.0**-24 * norm(output)
+    assert allowed_error(node, values, output, {"": 13}, 2.0**-24) == pytest.approx(expected)

@@ -83,3 +83,10 @@ def test_a_node_without_a_kernel_tells_nothing():
 def test_a_partner_comes_in_its_own_shape_where_the_shapes_differ():
     reference, backend = gathered(TABLE, row(0, 2, dtype=np.int64)), gathered(TABLE, row(0, dtype=np.int64))
     assert partner_values(replays(reference, backend), "index", PLACE).tolist() == [0, 2]
+
+
+def test_what_is_no_number_on_one_side_alone_counts_as_infinitely_wrong():
+    add = [("Add", "a b", "y")]
+    reference = recorded(add, {"a": row(1, np.nan), "b": row(1, 1), "y": row(2, np.nan)}, ("a", "b"))
+    backend = recorded(add, {"a": row(1, np.nan), "b": row(np.nan, 1), "y": row(np.nan, np.nan)}, ("a", "b"))
+    assert errors_by_input(replays(reference, backend), "y", ("a", "b"), PLACE) == {"a": 0.0, "b": math.inf}

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
+from qdebug.compare.attribute.integer_tensors import holds_whole_numbers, lacks_scale, picked_values
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -294,3 +294,34 @@ def test_integers_with_a_scale_are_codes():
     graph = graph_of([node("Add", "x", "c")], {"y": "int32"}, quants={"y": QuantParams(dtype="int32", scale=0.5)})
     pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="named alike")
     assert not holds_whole_numbers(graph, graph, pair)
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "one", "other", "expected"),
+    [
+        ("ArgMax", {"axis": 1}, [[0], [2]], [[1], [0]], ([[1], [6]], [[2], [4]])),
+        ("ArgMax", {"axis": 1, "keepdims": 0}, [0, 2], [1, 0], ([[1], [6]], [[2], [4]])),
+        ("ArgMax", {"axis": 1}, [[0], [3]], [[1], [0]], None),
+        ("ArgMax", {"axis": 1}, [[0], [-1]], [[1], [0]], None),
+        ("ArgMax", {"axis": 2}, [[0], [2]], [[1], [0]], None),
+        ("ArgMax", {"axis": -3}, [[0], [2]], [[1], [0]], None),
+        ("ArgMax", {"axis": "1"}, [[0], [2]], [[1], [0]], None),
+        ("Relu", {"axis": 1}, [[0], [2]], [[1], [0]], None),
+    ],
+)
+def test_values_are_picked_along_an_axis_by_indices_inside_it(op, attrs, one, other, expected):
+    data = np.array([[1, 2, 3], [4, 5, 6]])
+    found = picked_values(node(op, "x", **attrs), data, np.array(one), np.array(other))
+    assert found is None if expected is None else [side.tolist() for side in found] == list(expected)
+
+
+@pytest.mark.parametrize("side", [0, 1])
+def test_codes_of_either_side_lack_a_scale_beside_real_numbers(side):
+    """The other side is another tensor of another name, whose dtype decides."""
+    given = [node("QLinearAdd", "x", outputs=(name,)) for name in ("a", "b")]
+    graphs = [
+        graph_of([each], {name: "int8" if at == side else "float32"}, outputs=(name,))
+        for at, (each, name) in enumerate(zip(given, ("a", "b"), strict=True))
+    ]
+    pair = Pair(reference="a", backend="b", match=Match.EXACT, reason="")
+    assert lacks_scale(*graphs, pair) == ("a", "b")[side]

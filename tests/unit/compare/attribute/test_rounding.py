@@ -1,5 +1,6 @@
 """By how much constants may be off what they were before rounding, and which of them both runs rounded alike."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -7,6 +8,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.rounding import ConstantRounding, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.model.thresholds.attribution import CONSTANT_EVIDENCE_MIN_ELEMENTS, FREE_SCALE_MAX_CODES
 
 RNG = np.random.default_rng(4)
 W = RNG.normal(size=(4, 8)).astype(np.float32)
@@ -51,3 +53,23 @@ def test_a_constant_is_shared_bit_for_bit_turned_or_not(ours, shared):
     sides = product(W), product(ours)
     segment = Segment(nodes=sides[0].graph.nodes, feeds={"x": "x"}, own=sides[1].graph.nodes)
     assert shared_constants(sides, segment) == ({"w"} if shared else set())
+
+
+@pytest.mark.parametrize("count", [CONSTANT_EVIDENCE_MIN_ELEMENTS - 1, CONSTANT_EVIDENCE_MIN_ELEMENTS])
+def test_the_format_of_a_network_is_that_of_the_middle_of_its_constants(count):
+    """Three of three formats; one of fewer elements tells nothing, and then the finer of the other two counts."""
+    middle = RNG.normal(size=count).astype(np.float16)
+    held = {"a": W, "b": middle.astype(np.float32), "c": W.astype(ml_dtypes.bfloat16).astype(np.float32)}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, dtype="float32") for name in held]
+    graph = Graph([Node(name="n", op="Sum", inputs=tuple(held), outputs=("y",))], tensors=infos, outputs=("y",))
+    rounding = ConstantRounding(IndexedRecording.of(MemoryRecording.single(graph, held)))
+    enough = count == CONSTANT_EVIDENCE_MIN_ELEMENTS
+    assert rounding.narrowest(set()) == (2.0**-11 if enough else 2.0**-24)
+
+
+@pytest.mark.parametrize(("above", "free"), [(0, True), (1, False)])
+def test_codes_of_few_values_have_a_scale_that_was_chosen(above, free):
+    """A constant of so many codes is stored with a scale that its range needs; of more, with one that is prescribed."""
+    quant = QuantParams(dtype="int32", scale=np.float32(2), qmin=0, qmax=int(FREE_SCALE_MAX_CODES) + above)
+    half = ConstantRounding(product(np.ones((4, 8), np.int32), quant)).half_steps("w")
+    assert (float(half.max()) < 1.0) == free
