@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import BLOCK, ErrorAccumulator
-from qdebug.numerics.affine import dequantize, is_wide_code, wide_parts
+from qdebug.numerics.affine import dequantize, is_wide_code, quantize, wide_parts
 from qdebug.numerics.profile import profile_tensor
 from qdebug.numerics.rails import count_rails
 from qdebug.numerics.summary import take_statistics
@@ -150,3 +150,18 @@ def test_parts_add_up_to_the_real_value():
         "int32",
         "uint64",
     ]
+
+
+@pytest.mark.parametrize(("dtype", "most"), [("int64", 2**63 - 1), ("uint64", 2**64 - 1), ("int32", 2**31 - 1)])
+def test_a_value_of_exactly_the_highest_code_and_all_above_saturate(dtype, most):
+    """Float64 does not hold the highest code of 64 bits: what rounds to it is one beyond."""
+    quant = QuantParams(dtype=dtype, scale=1.0)
+    values = np.array([float(most), np.nextafter(float(most), np.inf), np.inf])
+    assert quantize(values, quant).tolist() == [most] * 3
+
+
+def test_codes_of_32_bits_are_divided_in_float64():
+    """Float32 does not hold a quotient of more than 24 bits."""
+    values, scale = np.array([0.1, 0.7, -0.3], np.float32), np.float32(3e-9)
+    exact = [round(Fraction(float(value)) / Fraction(float(scale))) for value in values]
+    assert quantize(values, QuantParams(dtype="int32", scale=scale)).tolist() == exact

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.attribute.code_spans import folded_clamp, span_before, uniform_span
+from qdebug.compare.attribute.code_spans import folded_clamp, held_as_recorded, span_before, uniform_span
 from qdebug.compare.attribute.plan import plan
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 
@@ -64,3 +64,11 @@ def test_a_clip_whose_bounds_were_not_recorded_clamps_to_nothing_known(known, in
     be = MemoryRecording.single(fused, {"x": X, "y": values})
     (entry,) = [entry for entry in plan(ref, be, align(ref, be)) if entry.tensor == "y"]
     assert folded_clamp(ref, be, entry) == ((low, 0.5) if known else None)
+
+
+@pytest.mark.parametrize("clamped", [False, True])
+def test_a_clamp_that_is_said_to_be_folded_in_holds_unless_the_values_are_plainly_those_without_it(clamped):
+    replayed = np.array([-2.0, -0.5, 0.25, 3.0])
+    recorded = (np.maximum(replayed, 0) if clamped else replayed) + np.array([0.01, -0.01, 0.01, -0.01])
+    found = held_as_recorded(replayed, recorded, (0.0, np.inf))
+    assert found.tolist() == (np.maximum(replayed, 0) if clamped else replayed).tolist()
