@@ -197,3 +197,17 @@ def test_a_relu_that_is_left_to_later_codes_holds_the_replays_too():
     assert found.arithmetic.max_abs < 1e-5
     assert found.propagated.max_abs < 1e-5
     assert found.constants.max_abs == pytest.approx(0.01 * y.max() / 1.01, rel=1e-3)
+
+
+def test_beyond_the_codes_of_the_reference_a_float_backend_is_no_error():
+    """Where the reference saturates, nobody knows what it would have given: neither side is looked at there."""
+    ref, be = backend(), reference()
+    ours = 3 * np.maximum(conv(X, W), 0)
+    be = MemoryRecording.single(be.graph, {**{name: be.load(name) for name in ("x", "w", "y")}, "z": ours})
+    entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "z")
+    beyond = ours > SY * 255
+    assert beyond.any()
+    found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * beyond, instead=True)
+    assert found.arithmetic.max_abs == 0
+    found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * (ours == 0), instead=True)
+    assert found.arithmetic.max_abs == 5
