@@ -119,12 +119,22 @@ def test_a_frame_of_a_later_version_is_skipped(left):
     reader.close()
 
 
+@pytest.mark.parametrize("magic", [0x4D464451, 0x4D464450, 0])
+def test_what_begins_otherwise_is_no_frame_though_its_sum_is_right(left, magic):
+    """What a disk holds behind a journal may be an old file of another kind."""
+    before = len(frames_of(journal_of(left)))
+    head = journal_module._FRAME.pack(magic, FrameKind.END, 0, 0, 2, 0)
+    with journal_of(left).open("ab") as file:
+        file.write(head + struct.pack("<I", zlib.crc32(b"{}", zlib.crc32(head))) + b"{}")
+    assert len(frames_of(journal_of(left))) - before == (magic == 0x4D464451)
+
+
 def test_frames_that_cannot_be_written_leave_no_trace(tmp_path, monkeypatch):
     fd = os.open(tmp_path / "j", os.O_RDWR | os.O_CREAT)
     journal = Journal(fd)
     journal.add(FrameKind.NOTE, encode_json({"first": 1}))
     journal.commit()
-    real = os.pwrite
+    whole, real = os.fstat(fd).st_size, os.pwrite
 
     def full(fd, data, offset):
         if offset > 60:
@@ -136,6 +146,7 @@ def test_frames_that_cannot_be_written_leave_no_trace(tmp_path, monkeypatch):
     with pytest.raises(OSError, match="full"):
         journal.commit()
     monkeypatch.undo()
+    assert os.fstat(fd).st_size == whole
     assert [decode_json(frame.body) for frame in frames_of(tmp_path / "j")] == [{"first": 1}]
     journal.add(FrameKind.NOTE, encode_json({"third": 3}))
     journal.forget()
