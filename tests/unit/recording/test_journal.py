@@ -129,6 +129,15 @@ def test_what_begins_otherwise_is_no_frame_though_its_sum_is_right(left, magic):
     assert len(frames_of(journal_of(left))) - before == (magic == 0x4D464451)
 
 
+@pytest.mark.parametrize("there", [7, 8])
+def test_a_frame_is_whole_only_with_the_values_behind_it(left, there):
+    before = len(frames_of(journal_of(left)))
+    head = journal_module._FRAME.pack(0x4D464451, FrameKind.END, 0, 0, 2, 8)
+    with journal_of(left).open("ab") as file:
+        file.write(head + struct.pack("<I", zlib.crc32(b"{}", zlib.crc32(head))) + b"{}" + bytes(there))
+    assert len(frames_of(journal_of(left))) - before == (there == 8)
+
+
 def test_frames_that_cannot_be_written_leave_no_trace(tmp_path, monkeypatch):
     fd = os.open(tmp_path / "j", os.O_RDWR | os.O_CREAT)
     journal = Journal(fd)
