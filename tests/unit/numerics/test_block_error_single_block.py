@@ -120,15 +120,18 @@ def test_elements_beyond_a_tolerance_are_counted_at_its_edge_too(atol, rtol):
     assert tally.beyond == np.count_nonzero(np.abs(b - a) > atol + rtol * np.abs(a))
 
 
+@pytest.mark.parametrize("merged", [False, True])
 @pytest.mark.parametrize("sign", [1, -1])
 @pytest.mark.parametrize("growth", [1e-3, 1e-4, 1e-6])
-def test_an_extreme_that_grows_by_little_is_taken(sign, growth):
+def test_an_extreme_that_grows_by_little_is_taken(growth, sign, merged):
     first, rng = np.full(64, sign, np.float32), np.random.default_rng(0)
     later = (first * np.float32(1 + growth) * rng.uniform(0.5, 1, 64)).astype(np.float32)
     later[7] = sign * np.float32(1 + growth)
-    accumulator = ErrorAccumulator()
-    for values in (first, later):
+    one, two, alone = ErrorAccumulator(), ErrorAccumulator(), ErrorAccumulator()
+    for accumulator, values in ((one, first), (one, later), (two, first), (alone, later)):
         accumulator.update(values, values + np.float32(1e-7) * (np.arange(64) == 3), sample=0)
-    stats = accumulator.stats()
+    if merged:
+        two.merge(alone)
+    stats = (two if merged else one).stats()
     found = (stats.reference_max, stats.backend_max) if sign > 0 else (stats.reference_min, stats.backend_min)
     assert found == (float(later[7]), float(later[7]))
