@@ -74,3 +74,9 @@ def test_types_nest_a_little_and_no_more(file):
         else:
             assert "of a foreign type" in refused(file, b"new")
         del file["new"]
+
+
+def test_values_in_another_file_are_refused_by_that_name(file, tmp_path):
+    (tmp_path / "other").write_bytes(bytes(400))
+    file.create_dataset("new", (100,), "f4", external=[(str(tmp_path / "other"), 0, 400)])
+    assert "keeps its data in another file" in refused(file, b"new")
