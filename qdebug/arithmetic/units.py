@@ -24,6 +24,7 @@ from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes, with_recorded_scale
+from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import Call, has_kernel, refuse_large
 from qdebug.replay.unit import Unit
 
@@ -60,6 +61,9 @@ class UnitSource:
             KernelError: The node is no quantized unit, or its operands do not fit it.
             RecordingError: An operand cannot be read.
         """
+        real = not_in_codes(self.node, self.recording.graph)
+        if real is not None:
+            raise KernelError(f"{real[0].upper()}{real[1:]}.")
         names = [name for name in self.computed.inputs if name]
         values = {name: self.recording.load(name, *place) for name in dict.fromkeys(names)}
         try:

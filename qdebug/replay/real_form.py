@@ -6,11 +6,12 @@ that reads the data alone, which is what a replay in reference arithmetic runs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
-from qdebug.model import AttrValue, Node, operators
+from qdebug.model import AttrValue, Graph, Node, TensorInfo, operators
+from qdebug.model.dtypes import is_float
 
-__all__ = ["real_form"]
+__all__ = ["not_in_codes", "real_form"]
 
 _STANDARD_OPSET = 13
 """Version of the standard operators that contributed operators are defined after."""
@@ -41,3 +42,34 @@ def _standard(node: Node, op: str, inputs: tuple[str, ...], attrs: Mapping[str, 
 
 def _at_least(opset: Mapping[str, int]) -> Mapping[str, int]:
     return {**opset, "": max(opset.get("", _STANDARD_OPSET), _STANDARD_OPSET)}
+
+
+def not_in_codes(node: Node, graph: Graph) -> str | None:
+    """Say which tensor holds real values where a node's operator has codes; None if none does.
+
+    How such a node rounds its result and where it clamps, nobody knows: it cannot be replayed.
+
+    Args:
+        node: A node.
+        graph: Its graph, as it was recorded.
+    """
+    found = next((name for name in _codes_of(node) if _holds_numbers(graph.tensors[name])), None)
+    return None if found is None else f"its tensor {found!r} was recorded as real values, and {node.op} is on codes"
+
+
+def _codes_of(node: Node) -> Iterator[str]:
+    """Yield the tensors that hold codes by what a node's operator is."""
+    row = operators.of(node.op)
+    if row.dequantizes:
+        yield from node.inputs[:1]
+    elif row.quantizes:
+        yield from node.outputs[:1]
+    elif row.real is not None:
+        places = operators.coded_inputs(node.op, len(node.inputs))
+        yield from filter(None, (node.inputs[place] for place in places if place < len(node.inputs)))
+        if row.real.out is not None and any(node.inputs[row.real.out :]):
+            yield from node.outputs[:1]
+
+
+def _holds_numbers(info: TensorInfo) -> bool:
+    return info.quant is None and is_float(info.dtype or "") and not str(info.dtype).startswith("float8")

@@ -37,7 +37,7 @@ from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.short_formats import held_format
 from qdebug.numerics.stats import ErrorStats
-from qdebug.replay.real_form import real_form
+from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import run_form
 
@@ -132,6 +132,9 @@ def attribute(
     node = backend.graph.producer(entry.tensor)
     if node is None:
         return Attribution(reason="it is an input of the network")
+    real = not_in_codes(node, backend.graph)
+    if real is not None:
+        return Attribution(reason=real)
     form, _ = real_form(node, backend.graph.opset)
     known = has_kernel(form.op, form.domain)
     if not known and substitute_replay is None:

@@ -39,6 +39,7 @@ from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFF
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.node_units import with_recorded_scale
+from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import has_kernel, run_node
 from qdebug.replay.run import one_thread
 from qdebug.replay.scaling import GIVEN
@@ -339,7 +340,8 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     quants = [recording.graph.tensors[name].quant for name in node.inputs if name]
     same = [quant for quant in quants if quant is not None and quant == recording.graph.tensors[tensor].quant]
     row = operators.plain(node)  # Q and DQ leave nothing open where they are no unit: int32 codes, 8-bit floats, blocks
-    if not has_kernel(node.op, node.domain) or row.rescales or not (same or row.converts_codes):
+    defined = same or (row.converts_codes and not_in_codes(node, recording.graph) is None)
+    if not has_kernel(node.op, node.domain) or row.rescales or not defined:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
     equal = total = 0
     for place in at:

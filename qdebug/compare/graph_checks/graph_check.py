@@ -41,7 +41,7 @@ from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
-from qdebug.replay.real_form import real_form
+from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.segment import moved, run_form, spread
 
 __all__ = ["GraphCheck", "rounded_first"]
@@ -335,6 +335,9 @@ class TensorCheck:
             return f"{node.op} computes with codes"
         if not self._places:
             return "not all of its values were kept"
+        real = (not_in_codes(each, self._backend.graph) for each in segment.own)
+        if said := next(filter(None, real), None):
+            return said
         if entry.whole and not all(map(rounds_nothing, (*segment.own[:-1], *segment.nodes[:-1]))):
             return "what it is chosen from was not compared, and rounding that may decide otherwise"
         return None
