@@ -52,6 +52,7 @@ _VERBS: Mapping[str, str] = MappingProxyType(
     {
         "demo": "demo",
         "record": "record",
+        "import": "importing",
         "info": "info",
         "diff": "diff",
         "explain": "explain",

@@ -24,6 +24,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "limits": "which tolerance to use; every number that decides",
         "terminal": "the terminal interface: screens and keys",
         "recording": "how to record your backend; why recording changes results",
+        "import": "how to record what another tool dumped",
         "explain": "why a node is off by one: bug or rounding?",
         "arithmetics": "the arithmetics that are known, and how to write one down",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
@@ -37,7 +38,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
 """Every page of the guide, and what it is about."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {"tolerance": "limits", "off-by-one": "explain", "backend": "recording", "table": "verdict"}
+    {"tolerance": "limits", "off-by-one": "explain", "backend": "recording", "dump": "import", "table": "verdict"}
 )
 """Further names of pages."""
 

@@ -15,10 +15,10 @@ from qdebug.model import TensorInfo
 from qdebug.model.dtypes import logical_dtype
 from qdebug.regular_file import open_binary
 
-__all__ = ["ArrayFeeds", "has_steps", "read_inputs"]
+__all__ = ["UNREADABLE", "ArrayFeeds", "has_steps", "read_inputs"]
 
 # What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
-_UNREADABLE = (
+UNREADABLE = (
     *(OSError, ValueError, EOFError, KeyError, MemoryError, NotImplementedError, RuntimeError),
     *(zipfile.BadZipFile, zlib.error, struct.error),
 )
@@ -50,7 +50,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
             f"The input file {str(path)!r} cannot be read as .npz: {error.strerror or error}.",
             hint="Give an .npz file.",
         ) from error
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         reason = "it holds Python objects" if "Object arrays" in str(error) else _kind(path)
         raise InputError(
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",

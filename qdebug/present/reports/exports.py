@@ -34,8 +34,9 @@ from qdebug.present import numbers, sentences
 from qdebug.present.detail import finding_facts
 from qdebug.present.rows import metric_title, on_rails, quant_text
 from qdebug.present.text import safe_text
+from qdebug.workflow.dumps import TENSOR_NAMES
 
-__all__ = ["NAMES", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
+__all__ = ["diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
 
 _FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
 """Characters with which a spreadsheet may begin to compute, the full-width forms included."""
@@ -189,9 +190,6 @@ def _figures(entry: NodeResult) -> dict[str, Any]:
     return {name: value for name, value in known.items() if value is not None}
 
 
-NAMES = "tensor_names"
-"""The member that tells which array is which tensor: rows of (member, tensor)."""
-
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -229,7 +227,7 @@ def write_npz(
     members = member_names(chosen)
     with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
         rows = list(members.items())
-        _add_member(archive, NAMES, np.array([(member, name) for name, member in rows], dtype=np.str_))
+        _add_member(archive, TENSOR_NAMES, np.array([(member, name) for name, member in rows], dtype=np.str_))
         for name, member in rows:
             _add_member(archive, member, _values(recording, name, sample, step, real=real))
     return len(chosen)
@@ -268,7 +266,7 @@ def member_names(names: Sequence[str]) -> dict[str, str]:
         names: Names of tensors.
     """
     members: dict[str, str] = {}
-    taken = {NAMES}
+    taken = {TENSOR_NAMES}
     for position, name in enumerate(names):
         plain = name if _PLAIN.fullmatch(name) and ".." not in name else ""
         if not plain or plain.lower() in taken:

@@ -8,12 +8,13 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
-from qdebug.present.reports.exports import NAMES, member_names, write_npz
+from qdebug.present.reports.exports import member_names, write_npz
 from qdebug.testing import random_recording
+from qdebug.workflow.dumps import TENSOR_NAMES
 
 
 def names_of(file):
-    return dict(file[NAMES].tolist())
+    return dict(file[TENSOR_NAMES].tolist())
 
 
 def test_values_come_back_under_their_names(tmp_path):
@@ -29,7 +30,7 @@ def test_real_values_and_patterns(tmp_path):
     recording = random_recording(np.random.default_rng(0), quantized=True)
     write_npz(recording, tmp_path / "a.npz", tensors=("fc?", "x"), real=True)
     with np.load(tmp_path / "a.npz") as file:
-        assert set(file.files) == {NAMES, "x", "fc1", "fc2", "fc3"}
+        assert set(file.files) == {TENSOR_NAMES, "x", "fc1", "fc2", "fc3"}
         assert file["fc1"].dtype == np.float32
 
 
@@ -69,7 +70,7 @@ def test_no_member_leaves_the_folder_it_is_unpacked_into():
         "a/b",
         "A",
         "a",
-        NAMES,
+        TENSOR_NAMES,
         "..",
         "a..b",
         "\x00",
@@ -86,7 +87,7 @@ def test_no_member_leaves_the_folder_it_is_unpacked_into():
         assert ".." not in member
         assert not member.startswith(".")
         assert len(member) <= 100
-        assert member != NAMES
+        assert member != TENSOR_NAMES
     assert members["A"] == "A"
 
 
@@ -94,7 +95,7 @@ def test_arrays_are_stored_one_after_the_other(tmp_path):
     write_npz(random_recording(np.random.default_rng(0)), tmp_path / "a.npz")
     with zipfile.ZipFile(tmp_path / "a.npz") as archive:
         assert archive.testzip() is None
-        assert archive.namelist()[0] == f"{NAMES}.npy"
+        assert archive.namelist()[0] == f"{TENSOR_NAMES}.npy"
 
 
 def test_real_values_of_codes_that_float32_does_not_hold(tmp_path):

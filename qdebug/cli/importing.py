@@ -1,0 +1,179 @@
+"""qdebug import: make a recording of tensors that something else dumped."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from qdebug.cli.failures import say
+from qdebug.cli.interrupts import Interrupts
+from qdebug.cli.output import emit, progress
+from qdebug.cli.parser import Parser, add_debug, add_untrusted, typed
+from qdebug.cli.sources import command
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+    from qdebug.workflow.import_dump import ImportSummary
+
+__all__ = ["ImportOptions", "add_parser", "run"]
+
+_SHOWN = 8
+"""Lines of one kind that are printed; --json has all."""
+
+_FORMS = ("arrays", "description", "litert-debugger")
+
+_DESCRIPTION = """\
+Make a recording of tensors that another tool dumped: of an accelerator that nothing
+here can run, mostly. The result is a recording like any other: `qdebug info`, `diff`,
+`explain` and `tui` read it.
+
+SOURCE is one of these:
+  a folder of .npy and .npz files: a file, or an array, is called like its tensor;
+      sub-folders or archives that differ in a number alone are samples: sample0 ...
+  one .npz file, such as `qdebug export npz` writes
+  a .json file that describes raw files: tensor, dtype, shape, scale, zero_point ...
+  a folder of the LiteRT accuracy debugger: --source-format litert-debugger
+
+--graph gives nodes, weights and quantization to bare values. It takes a model file, or
+a recording of the same model. Names are compared as they are, then with every character
+but letters and digits as "_", as tools write them into file names. The name of a node
+stands for its only output. What had to be cleaned, and what has no partner, is said.
+
+Values that do not fit the graph are recorded as they were dumped, and that is said.
+Real values of a quantized tensor become its codes only if every one is exactly a code's."""
+
+_EPILOG = """\
+examples:
+  qdebug import dump/ -o npu.h5
+  qdebug import dump/ --graph net.int8.onnx -o npu.h5
+  qdebug import out.npz --graph ref.h5 -o npu.h5
+  qdebug import device.json --graph net.tflite -o npu.h5
+  qdebug import OUT/npu --source-format litert-debugger --graph net.tflite -o npu.h5"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportOptions:
+    """Arguments of `qdebug import`."""
+
+    source: Path
+    output: Path
+    graph: Path | None
+    source_format: str | None
+    force: bool
+    json: bool
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "import", help="make a recording of what another tool dumped", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder, an .npz file or a .json description")
+    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
+    parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
+    parser.add_argument(
+        "--graph", type=Path, metavar="MODEL", help="a model file or a recording: nodes, weights, scales, zero points"
+    )
+    parser.add_argument(
+        "--source-format", choices=_FORMS, help="the form of SOURCE (default: found out, but for litert-debugger)"
+    )
+    parser.add_argument("--json", action="store_true", help="print as JSON what came of it, every tensor named")
+    add_untrusted(parser)
+    add_debug(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Import a dump and say what came of it."""
+    options = typed(ImportOptions, arguments)
+    from qdebug.workflow.import_dump import import_dump
+
+    with progress("importing") as note, Interrupts() as interrupts:
+        summary = import_dump(
+            options.source,
+            options.output,
+            graph=options.graph,
+            form=options.source_format,
+            force=options.force,
+            on_progress=interrupts.checked(note),
+        )
+    if options.json:
+        emit(json.dumps(_plain(summary), indent=2))
+        return 0
+    emit("\n".join(_lines(summary, graph=options.graph is not None)))
+    say(f"next: {command('qdebug', 'info', options.output, '--tensors')}")
+    say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
+    return 0
+
+
+def _plain(summary: ImportSummary) -> dict[str, Any]:
+    """Return a summary as the values of its JSON."""
+    return {
+        "format": "qdebug.import",
+        "version": 1,
+        "file": str(summary.path),
+        "source_format": summary.form,
+        "tensors": summary.tensors,
+        "files": summary.files,
+        "samples": summary.samples,
+        "steps": summary.steps,
+        "constants": summary.constants,
+        "matched": [{"name": each.name, "tensor": each.tensor, "how": each.how} for each in summary.matched],
+        "unmatched": dict(summary.unmatched),
+        "absent": list(summary.absent),
+        "ignored": dict(summary.ignored),
+        "notes": dict(summary.notes),
+        "said": list(summary.said),
+    }
+
+
+def _lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
+    """Say in lines what came of an import."""
+    from qdebug.present import numbers
+    from qdebug.present.text import safe_text
+
+    size = numbers.byte_size(summary.path.stat().st_size)
+    counted = [
+        f"{numbers.grouped(many)} {thing if many == 1 else thing + 's'}"
+        for many, thing in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))
+    ]
+    yield f"{command(summary.path)}: {counted[0]}, {counted[1]}, {size}, made of {counted[2]}"
+    yield from (f"  {safe_text(said)}" for said in summary.said)
+    if graph:
+        ways = {match.how: 0 for match in summary.matched}
+        for match in summary.matched:
+            ways[match.how] += 1
+        yield f"names      {', '.join(f'{many} {_WAYS[how]}' for how, many in ways.items())}"
+        changed = {match.name: match.tensor for match in summary.matched if match.how != "exact"}
+        yield from _listed("", {name: f"is {tensor}" for name, tensor in changed.items()})
+        yield from _listed("not in the model", summary.unmatched)
+        yield from _listed("not in the dump", dict.fromkeys(summary.absent, ""))
+        if summary.constants:
+            yield f"weights    {summary.constants} constants are the model's"
+    yield from _listed("differs from the model", summary.notes)
+    yield from _listed("not read", summary.ignored)
+    yield "fidelity   unknown: nobody ran the model without the dump"
+
+
+_WAYS: Mapping[str, str] = {
+    "exact": "as they are",
+    "node": "by the name of the node",
+    "cleaned": 'with other characters as "_"',
+    "cleaned node": 'by the name of the node, with other characters as "_"',
+}
+
+
+def _listed(title: str, entries: Mapping[str, str]) -> Iterable[str]:
+    """Show names with what is said of each, the first ones."""
+    from qdebug.present.text import safe_text
+
+    if entries and title:
+        yield f"{title}: {len(entries)}"
+    for name, said in list(entries.items())[:_SHOWN]:
+        yield f"  {safe_text(name, limit=120)}{': ' if said else ''}{safe_text(said)}".replace(": is ", " is ", 1)
+    if len(entries) > _SHOWN:
+        yield f"  {len(entries) - _SHOWN} more; --json has all"

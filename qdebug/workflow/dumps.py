@@ -1,0 +1,676 @@
+"""Dumps of other tools: which tensors they hold, and their values on demand.
+
+A form of dump is one row of `SOURCES` and one function that lists its tensors. Listing reads headers alone. A size is
+held against the file that states it before anything is allocated, no file is followed out of the dump's own folder,
+and Python objects are never read.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.model.dtypes import logical_dtype
+from qdebug.recording.target import cause
+from qdebug.recording.write import At
+from qdebug.regular_file import open_descriptor, read_regular
+from qdebug.workflow.feeds import UNREADABLE
+
+__all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "cleaned", "read_dump"]
+
+TENSOR_NAMES = "tensor_names"
+"""Array of an .npz file that says which array holds which tensor: rows of two texts."""
+
+_MOST_FILES = 100_000
+_MOST_DESCRIPTION = 64 << 20
+_EXPANDS, _EXPANDS_FREELY = 200, 1 << 30
+"""An archive may hold this many times its own bytes, or this many bytes if that is more."""
+_LAST_PLACE = 1 << 32
+_NUMBERED = re.compile(r"(.*?)(\d{1,9})")
+_NUMBER = re.compile(r"(\d+)")
+_ELSEWHERE = re.compile(r"[^A-Za-z0-9]")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DumpedTensor:
+    """Values of one tensor at one sample and step.
+
+    Args:
+        name: The tensor, as the dump calls it.
+        where: The file, and the array in it.
+        dtype: Dtype of the elements; bytes of no type where a file cannot name it.
+        shape: Its extents.
+        load: Reads the values.
+        place: Sample and step.
+        facts: What the dump says of it, as arguments of `Recorder.put`.
+        constant: Whether it is one.
+        flat: Whether nobody said a shape: only the number of elements is known.
+    """
+
+    name: str
+    where: str
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    load: Callable[[], np.ndarray]
+    place: At = (0, 0)
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    constant: bool = False
+    flat: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dump:
+    """What a dump holds.
+
+    Args:
+        tensors: In the order of the run, as far as the dump tells it.
+        ignored: Files that were not read, with the reason.
+        facts: What the dump says of the run: "backend", "model", "outputs".
+        graph: The graph of this dump, where its form tells more than the model; None if the model's.
+        said: Further sentences on how the dump was understood.
+    """
+
+    tensors: Sequence[DumpedTensor]
+    ignored: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    facts: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    graph: Graph | None = None
+    said: Sequence[str] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceForm:
+    """A form of dump.
+
+    Args:
+        read: Lists its tensors, given its files, the source and the graph of the model, if there is one.
+        summary: One line for `--help`.
+        fits: Tells whether a source is of this form; forms that cannot be told must be named.
+    """
+
+    read: Callable[[_Files, Path, Graph | None], Dump]
+    summary: str
+    fits: Callable[[Path], bool] = lambda path: False  # noqa: ARG005
+
+
+@contextmanager
+def read_dump(source: Path, form: str | None = None, graph: Graph | None = None) -> Iterator[tuple[str, Dump]]:
+    """List the tensors of a dump; their values can be read inside the block.
+
+    Args:
+        source: A folder or a file.
+        form: A name in `SOURCES`; found out if None.
+        graph: The graph of the model, which some forms need.
+
+    Yields:
+        The name of the form, and what the dump holds.
+
+    Raises:
+        UsageError: The source is missing or of no known form, damaged, or holds no tensor.
+    """
+    if not source.exists():
+        raise UsageError(f"There is no file or folder {str(source)!r}.", hint="Give what holds the tensors.")
+    form = form or next((name for name, row in SOURCES.items() if row.fits(source)), "")
+    if form not in SOURCES:
+        raise UsageError(
+            f"{str(source)!r} is no dump of a known form: expected a folder, an .npz or .npy file, or a .json file "
+            "that describes raw files.",
+            hint="See `qdebug import --help` for the forms.",
+        )
+    with closing(_Files(source if source.is_dir() else source.parent)) as files:
+        dump = SOURCES[form].read(files, source, graph)
+        _check(source, dump)
+        yield form, dump
+
+
+def _check(source: Path, dump: Dump) -> None:
+    """Refuse a dump that holds nothing, or a tensor twice.
+
+    Raises:
+        UsageError: It does.
+    """
+    if not dump.tensors:
+        there = f"; not read: {', '.join(map(repr, list(dump.ignored)[:5]))}" if dump.ignored else ""
+        raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
+        raise UsageError(
+            f"{str(source)!r} holds no tensor that can be read{there}.",
+            hint="Raw files need a description, see `qdebug help import`; the LiteRT accuracy debugger's are read with "
+            "--source-format litert-debugger."
+            if raw
+            else "Give a folder of .npy or .npz files, an .npz file, or a JSON description.",
+        )
+    taken: dict[tuple[str, At], str] = {}
+    for entry in dump.tensors:
+        first = taken.setdefault((entry.name, entry.place), entry.where)
+        if first is not entry.where:
+            raise UsageError(
+                f"Both {first!r} and {entry.where!r} give tensor {entry.name!r} for sample {entry.place[0]}, step "
+                f"{entry.place[1]}.",
+                hint="Keep one of them, or put samples into folders that end in a number: sample0, sample1.",
+            )
+
+
+def cleaned(name: str) -> str:
+    """Return a name as tools write it in file names: every character but letters and digits is a `_`."""
+    return _ELSEWHERE.sub("_", name).strip("_")
+
+
+# -- folders and archives of numpy ----------------------------------------------------------------------------------
+
+
+def _read_arrays(files: _Files, source: Path, graph: Graph | None) -> Dump:
+    """List the arrays of a folder, of an archive, or of one file."""
+    del graph
+    if not source.is_dir():
+        return Dump(tensors=list(_arrays_of(files, source, (0, 0), "")))
+    tensors: list[DumpedTensor] = []
+    ignored: dict[str, str] = {}
+    said: list[str] = []
+    for place, path in _placed(source, said):
+        found = sorted(files.below(path) if path.is_dir() else [path], key=lambda each: _natural(str(each)))
+        for each in found:
+            if each.suffix.lower() not in (".npy", ".npz"):
+                ignored[os.path.relpath(each, source)] = "neither .npy nor .npz"
+            elif not files.inside(each):
+                ignored[os.path.relpath(each, source)] = "it leads out of the folder"
+            else:
+                prefix = "" if each == path else str(each.relative_to(path).parent)
+                tensors += _arrays_of(files, each, place, "" if prefix == "." else f"{prefix}/" if prefix else "")
+    return Dump(tensors=tensors, ignored=ignored, said=said)
+
+
+def _placed(source: Path, said: list[str]) -> Iterator[tuple[At, Path]]:
+    """Yield what holds each sample and step: numbered folders or archives if there is nothing else, else all."""
+    numbered = _numbered(source)
+    if numbered is None:
+        yield (0, 0), source
+        return
+    first = min(numbered)
+    steps = numbered[first].stem.lower().rstrip("_-.0123456789").endswith("step")
+    what = "step" if steps else "sample"
+    said.append(
+        f"{len(numbered)} {what}s by the numbers of {numbered[first].name!r} to {numbered[max(numbered)].name!r}"
+    )
+    for number, path in sorted(numbered.items()):
+        inner = None if steps or not path.is_dir() else _numbered(path)
+        if inner is None or not next(iter(inner.values())).stem.lower().rstrip("_-.0123456789").endswith("step"):
+            yield ((0, number - first) if steps else (number - first, 0)), path
+        else:
+            yield from (((number - first, each - min(inner)), below) for each, below in sorted(inner.items()))
+
+
+def _numbered(folder: Path) -> dict[int, Path] | None:
+    """Return folders or archives that differ in their last number alone, by it; None if there is anything else."""
+    with os.scandir(folder) as found:
+        entries = [Path(entry.path) for _, entry in zip(range(_MOST_FILES), found, strict=False)]
+    folders = all(entry.is_dir() and not entry.is_symlink() for entry in entries)
+    if not entries or not (folders or (len(entries) > 1 and all(e.suffix.lower() == ".npz" for e in entries))):
+        return None
+    parts = [_NUMBERED.fullmatch(entry.name if folders else entry.stem) for entry in entries]
+    numbers = {int(part[2]): entry for part, entry in zip(parts, entries, strict=True) if part is not None}
+    alike = {part[1] if part is not None else None for part in parts}
+    return numbers if len(numbers) == len(entries) and len(alike) == 1 else None
+
+
+def _natural(name: str) -> list[Any]:
+    """Return a key that sorts numbers in names by their size."""
+    return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
+
+
+def _arrays_of(files: _Files, path: Path, place: At, prefix: str) -> Iterator[DumpedTensor]:
+    """Yield the arrays of an .npy or .npz file."""
+    where = os.path.relpath(path, files.folder)
+    if path.suffix.lower() == ".npy":
+        yield _array(files, path, "", name=prefix + path.stem, where=where, place=place)
+        return
+    members = files.members(path)
+    names = _said_names(files, path) if TENSOR_NAMES in members else {}
+    for member in members:
+        if member != TENSOR_NAMES or not names:
+            name = prefix + names.get(member, member)
+            yield _array(files, path, member, name=name, where=f"{where}:{member}", place=place)
+
+
+def _said_names(files: _Files, path: Path) -> dict[str, str]:
+    """Return the tensor of each array where an archive says it, as `qdebug export npz` does."""
+    with files.opened(path, TENSOR_NAMES) as (file, size):
+        dtype, shape, _ = _header(file, size, path, TENSOR_NAMES)
+        if dtype.kind != "U" or len(shape) != 2 or shape[1] != 2:
+            return {}
+        rows = np.frombuffer(file.read(math.prod(shape) * dtype.itemsize), dtype).reshape(shape)
+    return {str(member): str(name) for member, name in rows}
+
+
+def _array(files: _Files, path: Path, member: str, *, name: str, where: str, place: At) -> DumpedTensor:
+    with files.opened(path, member) as (file, size):
+        header = _header(file, size, path, member)
+
+    def load() -> np.ndarray:
+        with files.opened(path, member) as (file, size):
+            if _header(file, size, path, member) != header:
+                raise _damaged(path, member, "it changed while it was read")
+            dtype, shape, fortran = header
+            return _elements(file, dtype, shape, path, member, order="F" if fortran else "C")
+
+    return DumpedTensor(name=name, where=where, dtype=header[0], shape=header[1], load=load, place=place)
+
+
+def _header(file: BinaryIO, size: int, path: Path, member: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+    """Read what an array in numpy's form says of itself, and hold it against the bytes that follow.
+
+    Raises:
+        UsageError: It is no such array, holds Python objects, or says another size than it has.
+    """
+    try:
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}.get(version)
+        if read is None:
+            raise ValueError(f"version {version} of numpy's form is for arrays with fields")
+        shape, fortran, dtype = read(file)
+    except UNREADABLE as error:
+        raise _damaged(path, member, str(error).splitlines()[0].rstrip(".") if str(error) else "no header") from None
+    if dtype.hasobject:
+        raise UsageError(
+            f"{_titled(path, member)} holds Python objects, which are never read.",
+            hint="Save plain arrays: numpy.save(path, numpy.asarray(values)).",
+        )
+    bytes_said = math.prod(shape) * dtype.itemsize
+    if bytes_said != size - file.tell():
+        raise _damaged(path, member, f"its header says {bytes_said} bytes of elements, and {size - file.tell()} follow")
+    return dtype, tuple(int(extent) for extent in shape), bool(fortran)
+
+
+def _elements(
+    file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str, *, order: Any = "C"
+) -> np.ndarray:
+    """Read elements whose bytes are known to be there."""
+    try:
+        content = file.read(math.prod(shape) * dtype.itemsize)
+        return np.frombuffer(content, dtype).reshape(shape, order=order)
+    except UNREADABLE as error:
+        raise _damaged(path, member, str(error) or type(error).__name__) from None
+
+
+class _Files:
+    """The files of a dump, each opened for reading once at a time; one archive is kept open.
+
+    Args:
+        folder: The folder that they lie in.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._root = os.path.realpath(folder)
+        self._archive: tuple[Path, zipfile.ZipFile, BinaryIO] | None = None
+
+    def inside(self, path: Path) -> bool:
+        """Tell whether a path stays below the folder, links followed."""
+        return os.path.commonpath([self._root, os.path.realpath(path)]) == self._root
+
+    def below(self, path: Path) -> list[Path]:
+        """List the files below a folder; links to folders are not followed.
+
+        Raises:
+            UsageError: There are too many.
+        """
+        found: list[Path] = []
+        for folder, _, names in os.walk(path):
+            found += [Path(folder, name) for name in names]
+            if len(found) > _MOST_FILES:
+                raise UsageError(
+                    f"The folder {str(path)!r} holds more than {_MOST_FILES} files.", hint="Import a part of them."
+                )
+        return found
+
+    def members(self, path: Path) -> list[str]:
+        """List the arrays of an archive.
+
+        Raises:
+            UsageError: It is damaged, or its arrays are far larger than the file can hold.
+        """
+        archive = self._opened_archive(path)
+        entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
+        size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
+        if len(entries) > _MOST_FILES or total > max(_EXPANDS * size, _EXPANDS_FREELY):
+            raise UsageError(
+                f"The archive {str(path)!r} has {size} bytes and says that it holds {len(entries)} arrays of {total} "
+                "bytes.",
+                hint="Save it anew with numpy.savez, which does not compress, if that is true.",
+            )
+        return [entry.filename.removesuffix(".npy") for entry in entries]
+
+    @contextmanager
+    def opened(self, path: Path, member: str = "") -> Iterator[tuple[BinaryIO, int]]:
+        """Open a file, or an array of an archive, and yield it with its size.
+
+        Raises:
+            UsageError: It is missing, cannot be read, or is no regular file.
+        """
+        if member:
+            archive = self._opened_archive(path)
+            try:
+                entry = archive.getinfo(f"{member}.npy")
+                with archive.open(entry) as part:
+                    yield _Counted(part), entry.file_size  # type: ignore[misc]  # reads, and tells where it is
+            except UNREADABLE as error:
+                raise _damaged(path, member, str(error) or type(error).__name__) from None
+            return
+        with self._opened_file(path) as file:
+            yield file, os.fstat(file.fileno()).st_size
+
+    def _opened_file(self, path: Path) -> BinaryIO:
+        if not self.inside(path):
+            raise UsageError(f"{str(path)!r} leads out of the folder {str(self.folder)!r}.", hint="Copy it there.")
+        try:
+            return os.fdopen(open_descriptor(os.path.realpath(path), flags=os.O_NOFOLLOW), "rb")
+        except OSError as error:
+            raise UsageError(f"{str(path)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+
+    def close(self) -> None:
+        """Close the archive that is open, if there is one."""
+        if self._archive is not None:
+            _, archive, file = self._archive
+            archive.close()
+            file.close()
+            self._archive = None
+
+    def _opened_archive(self, path: Path) -> zipfile.ZipFile:
+        if self._archive is not None and self._archive[0] == path:
+            return self._archive[1]
+        self.close()
+        file = self._opened_file(path)
+        try:
+            self._archive = path, zipfile.ZipFile(file), file
+        except UNREADABLE as error:
+            file.close()
+            raise _damaged(path, "", str(error) or type(error).__name__) from None
+        return self._archive[1]
+
+
+class _Counted:
+    """A stream that is read forwards and tells how far."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self._at = file, 0
+
+    def read(self, size: int) -> bytes:
+        content: bytes = self._file.read(size)
+        self._at += len(content)
+        return content
+
+    def tell(self) -> int:
+        return self._at
+
+
+def _titled(path: Path, member: str) -> str:
+    return f"Array {member!r} of {str(path)!r}" if member else f"The file {str(path)!r}"
+
+
+def _damaged(path: Path, member: str, why: str) -> UsageError:
+    return UsageError(
+        f"{_titled(path, member)} is no array that numpy wrote, or is damaged: {why[:200]}.",
+        hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
+    )
+
+
+# -- raw files and a description ------------------------------------------------------------------------------------
+
+_PUT_FACTS = (
+    *("node", "op", "inputs", "attrs", "domain", "origin", "scale", "zero_point", "axis", "block_size"),
+    *("qmin", "qmax", "multiplier", "shift", "layout", "stands_for"),
+)
+_OF_FILE = ("file", "array", "tensor", "dtype", "shape", "sample", "step", "order", "offset", "byte_order", "constant")
+_OF_RUN = ("format", "version", "backend", "model", "outputs", "defaults", "tensors")
+
+
+def _read_description(files: _Files, source: Path, graph: Graph | None) -> Dump:
+    """List the tensors that a JSON file describes."""
+    plain = _parsed(source)
+    defaults = plain.get("defaults", {})
+    entries = plain.get("tensors")
+    outputs = plain.get("outputs", [])
+    said: dict[str, Any] = {name: plain[name] for name in ("backend", "model") if name in plain}
+    if (
+        not isinstance(defaults, dict)
+        or not isinstance(entries, list)
+        or not all(isinstance(each, dict) for each in entries)
+        or not isinstance(outputs, list)
+        or not all(isinstance(each, str) and each for each in (*outputs, *said.values()))
+    ):
+        raise _unclear(source, "backend and model are texts, outputs and tensors lists, and each tensor an object")
+    tensors = [
+        (
+            _whole(source, number, entry, "order", number),
+            _described(files, source, number, entry, graph=graph is not None),
+        )
+        for number, entry in enumerate({**defaults, **each} for each in entries)
+    ]
+    tensors.sort(key=lambda pair: pair[0])
+    return Dump(tensors=[tensor for _, tensor in tensors], facts={**said, "outputs": tuple(outputs)})
+
+
+def _parsed(source: Path) -> dict[str, Any]:
+    """Return the content of a description.
+
+    Raises:
+        UsageError: It is none, or has unknown keys.
+    """
+    try:
+        plain = json.loads(read_regular(source, _MOST_DESCRIPTION))
+    except OSError as error:
+        raise UsageError(f"{str(source)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+    except (ValueError, RecursionError) as error:
+        raise _unclear(source, f"it is no JSON ({str(error)[:100]})") from None
+    if not isinstance(plain, dict) or plain.get("format") != "qdebug.dump" or plain.get("version") != 1:
+        raise _unclear(source, 'it does not say "format": "qdebug.dump", "version": 1')
+    _check_keys(source, "", plain, _OF_RUN)
+    return plain
+
+
+def _described(files: _Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:
+    title = f"tensors[{number}]"
+    _check_keys(source, title, entry, (*_OF_FILE, *_PUT_FACTS))
+    name = entry.get("file")
+    if not isinstance(name, str) or not name or "\0" in name:
+        raise _unclear(source, f"{title} names no file")
+    tensor = entry.get("tensor", Path(name).stem)
+    if not isinstance(tensor, str) or not tensor:
+        raise _unclear(source, f"{title} names no tensor")
+    constant = entry.get("constant", False)
+    if not isinstance(constant, bool):
+        raise _unclear(source, f"constant of {title} is {constant!r}, not true or false")
+    place = _whole(source, number, entry, "sample", 0), _whole(source, number, entry, "step", 0)
+    facts = {key: entry[key] for key in _PUT_FACTS if entry.get(key) is not None}
+    path = files.folder / name
+    if path.suffix.lower() in (".npy", ".npz"):
+        member = str(entry.get("array", tensor)) if path.suffix.lower() == ".npz" else ""
+        found = _array(files, path, member, name=tensor, where=name, place=place)
+        facts |= {"dtype": entry["dtype"]} if "dtype" in entry else {}
+        _check_shape(source, title, entry, found)
+    else:
+        found = _raw(files, source, title, path, entry, graph=graph)
+    return replace(found, name=tensor, where=name, place=place, facts=facts, constant=constant)
+
+
+def _check_shape(source: Path, title: str, entry: Mapping[str, Any], found: DumpedTensor) -> None:
+    if entry.get("shape") is not None and entry["shape"] != list(found.shape):
+        raise _unclear(source, f"{title} has shape {entry['shape']}, and the file {list(found.shape)}")
+
+
+def _raw(files: _Files, source: Path, title: str, path: Path, entry: Mapping[str, Any], *, graph: bool) -> DumpedTensor:
+    """Describe a file of nothing but elements."""
+    shape, offset = entry.get("shape"), entry.get("offset", 0)
+    try:
+        dtype = logical_dtype(str(entry.get("dtype")))
+    except ValueError:
+        raise _unclear(
+            source, f"{title} has dtype {entry.get('dtype')!r}; name it as numpy or ml_dtypes does"
+        ) from None
+    order = entry.get("byte_order", "little")
+    if order not in ("little", "big"):
+        raise _unclear(source, f"byte_order of {title} is {order!r}, neither 'little' nor 'big'")
+    if dtype.isbuiltin == 1:
+        dtype = dtype.newbyteorder("<" if order == "little" else ">")
+    if type(offset) is not int or offset < 0:
+        raise _unclear(source, f"offset of {title} is {offset!r}, not a number of bytes")
+    flat = shape is None
+    if flat and not graph:
+        raise _unclear(source, f"{title} has no shape, and there is no --graph that knows it")
+    if not flat and not (isinstance(shape, list) and all(type(extent) is int and extent >= 0 for extent in shape)):
+        raise _unclear(source, f"shape of {title} is {shape!r}, not a list of extents")
+    with files.opened(path) as (_, size):
+        there = size - offset
+    extents = (max(there, 0) // dtype.itemsize,) if shape is None else tuple(shape)
+    needed = math.prod(extents) * dtype.itemsize
+    if there != needed and not (entry.get("offset") is not None and there > needed and not flat):
+        raise UsageError(
+            f"The file {str(path)!r} has {size} bytes; {title} says {needed}: {dtype.name} of shape {list(extents)}"
+            f"{f' after {offset} bytes' if offset else ''}.",
+            hint="Correct dtype or shape in the description; with an offset the file may be longer.",
+        )
+
+    def load() -> np.ndarray:
+        with files.opened(path) as (file, size):
+            if size < offset + needed:
+                raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
+            file.seek(offset)
+            return _elements(file, dtype, extents, path, "")
+
+    return DumpedTensor(name="", where="", dtype=dtype, shape=extents, load=load, flat=flat)
+
+
+def _whole(source: Path, number: int, entry: Mapping[str, Any], key: str, default: int) -> int:
+    value = entry.get(key, default)
+    if type(value) is not int or not 0 <= value < _LAST_PLACE:
+        raise _unclear(source, f"{key} of tensors[{number}] is {value!r}, not a whole number from 0")
+    return value
+
+
+def _check_keys(source: Path, title: str, plain: Mapping[str, Any], known: Sequence[str]) -> None:
+    unknown = [key for key in plain if key not in known]
+    if unknown:
+        raise _unclear(
+            source, f"{title + ' has' if title else 'it has'} a key {unknown[0]!r}; known are {', '.join(known)}"
+        )
+
+
+def _unclear(source: Path, why: str) -> UsageError:
+    return UsageError(
+        f"The description {str(source)!r} cannot be understood: {why}.",
+        hint="See `qdebug help import` for what a description says.",
+    )
+
+
+# -- the LiteRT accuracy debugger -----------------------------------------------------------------------------------
+
+_OP_FILE = re.compile(r"op_(\d{1,9})_.*\.raw", re.DOTALL)
+
+
+def _read_litert_debugger(files: _Files, source: Path, graph: Graph | None) -> Dump:
+    """List the tensors that the LiteRT accuracy debugger wrote of one accelerator.
+
+    It runs each operator by itself. What an operator was fed is a tensor of its own where it is not, bit for bit, what
+    the operator before gave.
+    """
+    if graph is None or not source.is_dir():
+        raise UsageError(
+            "The LiteRT accuracy debugger writes neither shapes nor types, into a folder for each accelerator.",
+            hint="Give that folder and its model: qdebug import OUT/cpu --source-format litert-debugger --graph "
+            "MODEL.tflite -o OUT.h5.",
+        )
+    outputs: dict[str, DumpedTensor] = {}
+    inputs: dict[tuple[int, str], DumpedTensor] = {}
+    ignored: dict[str, str] = {}
+    for path in sorted(files.below(source)):
+        found = _operand(graph, path)
+        if found is None:
+            ignored[os.path.relpath(path, source)] = "no operand of the model's operators"
+            continue
+        index, way, tensor = found
+        entry = _of_graph(files, path, graph.tensors[tensor])
+        if way == "out":
+            outputs[tensor] = entry
+        else:
+            inputs[index, tensor] = entry
+    own: dict[tuple[int, str], str] = {}
+    for (index, tensor), entry in inputs.items():
+        if tensor not in outputs and graph.producer(tensor) is None:
+            outputs[tensor] = entry
+        elif tensor not in outputs or outputs[tensor].load().tobytes() != entry.load().tobytes():
+            own[index, tensor] = f"{tensor} into {graph.nodes[index].name}"
+    fed = [replace(inputs[key], name=name) for key, name in own.items()]
+    said = [f"{len(own)} operands are not what the operator before gave: operators ran by themselves"] if own else []
+    return Dump(tensors=[*outputs.values(), *fed], ignored=ignored, graph=_fed_apart(graph, own), said=said)
+
+
+def _operand(graph: Graph, path: Path) -> tuple[int, str, str] | None:
+    """Return the number of the operator, the direction and the tensor that a file's name says; None if none fits."""
+    number = _OP_FILE.fullmatch(path.name)
+    index = int(number[1]) if number is not None else len(graph.nodes)
+    if index >= len(graph.nodes):
+        return None
+    node = graph.nodes[index]
+    for way, names in (("out", node.outputs), ("in", node.inputs)):
+        for name in filter(None, names):
+            written = re.escape(re.sub(r"[()\[\]/: ]", "_", name))
+            if re.fullmatch(rf"op_\d+_.+_{way}_\d+_{written}\.raw", path.name, re.DOTALL):
+                return index, way, name
+    return None
+
+
+def _of_graph(files: _Files, path: Path, info: TensorInfo) -> DumpedTensor:
+    """Describe a raw file by what the model says of its tensor."""
+    open_ = info.shape is None or None in info.shape
+    entry = {"dtype": info.dtype, "shape": None if open_ else list(info.shape or ())}
+    found = _raw(files, path, f"the model's {info.name!r}", path, entry, graph=True)
+    return replace(found, name=info.name, where=os.path.relpath(path, files.folder))
+
+
+def _fed_apart(graph: Graph, own: Mapping[tuple[int, str], str]) -> Graph:
+    """Return the graph in which operators read tensors of their own."""
+    nodes: list[Node] = [
+        replace(node, inputs=tuple(own.get((index, name), name) for name in node.inputs))
+        for index, node in enumerate(graph.nodes)
+    ]
+    fed = [replace(graph.tensors[tensor], name=name, role=Role.INPUT) for (_, tensor), name in own.items()]
+    return Graph(
+        nodes,
+        tensors=[*graph.tensors.values(), *fed],
+        inputs=(*graph.inputs, *own.values()),
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
+SOURCES: Mapping[str, SourceForm] = MappingProxyType(
+    {
+        "arrays": SourceForm(
+            read=_read_arrays,
+            summary="a folder of .npy and .npz files, or one of them",
+            fits=lambda path: path.is_dir() or path.suffix.lower() in (".npy", ".npz"),
+        ),
+        "description": SourceForm(
+            read=_read_description,
+            summary="a JSON file that describes raw or numpy files",
+            fits=lambda path: path.suffix.lower() == ".json",
+        ),
+        "litert-debugger": SourceForm(
+            read=_read_litert_debugger,
+            summary="a folder of the LiteRT accuracy debugger, with its .tflite model as --graph",
+        ),
+    }
+)
+"""Forms of dumps by the name that `--source-format` takes; the first that fits a source is taken."""

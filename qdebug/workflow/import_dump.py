@@ -1,0 +1,549 @@
+"""Make a recording of a dump: find out which tensor each file is, hold it against the model's graph, write it.
+
+What does not fit the graph is recorded as it was dumped, and said. Nothing is turned, cast or scaled unless the dump
+itself bears it out bit for bit.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from qdebug.backends import load_reader
+from qdebug.backends.protocol import OnProgress
+from qdebug.errors import QdebugError, RecordingError, UsageError
+from qdebug.model import Graph, QuantParams, Role, TensorInfo
+from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
+from qdebug.numerics.affine import dequantize, quantize
+from qdebug.recording.arguments import as_array
+from qdebug.recording.opening import is_manifest, open_recording
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.target import check_target
+from qdebug.regular_file import open_binary
+from qdebug.workflow.dumps import Dump, DumpedTensor, cleaned, read_dump
+
+__all__ = ["ImportSummary", "NameMatch", "import_dump", "match_names"]
+
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_ROUNDINGS = 2
+"""Units in the last place that scale * (code - zero_point) may be off, however a tool rounds it."""
+_EXACT_CODES = 1 << 24
+"""Distance from the zero point up to which float32 tells codes apart."""
+_ABSENT = "the dump holds no values of it"
+
+
+Prepare = Callable[[np.ndarray], np.ndarray]
+"""Makes the array to record of the dumped one."""
+
+
+class NameMatch(NamedTuple):
+    """Which tensor a name of the dump is.
+
+    Args:
+        name: The name in the dump.
+        tensor: The tensor of the graph.
+        how: "exact", "node" (the only output of the node of this name), "cleaned" or "cleaned node" (the same with
+            every character but letters and digits as "_").
+    """
+
+    name: str
+    tensor: str
+    how: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportSummary:
+    """What an import came to.
+
+    Args:
+        path: The recording.
+        form: The form of the dump.
+        tensors: Number of tensors with values, constants included.
+        files: Number of files or arrays that were read.
+        samples: Number of samples.
+        steps: Number of steps of each sample.
+        matched: Which tensor of the graph each name is.
+        unmatched: Names of the dump that are no tensor of the graph, with the reason; recorded without a node.
+        absent: Tensors of the graph that the dump holds no values of, constants apart.
+        constants: Number of constants that came from the model.
+        ignored: Files that were not read, with the reason.
+        notes: How tensors differ from what the graph says of them, and what was done.
+        said: How the dump was understood.
+    """
+
+    path: Path
+    form: str
+    tensors: int
+    files: int
+    samples: int
+    steps: int
+    matched: Sequence[NameMatch] = ()
+    unmatched: Mapping[str, str]
+    absent: Sequence[str] = ()
+    constants: int = 0
+    ignored: Mapping[str, str]
+    notes: Mapping[str, str]
+    said: Sequence[str] = ()
+
+
+class _Model(NamedTuple):
+    """What a model file or a recording gives to a dump."""
+
+    name: str
+    sha256: str
+    graph: Graph
+    constants: Sequence[str]
+    constant: Callable[[str], np.ndarray]
+
+
+class _Fit(NamedTuple):
+    """How a tensor of the dump goes into the recording.
+
+    Args:
+        info: What is said of it.
+        prepare: Makes the array to record of the dumped one.
+        note: What differs from the graph; "" if nothing.
+    """
+
+    info: TensorInfo
+    prepare: Prepare
+    note: str
+
+
+def import_dump(
+    source: str | Path,
+    out: str | Path,
+    *,
+    graph: str | Path | None = None,
+    form: str | None = None,
+    force: bool = False,
+    on_progress: OnProgress | None = None,
+) -> ImportSummary:
+    """Write the recording of a dump. On an error, or if it is interrupted, nothing is left behind.
+
+    Args:
+        source: A folder or a file, in a form of `qdebug.workflow.dumps.SOURCES`.
+        out: The recording to make.
+        graph: A model file or a recording: its graph, constants and quantization hold for tensors of the same names.
+        form: The form of the dump; found out if None.
+        force: Whether `out` may be replaced.
+        on_progress: Called with (done, total, label).
+
+    Raises:
+        UsageError: The dump is missing, damaged, of no known form, or has no tensor in common with the graph.
+        MissingExtraError: A package that reads the model file is not installed.
+        OutputExistsError: `out` exists and `force` is not set.
+        RecordingError: `out` cannot be written, or what the dump says contradicts itself.
+    """
+    source, out = Path(source), Path(out)
+    check_target(out, force=force)
+    _check_apart(source, graph, out)
+    model = None if graph is None else _model(Path(graph))
+    with read_dump(source, form, None if model is None else model.graph) as (found, dump):
+        return _imported(source, out, found, dump, model, force=force, on_progress=on_progress)
+
+
+def _imported(
+    source: Path, out: Path, form: str, dump: Dump, model: _Model | None, *, force: bool, on_progress: OnProgress | None
+) -> ImportSummary:
+    """Write the recording of a dump that is open."""
+    known = Graph() if model is None else dump.graph or model.graph
+    names = list(dict.fromkeys(entry.name for entry in dump.tensors))
+    matched, unmatched = match_names(names, known) if model is not None else ([], {})
+    if model is not None and not matched:
+        raise UsageError(
+            f"None of the {len(names)} names of {str(source)!r} is a tensor of {model.name!r}; the dump has "
+            f"{_few(names)}, the model {_few(list(known.tensors))}.",
+            hint="Name the files after the model's tensors (`qdebug info FILE --tensors`), or leave --graph out.",
+        )
+    tensors = {match.name: match.tensor for match in matched}
+    entries = [replace(entry, name=tensors.get(entry.name, entry.name)) for entry in dump.tensors]
+    fits = _fits(entries, known)
+    work = _Work(entries, fits, known=known, model=model, dump=dump)
+    facts = _facts(source, form, dump, model, partly=bool(unmatched))
+    work.write(Recorder(out, graph=work.graph, force=force, **facts), on_progress)
+    recording = open_recording(out)
+    return ImportSummary(
+        path=out,
+        form=form,
+        tensors=len(recording.names),
+        files=len(entries),
+        samples=recording.samples,
+        steps=recording.steps,
+        matched=matched,
+        unmatched=unmatched,
+        absent=work.absent,
+        constants=len(work.from_model),
+        ignored=dump.ignored,
+        notes={name: fit.note for name, fit in fits.items() if fit.note},
+        said=dump.said,
+    )
+
+
+def match_names(names: Sequence[str], graph: Graph) -> tuple[list[NameMatch], dict[str, str]]:
+    """Find the tensor of the graph that each name of a dump is.
+
+    Args:
+        names: The names.
+        graph: The graph.
+
+    Returns:
+        The matches, and the names without one with the reason. A name that fits several tensors fits none.
+    """
+    single = {node.name: made[0] for node in graph.nodes if len(made := [name for name in node.outputs if name]) == 1}
+    ways = (
+        ("exact", str, {name: [name] for name in graph.tensors}),
+        ("node", str, {name: [tensor] for name, tensor in single.items()}),
+        ("cleaned", cleaned, _grouped((cleaned(name), name) for name in graph.tensors)),
+        ("cleaned node", cleaned, _grouped((cleaned(name), tensor) for name, tensor in single.items())),
+    )
+    found: dict[str, NameMatch] = {}
+    taken: dict[str, str] = {}
+    reasons: dict[str, str] = {}
+    for how, written, tensors in ways:
+        asking = _grouped((written(name), name) for name in names if name not in found)
+        for key, alike in asking.items():
+            fitting = [tensor for tensor in tensors.get(key, ()) if key]
+            free = [tensor for tensor in fitting if tensor not in taken]
+            if len(alike) == 1 and len(free) == 1:
+                found[alike[0]], taken[free[0]] = NameMatch(alike[0], free[0], how), alike[0]
+            elif free:
+                why = f"its name fits {_few(free)}" if len(free) > 1 else f"{_few(alike)} fit {free[0]!r}"
+                reasons |= dict.fromkeys(alike, why)
+            elif fitting:
+                reasons |= dict.fromkeys(alike, f"{taken[fitting[0]]!r} is {fitting[0]!r} already")
+    left = [name for name in names if name not in found]
+    return [found[name] for name in names if name in found], {
+        name: reasons.get(name, "no tensor of the model is called so") for name in left
+    }
+
+
+def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    grouped: dict[str, list[str]] = {}
+    for key, value in pairs:
+        grouped.setdefault(key, []).append(value)
+    return grouped
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
+
+
+def _check_apart(source: Path, graph: str | Path | None, out: Path) -> None:
+    for path in (source, *(() if graph is None else (Path(graph),))):
+        if out.exists() and path.exists() and out.samefile(path):
+            raise UsageError(
+                f"The recording would overwrite {str(path)!r}, which it is made from.", hint="Name another file."
+            )
+
+
+def _model(path: Path) -> _Model:
+    """Open a model file or a recording."""
+    try:
+        with open_binary(path) as file:
+            start = file.read(len(_HDF5))
+    except OSError as error:
+        raise UsageError(
+            f"The model {str(path)!r} cannot be read: {error.strerror}.", hint="Give a model file or a recording."
+        ) from error
+    if start == _HDF5 or is_manifest(path):
+        recording = open_recording(path)
+        names = [name for name in recording.names if recording.graph.is_constant(name)]
+        info = recording.info
+        return _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load)
+    source = load_reader(path)
+    return _Model(source.name, source.sha256, source.graph, source.constants, source.constant)
+
+
+def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly: bool) -> dict[str, Any]:
+    """Return what is said of the run: on which machine it ran, nobody knows."""
+    options = {"source": source.name, "source_format": form}
+    if model is not None:
+        options["graph"] = model.name
+    if partly:
+        options["note"] = "some tensors of the dump are no tensors of the graph: they have no node"
+    return {
+        "backend": str(dump.facts.get("backend", "import")),
+        "model": str(dump.facts.get("model", "" if model is None else model.name)),
+        "model_sha256": "" if model is None else model.sha256,
+        "taps": "import",
+        "options": options,
+        "versions": {"platform": "unknown", "cpu": "unknown"},
+        "cpu_flags": (),
+    }
+
+
+# -- holding values against the graph -------------------------------------------------------------------------------
+
+
+def _fits(entries: Sequence[DumpedTensor], graph: Graph) -> dict[str, _Fit]:
+    """Hold each tensor of the dump against what the graph says of it."""
+    grouped: dict[str, list[DumpedTensor]] = {}
+    for entry in entries:
+        grouped.setdefault(entry.name, []).append(entry)
+    return {name: _fit(alike, graph.tensors.get(name)) for name, alike in grouped.items()}
+
+
+def _fit(entries: Sequence[DumpedTensor], known: TensorInfo | None) -> _Fit:
+    """Hold one tensor, at all its samples and steps, against the graph.
+
+    Raises:
+        UsageError: Its files are of several types, or of none.
+    """
+    first = entries[0]
+    other = next((entry for entry in entries if entry.dtype != first.dtype or entry.facts != first.facts), None)
+    if other is not None:
+        raise UsageError(
+            f"{first.where!r} and {other.where!r} are both tensor {first.name!r}, and are of {first.dtype} and "
+            f"{other.dtype}, or are described differently.",
+            hint="Give all samples of a tensor in one form.",
+        )
+    info = known or TensorInfo(name=first.name, role=Role.CONSTANT if first.constant else Role.ACTIVATION)
+    info, shaped, notes = _shaped(entries, info, known)
+    said = str(first.facts["dtype"]) if "dtype" in first.facts else None
+    dtype = said or _named(first, info)
+    if "scale" in first.facts and info.quant is not None:
+        notes.append("its quantization is the description's, not the model's")
+        info = replace(info, quant=None)
+    info = replace(
+        info,
+        layout=None if "layout" in first.facts else info.layout,
+        stands_for=None if "stands_for" in first.facts else info.stands_for,
+    )
+    if said is not None or known is None or known.dtype is None:
+        return _Fit(replace(info, dtype=dtype), _cast(first.name, shaped, said), "; ".join(notes))
+    if dtype == known.dtype:
+        return _Fit(info, _cast(first.name, shaped, dtype), "; ".join(notes))
+    return _retyped(entries, info, shaped, dtype, notes)
+
+
+def _named(entry: DumpedTensor, info: TensorInfo) -> str:
+    """Return the logical dtype of dumped elements; bytes of no type are what the graph says, if that has their size.
+
+    Raises:
+        UsageError: Nobody knows their type.
+    """
+    if entry.dtype.kind == "V" and info.dtype is not None:
+        expected = logical_dtype(info.dtype)
+        if expected.isbuiltin != 1 and expected.itemsize == entry.dtype.itemsize:
+            return info.dtype
+    try:
+        return logical_name(entry.dtype)
+    except ValueError:
+        raise UsageError(
+            f"{entry.where!r} holds elements of {entry.dtype.itemsize} bytes whose type is {entry.dtype}; no tensor "
+            "is made of that.",
+            hint="Name the dtype in a JSON description, see `qdebug help import`.",
+        ) from None
+
+
+def _cast(name: str, shaped: Prepare, dtype: str | None) -> Prepare:
+    def prepare(array: np.ndarray) -> np.ndarray:
+        return _viewed(name, shaped(array), dtype)
+
+    return prepare
+
+
+def _viewed(name: str, array: np.ndarray, dtype: str | None) -> np.ndarray:
+    """Return elements as a dtype that holds all of them exactly; bytes of no type as its bits.
+
+    Raises:
+        RecordingError: It does not.
+    """
+    if array.dtype.kind == "V" and dtype is not None:
+        wanted = logical_dtype(dtype)
+        if wanted.isbuiltin != 1 and wanted.itemsize == array.dtype.itemsize:
+            return array.view(wanted)
+    return as_array(name, array, dtype)
+
+
+def _retyped(
+    entries: Sequence[DumpedTensor],
+    info: TensorInfo,
+    shaped: Prepare,
+    dtype: str,
+    notes: list[str],
+) -> _Fit:
+    """Choose the type of a tensor that the graph says to be of another one.
+
+    A type that files of numpy cannot name is taken from the graph, and codes are taken from real values, where all
+    values bear it out. Else the dump's type holds, and its values stand for themselves.
+    """
+    name, wanted, quant = info.name, str(info.dtype), info.quant
+    if logical_dtype(wanted).isbuiltin != 1 and all(_holds(name, entry, wanted) for entry in entries):
+        return _Fit(info, _cast(name, shaped, wanted), "; ".join([*notes, f"{dtype} values are all {wanted} values"]))
+    if quant is not None and is_integer(wanted) and is_float(dtype):
+        if all(_codes(shaped(entry.load()), quant) is not None for entry in entries):
+            said = f"real values that are all scale * (code - zero_point): recorded as {wanted} codes"
+            return _Fit(info, lambda array: _certain(_codes(shaped(array), quant)), "; ".join([*notes, said]))
+        said = f"the model says {wanted} codes, the dump holds {dtype} values off their grid: recorded as real values"
+        return _Fit(replace(info, dtype=dtype, quant=None), shaped, "; ".join([*notes, said]))
+    said = f"the model says {wanted}, the dump holds {dtype}" + (": its scale does not hold" if quant else "")
+    return _Fit(replace(info, dtype=dtype, quant=None), shaped, "; ".join([*notes, said]))
+
+
+def _holds(name: str, entry: DumpedTensor, dtype: str) -> bool:
+    """Tell whether a dtype holds all dumped values exactly."""
+    with suppress(RecordingError):
+        as_array(name, entry.load(), dtype)
+        return True
+    return False
+
+
+def _codes(values: np.ndarray, quant: QuantParams) -> np.ndarray | None:
+    """Return the codes that real values stand for; None if a value is no code's."""
+    try:
+        codes = quantize(values, quant)
+        real = dequantize(codes, quant, double=True)
+    except QdebugError:
+        return None
+    wide = values.astype(np.float64)
+    steps = np.abs(codes.astype(np.int64) - _along(quant, values.ndim))
+    near = np.abs(real - wide) <= _ROUNDINGS * np.spacing(np.abs(values.astype(np.float32)))
+    return codes if bool(np.all(near & (steps < _EXACT_CODES))) else None
+
+
+def _along(quant: QuantParams, rank: int) -> np.ndarray:
+    """Return zero points so that they go along their axis; the largest where they are given for blocks."""
+    zero = quant.zero_point
+    if zero.size == 1 or quant.axis is None or quant.block_size is not None:
+        return np.asarray(np.abs(zero).max(initial=0))
+    return zero.reshape([-1 if axis == quant.axis % rank else 1 for axis in range(rank)])
+
+
+def _certain(codes: np.ndarray | None) -> np.ndarray:
+    if codes is None:
+        raise UsageError("A file of the dump changed while it was read.", hint="Import again.")
+    return codes
+
+
+def _shaped(
+    entries: Sequence[DumpedTensor], info: TensorInfo, known: TensorInfo | None
+) -> tuple[TensorInfo, Prepare, list[str]]:
+    """Hold the shape of dumped values against the graph's; extents of 1 alone may come and go."""
+    first, shape = entries[0], None if known is None else known.shape
+    if shape is None:
+        if first.flat:
+            raise UsageError(
+                f"{first.where!r} has no shape, and the model does not know that of {first.name!r}.",
+                hint="Say the shape in the description.",
+            )
+        return info, _as_is, []
+    wanted = [_resolved(entry, shape) for entry in entries]
+    if all(each is not None for each in wanted):
+        if all(entry.shape == each for entry, each in zip(entries, wanted, strict=True)):
+            return info, _as_is, []
+        said = "its shape is the model's" if first.flat else "axes of one element are the model's"
+        by_size = {entry.shape: each for entry, each in zip(entries, wanted, strict=True)}
+        return info, lambda array: array.reshape(by_size[array.shape]), [said]
+    found = next(entry for entry, each in zip(entries, wanted, strict=True) if each is None)
+    if first.flat:
+        raise UsageError(
+            f"{found.where!r} has {found.shape[0]} elements; the model's tensor {found.name!r} has shape "
+            f"{_extents(shape)}.",
+            hint="Say the shape in the description.",
+        )
+    alike = None not in shape and sorted(found.shape) == sorted(extent or 0 for extent in shape)
+    count = [math.prod(extent or 0 for extent in extents) for extents in (found.shape, shape)]
+    same = None not in shape and count[0] == count[1]
+    why = "the axes may be turned" if alike else "the same number of elements" if same else "another size"
+    said = f"the model says shape {_extents(shape)}, the dump holds {_extents(found.shape)} ({why})"
+    said += ": recorded as dumped"
+    quant = info.quant if info.quant is not None and not info.quant.per_channel else None
+    if info.quant is not None and quant is None:
+        said += ", without the scales of its channels"
+    return replace(info, shape=None, quant=quant), _as_is, [said]
+
+
+def _as_is(array: np.ndarray) -> np.ndarray:
+    return array
+
+
+def _resolved(entry: DumpedTensor, shape: tuple[int | None, ...]) -> tuple[int, ...] | None:
+    """Return the graph's shape with its open extents filled in; None if the values do not fit it."""
+    if not entry.flat:
+        if len(shape) == len(entry.shape) and all(e in (None, s) for s, e in zip(entry.shape, shape, strict=True)):
+            return entry.shape
+        closed = tuple(1 if extent is None else extent for extent in shape)
+        return closed if [e for e in closed if e != 1] == [e for e in entry.shape if e != 1] else None
+    (count,), known = entry.shape, int(np.prod([e for e in shape if e is not None], dtype=np.int64))
+    open_ = shape.count(None)
+    if open_ > 1 or (not open_ and known != count) or (open_ and (not known or count % known)):
+        return None
+    return tuple(count // known if extent is None else extent for extent in shape)
+
+
+def _extents(shape: Sequence[int | None]) -> str:
+    return "[" + ", ".join("?" if extent is None else str(extent) for extent in shape) + "]"
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+class _Work:
+    """One import: constants of the model, then the dump in its order."""
+
+    def __init__(
+        self,
+        entries: Sequence[DumpedTensor],
+        fits: Mapping[str, _Fit],
+        *,
+        known: Graph,
+        model: _Model | None,
+        dump: Dump,
+    ) -> None:
+        self._entries, self._fits, self._model, self._dump = entries, fits, model, dump
+        tensors = [fits[name].info if name in fits else info for name, info in known.tensors.items()]
+        self.graph = (
+            None
+            if model is None
+            else Graph(
+                known.nodes,
+                tensors=tensors,
+                inputs=known.inputs,
+                outputs=known.outputs,
+                name=known.name,
+                opset=known.opset,
+            )
+        )
+        given = [] if model is None else model.constants
+        self.from_model = [name for name in given if name not in fits and known.is_constant(name)]
+        self.absent = [name for name in known.tensors if name not in fits and not known.is_constant(name)]
+
+    def write(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
+        """Write everything; on an error, nothing is left."""
+        try:
+            if self._model is not None:
+                for name in self.from_model:
+                    recorder.constant(name, self._model.constant(name))
+            for name in self.absent:
+                recorder.skip(name, _ABSENT)
+            self._put_all(recorder, on_progress)
+            recorder.outputs(*self._dump.facts.get("outputs", ()))
+            recorder.close()
+        except BaseException:
+            recorder.discard()
+            raise
+        if recorder.failure is not None:
+            raise RecordingError(recorder.failure, hint="Import to a disk with more space.")
+
+    def _put_all(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
+        constants: set[str] = set()
+        for done, entry in enumerate(self._entries):
+            if on_progress is not None:
+                on_progress(done, len(self._entries), entry.name)
+            fit = self._fits[entry.name]
+            array = fit.prepare(entry.load())
+            facts = {key: value for key, value in entry.facts.items() if key != "dtype"}
+            if fit.info.role is not Role.CONSTANT:
+                recorder.at(*entry.place)
+                recorder.put(entry.name, array, **facts)
+            elif entry.name not in constants:
+                constants.add(entry.name)
+                recorder.constant(entry.name, array, **facts)
