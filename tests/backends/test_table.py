@@ -1,0 +1,51 @@
+"""The table of runtimes: a row for each net that a backend runs, and a reason where it should and does not."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+pytest.importorskip("onnx", reason="needs the extra onnx")
+
+
+@pytest.fixture(scope="module")
+def table():
+    spec = importlib.util.spec_from_file_location("table", Path(__file__).with_name("table.py"))
+    module = sys.modules["table"] = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def printed(table, capsys, *words):
+    table.main([*map(str, words), "--samples", "2", "--repeat", "1"])
+    lines = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    assert tuple(lines[0]) == table.HEADS
+    return lines[2:]
+
+
+def test_a_net_has_a_row_on_each_backend_that_runs_it(table, capsys, tmp_path):
+    rows = printed(table, capsys, tmp_path, "--nets", "digits", "--backends", "onnxruntime:opt=none")
+    assert [row[0] for row in rows] == ["digits fp32 onnx", "digits int8 onnx"]
+    for _, runtime, tensors, fidelity, *times in rows:
+        held, _, has = tensors.split()
+        assert (runtime, held, fidelity, len(times)) == ("onnxruntime:opt=none", has, "bit_equal", 5)
+        assert all(float(each) > 0 for each in times)
+
+
+def test_what_a_backend_refuses_is_a_row_with_the_reason(table, capsys, tmp_path):
+    (row,) = printed(table, capsys, tmp_path, "--nets", "digits", "fp32 onnx", "--backends", "onnxruntime:opt=most")
+    assert "no value 'most'" in row[2] or "most" in row[2]
+
+
+def test_a_model_of_the_user_takes_part(table, capsys, tmp_path):
+    import shutil
+
+    import numpy as np
+
+    (tmp_path / "models").mkdir()
+    shutil.copy(table.DIGITS / "digits.onnx", tmp_path / "models" / "mine.onnx")
+    np.savez(tmp_path / "models" / "mine.npz", x=np.zeros((1, 1, 8, 8), np.float32))
+    (row,) = printed(table, capsys, tmp_path, "--nets", "mine", "--backends", "onnxruntime")
+    assert row[0] == "mine.onnx"
