@@ -540,10 +540,12 @@ class LiteRTBackend:
         return LiteRTRun(source, settings, facts, weights=weights)
 
 
-def _unrecorded(inner: Mapping[str, int]) -> str:
-    """Say which subgraphs are not recorded."""
-    listed = ", ".join(f"{name!r} ({count} tensors)" for name, count in inner.items())
-    return f"subgraphs that operators run inside, or that other signatures name, are not recorded: {listed}"
+def _unrecorded(inner: Mapping[str, tuple[int, str]]) -> str:
+    """Say which subgraphs are not recorded, and what runs them."""
+    listed = ", ".join(
+        f"{name!r} ({count} tensors) of {runner or 'another signature'}" for name, (count, runner) in inner.items()
+    )
+    return f"tensors inside these subgraphs are not recorded: {listed}"
 
 
 def _threads(text: str) -> int:

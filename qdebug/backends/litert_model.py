@@ -106,12 +106,20 @@ class LiteRTModel:
         return any(tensor.isVariable or ELEMENT_TYPES.get(tensor.type, ("",))[0] == "RESOURCE" for tensor in tensors)
 
     @property
-    def inner(self) -> Mapping[str, int]:
-        """Number of tensors of each further subgraph, by its name: bodies of control flow, and other signatures."""
-        found: dict[str, int] = {}
+    def inner(self) -> Mapping[str, tuple[int, str]]:
+        """Number of tensors of each further subgraph by its name, and the operator that runs it; "" if none does."""
+        runners: dict[int, str] = {}
+        for graph in self.proto.subgraphs:
+            nodes = self._nodes() if graph is self._main else [None] * len(graph.operators or ())
+            for operator, node in zip(graph.operators or (), nodes, strict=True):
+                said = f"subgraph {_text(graph.name)!r}" if node is None else f"{node.op} {node.name!r}"
+                for index in _run_by(operator):
+                    runners.setdefault(index, said)
+        found: dict[str, tuple[int, str]] = {}
         for number, graph in enumerate(self.proto.subgraphs[1:], start=1):
             name = _text(graph.name)
-            found[name if name and name not in found else f"{name or 'subgraph'}:{number}"] = len(graph.tensors or ())
+            name = name if name and name not in found else f"{name or 'subgraph'}:{number}"
+            found[name] = len(graph.tensors or ()), runners.get(number, "")
         return found
 
     def constant(self, name: str) -> np.ndarray:
@@ -385,6 +393,13 @@ def _places(sparsity: Any, shape: Sequence[int]) -> tuple[np.ndarray, ...]:
             of = blocks[dimension]
             result[of] = result[of] * level.denseSize + place
     return tuple(result)
+
+
+def _run_by(operator: Any) -> list[int]:
+    """Return the subgraphs that an operator runs: branches, conditions, bodies."""
+    options = [vars(each) for each in (operator.builtinOptions, operator.builtinOptions2) if each is not None]
+    named = (item for values in options for item in values.items())
+    return [int(value) for key, value in named if key.lower().endswith(("subgraphindex", "subgraph")) and value > 0]
 
 
 def _listed(values: Any) -> list[Any]:

@@ -49,6 +49,16 @@ class OnnxModel:
                 self._sha256 = hashlib.file_digest(file, "sha256").hexdigest()
         return self._sha256
 
+    @property
+    def inner(self) -> Mapping[str, int]:
+        """Number of nodes of each graph that a node runs inside: branches and loops."""
+        return {
+            f"{attr.name} of {node.op_type} {name!r}": len(graph.node)
+            for node, name in zip(self.proto.graph.node, self.node_names, strict=True)
+            for attr in node.attribute
+            for graph in ((attr.g,) if attr.type == attr.GRAPH else attr.graphs)
+        }
+
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.
 

@@ -68,6 +68,11 @@ class OnnxRuntimeRun:
         except BaseException:
             self.close()
             raise
+        if self._executed.inner:
+            listed = ", ".join(f"{where} ({count} nodes)" for where, count in self._executed.inner.items())
+            inner = f"tensors inside these graphs are not recorded: {listed}"
+            note = "; ".join(filter(None, (str(facts.options.get("note", "")), inner)))
+            self.facts = replace(facts, options={**facts.options, "note": note})
         self.inputs: tuple[TensorInfo, ...] = tuple(source.graph.tensors[name] for name in source.graph.inputs)
         self.outputs: tuple[str, ...] = source.graph.outputs
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.errors import InputError, UsageError
 from qdebug.model import TensorInfo
-from qdebug.model.dtypes import logical_dtype
+from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
 
 __all__ = ["UNREADABLE", "ArrayFeeds", "has_steps", "read_inputs"]
@@ -125,6 +125,16 @@ class ArrayFeeds:
             name: np.asarray(array[tuple(place[what] for what, _ in self._axes[name])], order="C")
             for name, array in self._arrays.items()
         }
+
+    def nonfinite(self) -> list[str]:
+        """Say for each input with values that are not finite how many there are: what comes of them is no bug."""
+        found = []
+        for name, array in self._arrays.items():
+            taken = array[tuple(slice(count) for _, count in self._axes[name])]
+            wrong = int(np.count_nonzero(~np.isfinite(taken))) if is_float(logical_name(taken.dtype)) else 0
+            if wrong:
+                found.append(f"{wrong} of {taken.size} values of input {name!r} are NaN or infinite")
+        return found
 
 
 _Axes = Sequence[tuple[str, int]]

@@ -168,7 +168,8 @@ def record_feeds(
         OutputExistsError: `out` exists and `force` is not set.
         RecordingError: `out` cannot be written, or the disk is full; then the message says how much is safe.
     """
-    recorder = _recorder(run, out, force=force, on_tensor=on_tensor, keep=keep)
+    nonfinite = feeds.nonfinite() if isinstance(feeds, ArrayFeeds | StateFeeds) else []
+    recorder = _recorder(run, out, force=force, on_tensor=on_tensor, keep=keep, nonfinite=nonfinite)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecordingStopped)  # it is said below, once and with what is safe
@@ -251,9 +252,18 @@ def _model(path: Path) -> Path | Recording:
 
 
 def _recorder(
-    run: BackendRun, out: Path, *, force: bool, on_tensor: Callable[[], None] | None, keep: KeepPolicy | None
+    run: BackendRun,
+    out: Path,
+    *,
+    force: bool,
+    on_tensor: Callable[[], None] | None,
+    keep: KeepPolicy | None,
+    nonfinite: Sequence[str],
 ) -> Recorder:
     facts = recorded_facts(run.facts)
+    if nonfinite:
+        note = "; ".join(filter(None, (str(facts["options"].get("note", "")), *nonfinite)))
+        facts["options"] = {**facts["options"], "note": note}
     facts["cpu_flags"] = facts["cpu_flags"] or None  # None: those of this machine
     recorder = _WatchedRecorder(out, graph=run.graph, force=force, keep=keep, **facts)
     recorder.on_tensor = on_tensor

@@ -10,6 +10,7 @@ import numpy as np
 from qdebug.backends.protocol import Feeds
 from qdebug.errors import UsageError
 from qdebug.model import TensorInfo
+from qdebug.workflow.feeds import ArrayFeeds
 
 __all__ = ["StateFeeds", "paired_states", "stated_pairs"]
 
@@ -135,6 +136,10 @@ class StateFeeds:
     def samples(self) -> int:
         """Number of samples."""
         return self._feeds.samples
+
+    def nonfinite(self) -> list[str]:
+        """Say for each given input with values that are not finite how many there are."""
+        return self._feeds.nonfinite() if isinstance(self._feeds, ArrayFeeds) else []
 
     @property
     def steps(self) -> int:

@@ -228,3 +228,44 @@ def test_values_that_are_no_numbers_pass_through(tmp_path, net):
     )
     assert summary.fidelity == "bit_equal"
     assert np.isnan(qdebug.open_recording(out).load("y")[0, 0])
+
+
+@pytest.mark.parametrize("kernels", KERNELS)
+def test_branches_are_listed_with_what_runs_them(tmp_path, net, kernels):
+    chosen, x = net.input("chosen", (1,), "BOOL"), net.input("x", (1, 4))
+    y, z = net.tensor("y", (1, 4)), net.tensor("z", (1, 4))
+    net.node("IF", [chosen, x], [y], "IfOptions", thenSubgraphIndex=1, elseSubgraphIndex=2)
+    net.node("NEG", [y], [z])
+    net.output(z)
+    for name, op in ((b"then", "ABS"), (b"else", "NEG")):
+        net.subgraph()
+        net.graph.name = name
+        inner, out = net.input("x", (1, 4)), net.tensor("out", (1, 4))
+        net.node(op, [inner], [out])
+        net.output(out)
+    summary = record_run(
+        net.save(tmp_path / "net.tflite"),
+        backend="litert",
+        options={"kernels": kernels},
+        inputs={"chosen": np.array([False]), "x": np.array([[1, -2, 3, -4]], np.float32)},
+        out=tmp_path / "x.h5",
+    )
+    recording = qdebug.open_recording(tmp_path / "x.h5")
+    assert summary.fidelity == "bit_equal"
+    assert recording.load("y").tolist() == [[-1, 2, -3, 4]]
+    assert recording.info.options["note"] == (
+        "tensors inside these subgraphs are not recorded: "
+        "'then' (2 tensors) of IF 'IF:y', 'else' (2 tensors) of IF 'IF:y'"
+    )
+
+
+def test_extents_that_a_model_leaves_open_are_those_of_the_inputs(tmp_path, net):
+    x = net.input("x", (1, 4), shapeSignature=[-1, 4])
+    y = net.tensor("y", (1, 4), shapeSignature=[-1, 4])
+    net.node("NEG", [x], [y])
+    net.output(y)
+    path, out = net.save(tmp_path / "net.tflite"), tmp_path / "x.h5"
+    record_run(path, backend="litert", inputs={"x": np.ones((3, 4), np.float32)}, out=out)
+    assert qdebug.open_recording(out).load("y").shape == (3, 4)
+    with pytest.raises(InputError, match=r"has shape \[3, 5\]; expected \[\?, 4\]"):
+        record_run(path, backend="litert", inputs={"x": np.ones((3, 5), np.float32)}, out=out, force=True)

@@ -275,13 +275,22 @@ def test_a_model_is_stateful_by_variables_and_resources(net, tmp_path):
 
 
 def test_subgraphs_are_counted_under_names_of_their_own(net, tmp_path):
-    net.output(net.input("x", (1, 4)))
-    for number, name in enumerate((b"body", b"", b"body")):
+    x, y = net.input("x", (1, 4)), net.tensor("y", (1, 4))
+    net.node("WHILE", [x], [y], "WhileOptions", condSubgraphIndex=2, bodySubgraphIndex=1)
+    net.output(y)
+    for number, name in enumerate((b"body", b"", b"body", b"other")):
         net.subgraph()
         net.graph.name = name
         for tensor in range(number + 1):
             net.tensor(f"t{tensor}", (1,))
-    assert read(net, tmp_path).inner == {"body": 1, "subgraph:2": 2, "body:3": 3}
+        if number == 1:
+            net.node("CALL_ONCE", [], [], "CallOnceOptions", initSubgraphIndex=3)
+    assert read(net, tmp_path).inner == {
+        "body": (1, "WHILE 'WHILE:y'"),
+        "subgraph:2": (2, "WHILE 'WHILE:y'"),
+        "body:3": (3, "subgraph ''"),
+        "other": (4, ""),
+    }
 
 
 def test_more_outputs_are_added_to_a_copy(net, tmp_path):

@@ -260,3 +260,55 @@ def test_a_state_tensor_is_recorded_as_the_run_reads_it(net, tmp_path, kernels, 
             assert np.array_equal(recording.load("state", sample, step), held)
             held = values[sample, step, 0] + 2 * held
             assert np.array_equal(recording.load("y", sample, step)[0], held)
+
+
+def test_the_ways_are_compared_for_the_first_samples_and_that_is_said(net, tmp_path):
+    x = np.random.default_rng(0).standard_normal((5, 1, 2, 4)).astype(np.float32)
+    few = record(chain(net, 5), tmp_path, "xnnpack", inputs={"x": x}, samples=4)
+    assert few.fidelity_detail.endswith("; the same without fusion and with no memory reused")
+    many = record(net, tmp_path, "xnnpack", inputs={"x": x}, samples=5)
+    assert "checked for 5 of 5 recorded runs" in many.fidelity_detail
+    assert many.fidelity_detail.endswith("with no memory reused (the first 4 of 5 samples)")
+
+
+def test_outputs_that_a_later_run_changes_count_against_fidelity(net, tmp_path, monkeypatch):
+    runs = []
+
+    class Drifting(interpreter.Interpreter):
+        """The third run of an interpreter with taps gives another output."""
+
+        def __init__(self, **arguments):
+            super().__init__(**arguments)
+            self.runs, self.tapped = 0, len(self.get_output_details()) > 1
+
+        def invoke(self):
+            super().invoke()
+            self.runs += 1
+
+        def get_tensor(self, index):
+            wrong = self.tapped and self.runs == 3 and index == self.get_output_details()[0]["index"]
+            runs.append(wrong)
+            return super().get_tensor(index) + np.float32(wrong)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        monkeypatch.setattr(interpreter, "Interpreter", Drifting)
+        x = np.random.default_rng(0).standard_normal((3, 1, 2, 4)).astype(np.float32)
+        summary = record(chain(net, 5), tmp_path, "xnnpack", inputs={"x": x}, samples=3)
+    assert any(runs)
+    assert summary.fidelity == "differs"
+
+
+def test_a_long_net_is_tapped_in_as_few_runs_as_a_short_one(net, tmp_path, monkeypatch):
+    made = []
+
+    class Counted(interpreter.Interpreter):
+        def __init__(self, **arguments):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                super().__init__(**arguments)
+            made.append(len(self.get_output_details()) - 1)
+
+    monkeypatch.setattr(interpreter, "Interpreter", Counted)
+    assert record(chain(net, 61), tmp_path, "xnnpack").fidelity == "bit_equal"
+    assert [taps for taps in made if taps] == [15, 15, 15, 15]

@@ -361,3 +361,30 @@ def test_progress_ends_at_its_total(tmp_path, digits):
     assert calls
     assert all(0 <= done <= total for done, total in calls)
     assert calls[-1][0] == calls[-1][1]
+
+
+@pytest.mark.parametrize("taps", ["faithful", "all", "outputs"])
+def test_branches_and_loops_are_listed_with_what_runs_them(tmp_path, save_model, taps):
+    value = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 4]) for name in ("r", "a")]
+    branches = [
+        helper.make_graph([helper.make_node(op, ["x"], [info.name])], op, [], [info])
+        for op, info in zip(("Relu", "Abs"), value, strict=True)
+    ]
+    nodes = [
+        helper.make_node("ReduceSum", ["x"], ["s"], keepdims=0, name="sum"),
+        helper.make_node("Greater", ["s", "zero"], ["c"], name="greater"),
+        helper.make_node("If", ["c"], ["y"], name="choose", then_branch=branches[0], else_branch=branches[1]),
+    ]
+    path = save_model(nodes, constants={"zero": np.float32(0)}, shape=(1, 4))
+    record(path, tmp_path / "run.h5", np.ones((1, 4), np.float32), taps=taps)
+    note = qdebug.open_recording(tmp_path / "run.h5").info.options["note"]
+    assert note.startswith("tensors inside these graphs are not recorded: ")
+    assert {"then_branch of If 'choose' (1 nodes)", "else_branch of If 'choose' (1 nodes)"} == set(
+        note.partition(": ")[2].split(", ")
+    )
+
+
+def test_an_operator_of_somebody_elses_library_is_named(save_model):
+    path = save_model([helper.make_node("Swirl", ["x"], ["y"], domain="my.ops")])
+    with pytest.raises(BackendError, match="Swirl"):
+        load_backend("onnxruntime").open(path, options={})

@@ -284,3 +284,11 @@ def test_an_onnx_file_runs_in_both_backends(tmp_path, x):
     result = qdebug.diff(tmp_path / "one.h5", tmp_path / "two.h5")
     assert len([node for node in result.nodes if node.op != "Input"]) == 14
     assert all(node.metrics.sqnr_db > 100 for node in result.nodes if node.metrics is not None)
+
+
+@pytest.mark.parametrize(("samples", "said"), [(1, None), (2, "2 of 128 values of input 'x' are NaN or infinite")])
+def test_inputs_that_are_not_finite_are_recorded_and_said(tmp_path, x, samples, said):
+    x = x.copy()
+    x[1, 0, 0, :2, 0] = np.nan, np.inf
+    run(tmp_path / "run.h5", x, model=data.FLOAT_NET, samples=samples)
+    assert qdebug.open_recording(tmp_path / "run.h5").info.options.get("note") == said
