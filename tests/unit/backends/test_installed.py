@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from importlib import resources
 
 import numpy as np
 import pytest
@@ -97,3 +99,20 @@ def test_a_broken_one_is_named_with_its_package_and_the_others_go_on(install, ca
     with pytest.raises(SystemExit):
         build_parser().parse_args(["record", "--list-backends"])
     assert "not usable" in capsys.readouterr().out
+
+
+def test_the_adapter_of_the_guide_runs(install, tmp_path):
+    page = resources.files("qdebug.guide").joinpath("extending.md").read_text(encoding="utf-8")
+    section = page.partition("## A backend in a package of your own")[2]
+    name, value = re.search(r'^(\S+) = "(\S+)"$', section, re.MULTILINE).groups()
+    assert value == "my_package.qdebug_backend:backend"
+    install(name, re.search(r"```python\n(.*?)```", section, re.DOTALL)[1])
+    w = np.arange(6, dtype=np.float32).reshape(2, 3)
+    np.savez(tmp_path / "net.npz", w=w)
+    x = np.ones((2, 1, 2), np.float32)
+    out = tmp_path / "out.h5"
+    summary = record_run(tmp_path / "net.npz", backend=name, inputs={"x": x}, samples=2, out=out)
+    recording = qdebug.open_recording(out)
+    assert (summary.fidelity, summary.samples, set(recording.names)) == ("bit_equal", 2, {"x", "w", "y"})
+    assert np.array_equal(recording.load("y", 1), x[1] @ w)
+    assert qdebug.diff(out, out).status == "identical"
