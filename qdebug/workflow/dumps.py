@@ -142,7 +142,7 @@ def _check(source: Path, dump: Dump) -> None:
         UsageError: It does.
     """
     if not dump.tensors:
-        there = f"; not read: {', '.join(map(repr, list(dump.ignored)[:5]))}" if dump.ignored else ""
+        there = f"; not read: {', '.join(repr(name[-60:]) for name in [*dump.ignored][:3])}" if dump.ignored else ""
         raw = any(name.endswith((".raw", ".bin")) for name in dump.ignored)
         raise UsageError(
             f"{str(source)!r} holds no tensor that can be read{there}.",
@@ -611,7 +611,8 @@ def _read_litert_debugger(files: _Files, source: Path, graph: Graph | None) -> D
         elif tensor not in outputs or outputs[tensor].load().tobytes() != entry.load().tobytes():
             own[index, tensor] = f"{tensor} into {graph.nodes[index].name}"
     fed = [replace(inputs[key], name=name) for key, name in own.items()]
-    said = [f"{len(own)} operands are not what the operator before gave: operators ran by themselves"] if own else []
+    many = "1 operand is" if len(own) == 1 else f"{len(own)} operands are"
+    said = [f"{many} not what the operator before gave: operators ran by themselves"] if own else []
     return Dump(tensors=[*outputs.values(), *fed], ignored=ignored, graph=_fed_apart(graph, own), said=said)
 
 

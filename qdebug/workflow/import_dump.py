@@ -437,11 +437,12 @@ def _shaped(
         return info, _as_is, []
     wanted = [_resolved(entry, shape) for entry in entries]
     if all(each is not None for each in wanted):
+        info = replace(info, shape=None if None in shape else shape)  # open extents are those of the values
         if all(entry.shape == each for entry, each in zip(entries, wanted, strict=True)):
             return info, _as_is, []
-        said = "its shape is the model's" if first.flat else "axes of one element are the model's"
+        added = [] if first.flat else ["axes of one element are the model's"]
         by_size = {entry.shape: each for entry, each in zip(entries, wanted, strict=True)}
-        return info, lambda array: array.reshape(by_size[array.shape]), [said]
+        return info, lambda array: array.reshape(by_size[array.shape]), added
     found = next(entry for entry, each in zip(entries, wanted, strict=True) if each is None)
     if first.flat:
         raise UsageError(
