@@ -23,6 +23,7 @@ from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_nam
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
 from qdebug.recording.opening import is_manifest, open_recording
+from qdebug.recording.payload import payload_hash
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import check_target
 from qdebug.regular_file import open_binary
@@ -535,7 +536,7 @@ class _Work:
             raise RecordingError(recorder.failure, hint="Import to a disk with more space.")
 
     def _put_all(self, recorder: Recorder, on_progress: OnProgress | None) -> None:
-        constants: set[str] = set()
+        constants: dict[str, tuple[str, bytes]] = {}
         for done, entry in enumerate(self._entries):
             if on_progress is not None:
                 on_progress(done, len(self._entries), entry.name)
@@ -545,6 +546,13 @@ class _Work:
             if fit.info.role is not Role.CONSTANT:
                 recorder.at(*entry.place)
                 recorder.put(entry.name, array, **facts)
-            elif entry.name not in constants:
-                constants.add(entry.name)
+                continue
+            content = payload_hash(array.tobytes())
+            where, first = constants.setdefault(entry.name, (entry.where, content))
+            if where is entry.where:
                 recorder.constant(entry.name, array, **facts)
+            elif first != content:
+                raise UsageError(
+                    f"{where!r} and {entry.where!r} are both the constant {entry.name!r}, and differ.",
+                    hint="Give a constant once, or leave --graph out if it is none.",
+                )

@@ -210,6 +210,21 @@ def test_samples_of_several_types_are_an_error(tmp_path):
         import_dump(tmp_path / "d", tmp_path / "out.h5")
 
 
+@pytest.mark.parametrize("other", [0, 1])
+def test_a_constant_in_every_sample_is_one_constant(tmp_path, model, other):
+    (tmp_path / "d").mkdir()
+    for sample in (0, 1):
+        w = np.ones((2, 2), np.int8) + np.int8(other * sample)
+        np.savez(tmp_path / "d" / f"s{sample}.npz", w=w, z=np.zeros((1, 2), np.float16))
+    if other:
+        with pytest.raises(UsageError, match=r"'s0\.npz:w' and 's1\.npz:w' are both the constant 'w'"):
+            import_dump(tmp_path / "d", tmp_path / "out.h5", graph=model)
+        return
+    import_dump(tmp_path / "d", tmp_path / "out.h5", graph=model)
+    recording = qdebug.open_recording(tmp_path / "out.h5")
+    assert (recording.samples, recording.load("w").tolist()) == (2, [[1, 1], [1, 1]])
+
+
 def graph_of(*nodes, tensors=()):
     return Graph(nodes, tensors=[TensorInfo(name=name) for name in tensors])
 
