@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -67,7 +68,7 @@ def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
     Returns:
         The elements; a view of `data` unless they are packed.
     """
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     bits = _BITS.get(dtype)
     target = logical_dtype(dtype)
     if bits is None:
@@ -136,7 +137,7 @@ def external_file(proto: Any, folder: Path) -> tuple[Path, int, int | None]:
 
 def _external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:
     path, offset, _ = external_file(proto, folder)
-    count = int(np.prod(shape, dtype=np.int64))
+    count = math.prod(shape)
     size = -(-count * _BITS.get(dtype, 8 * logical_dtype(dtype).itemsize) // 8)
     if offset + size > path.stat().st_size:
         raise UsageError(

@@ -13,7 +13,8 @@ no row.
   record    a sample of a whole recording: the same runs, plain ones for the fidelity, and a file of all tensors
   x plain, x copies   how many times that is
 
-Times are the best of --repeat, over --samples samples; opening the model is not in them.
+Times are the best of --repeat, over --samples samples; opening the model is not in them. --cpu takes the processor's
+time of the calling thread: for a machine that others use too, and runtimes that are told to use one thread.
 """
 
 from __future__ import annotations
@@ -119,24 +120,25 @@ class Copying(Recorder):
         """Do nothing: what is compared is not copied."""
 
 
-def best(work: Callable[[], object], repeat: int, samples: int) -> float:
+def best(work: Callable[[], object], clock: Callable[[], float], repeat: int, samples: int) -> float:
     """Return the shortest time of a sample in milliseconds, after one run that is not counted."""
     work()
     times = []
     for _ in range(repeat):
-        begun = time.perf_counter()
+        begun = clock()
         work()
-        times.append(time.perf_counter() - begun)
+        times.append(clock() - begun)
     return 1000 * min(times) / samples
 
 
-def measured(net: Net, backend: BackendChoice, folder: Path, samples: int, repeat: int) -> tuple[str, ...]:
+def measured(net: Net, backend: BackendChoice, arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the row of a net on a backend.
 
     Raises:
         QdebugError: The backend does not run it.
     """
-    path = net.path(folder)
+    path, samples = net.path(arguments.folder), arguments.samples
+    clock = time.thread_time if arguments.cpu else time.perf_counter
     opened = load_backend(backend.name).open(path, options=backend.options)
     with closing(opened) as run, TemporaryDirectory() as scratch:
         arrays = {
@@ -155,8 +157,10 @@ def measured(net: Net, backend: BackendChoice, folder: Path, samples: int, repea
             run.record(feeds, recorder)
             recorder.discard()
 
-        plain, copies = best(plainly, repeat, samples), best(copied, repeat, samples)
-        record = best(lambda: record_feeds(run, feeds, out, force=True), repeat, samples)
+        def recorded() -> None:
+            record_feeds(run, feeds, out, force=True)
+
+        plain, copies, record = (best(work, clock, arguments.repeat, samples) for work in (plainly, copied, recorded))
         recording = open_recording(out)
         graph = recording.graph
         has = [name for name in graph.tensors if not graph.is_constant(name)]
@@ -180,7 +184,7 @@ def rows(arguments: argparse.Namespace) -> Iterator[tuple[str, ...]]:
         for backend in chosen:
             title = ":".join(filter(None, (backend.name, ",".join(f"{k}={v}" for k, v in backend.options.items()))))
             try:
-                yield net.title, title, *measured(net, backend, folder, arguments.samples, arguments.repeat)
+                yield net.title, title, *measured(net, backend, arguments)
             except MissingExtraError as error:
                 if arguments.backends:
                     yield net.title, title, f"not installed: {error.package}"
@@ -204,6 +208,7 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--nets", nargs="+", default=[], metavar="WORD", help="only nets with these words")
     parser.add_argument("--samples", type=int, default=16)
     parser.add_argument("--repeat", type=int, default=3)
+    parser.add_argument("--cpu", action="store_true", help="time of the processor, not of the clock")
     arguments = parser.parse_args(words)
     arguments.folder.mkdir(parents=True, exist_ok=True)
     print(f"| {' | '.join(HEADS)} |")
