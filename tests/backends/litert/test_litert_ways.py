@@ -271,32 +271,38 @@ def test_the_ways_are_compared_for_the_first_samples_and_that_is_said(net, tmp_p
     assert many.fidelity_detail.endswith("with no memory reused (the first 4 of 5 samples)")
 
 
-def test_outputs_that_a_later_run_changes_count_against_fidelity(net, tmp_path, monkeypatch):
-    runs = []
+@pytest.mark.parametrize(("ill", "fidelity"), [(1, "bit_equal"), (99, "differs")])
+def test_runs_with_taps_that_go_wrong_later_are_repeated_and_that_is_said(net, tmp_path, monkeypatch, ill, fidelity):
+    made = []
 
     class Drifting(interpreter.Interpreter):
-        """The third run of an interpreter with taps gives another output."""
+        """The first interpreters with taps give wrong values from their second run on; a new one of them at once."""
 
         def __init__(self, **arguments):
-            super().__init__(**arguments)
-            self.runs, self.tapped = 0, len(self.get_output_details()) > 1
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", UserWarning)
+                super().__init__(**arguments)
+            self.runs = int(ill > 1 and len(made) >= 4)
+            self.ill = len(self.get_output_details()) > 1 and len(made) < ill
+            made.extend([self] * (len(self.get_output_details()) > 1))
 
         def invoke(self):
             super().invoke()
             self.runs += 1
 
         def get_tensor(self, index):
-            wrong = self.tapped and self.runs == 3 and index == self.get_output_details()[0]["index"]
-            runs.append(wrong)
-            return super().get_tensor(index) + np.float32(wrong)
+            return super().get_tensor(index) + np.float32(self.ill and self.runs > 1)
 
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        monkeypatch.setattr(interpreter, "Interpreter", Drifting)
-        x = np.random.default_rng(0).standard_normal((3, 1, 2, 4)).astype(np.float32)
-        summary = record(chain(net, 5), tmp_path, "xnnpack", inputs={"x": x}, samples=3)
-    assert any(runs)
-    assert summary.fidelity == "differs"
+    x = np.random.default_rng(0).standard_normal((3, 1, 2, 4)).astype(np.float32)
+    monkeypatch.setattr(interpreter, "Interpreter", Drifting)
+    summary = record(chain(net, 5), tmp_path, "xnnpack", inputs={"x": x}, samples=3)
+    assert summary.fidelity == fidelity
+    assert "with taps gave other outputs and were repeated by a new interpreter" in summary.fidelity_detail
+    recording = qdebug.open_recording(tmp_path / "x.h5")
+    if ill == 1:
+        assert "; 1 run with taps" in summary.fidelity_detail
+        for sample in range(3):
+            assert np.array_equal(recording.load("t0", sample), -x[sample])
 
 
 def test_a_long_net_is_tapped_in_as_few_runs_as_a_short_one(net, tmp_path, monkeypatch):
