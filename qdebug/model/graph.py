@@ -33,6 +33,7 @@ class Node:
         attrs: The operator's attributes.
         domain: Operator set it belongs to; "" is the ONNX standard's.
         origin: Names of the source model's nodes folded into this one; empty if it is one of them.
+        placement: Where it ran: a device, provider or delegate; after ": " what is known of the kernel. "" if unknown.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Node:
     attrs: Mapping[str, AttrValue] = field(default_factory=lambda: frozen_mapping({}))
     domain: str = ""
     origin: tuple[str, ...] = ()
+    placement: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "attrs", frozen_mapping(self.attrs))
@@ -73,6 +75,7 @@ class Node:
         outputs: tuple[str, ...] = (),
         domain: str = "",
         origin: tuple[str, ...] = (),
+        placement: str = "",
     ) -> Node:
         """Make a node that has the very attributes of another one: in a large net, most nodes have those of others.
 
@@ -84,6 +87,7 @@ class Node:
             outputs: The same.
             domain: The same.
             origin: The same.
+            placement: The same.
         """
         node = object.__new__(cls)
         _set_name(node, name)
@@ -93,13 +97,23 @@ class Node:
         _set_attrs(node, attrs)
         _set_domain(node, domain)
         _set_origin(node, origin)
+        _set_placement(node, placement)
         return node
 
     def _key(self) -> tuple[Any, ...]:
-        return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin
+        return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin, self.placement
 
 
-_set_name, _set_op, _set_inputs, _set_outputs, _set_attrs, _set_domain, _set_origin = slot_setters(Node)
+(
+    _set_name,
+    _set_op,
+    _set_inputs,
+    _set_outputs,
+    _set_attrs,
+    _set_domain,
+    _set_origin,
+    _set_placement,
+) = slot_setters(Node)
 
 
 class Graph:

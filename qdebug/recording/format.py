@@ -88,7 +88,8 @@ Tables: one-dimensional, contiguous, unfiltered datasets in the root. "Text" is 
                 2^(k - 40) up to below 2^(k - 39); the first also smaller ones but 0, the last also larger ones
 /run        uint8: a JSON object in ASCII:
             "info": facts of the run, with the keys of `qdebug.model.RunInfo`
-            "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same}
+            "graph": {"name", "opset": {domain: version}, "inputs": rows of /tensors, "outputs": same,
+                      "placements": {where nodes ran: rows of /nodes}; files may lack it}
             "samples", "steps": extents
 
 Later versions of qdebug may add attributes, tables, table fields and JSON keys without raising

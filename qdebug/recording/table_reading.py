@@ -271,7 +271,7 @@ def decode_graph(tables: Tables, run: Mapping[str, Any]) -> Graph:
     names = [tensor.name for tensor in tensors]
     facts = run["graph"]
     return Graph(
-        _decode_nodes(tables, texts, names),
+        _decode_nodes(tables, texts, names, _placements(run, len(tables["nodes"]))),
         tensors=tensors,
         inputs=[names[row] for row in facts["inputs"]],
         outputs=[names[row] for row in facts["outputs"]],
@@ -310,13 +310,34 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
     return result
 
 
-def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) -> list[Node]:
+def _placements(run: Mapping[str, Any], count: int) -> dict[int, str]:
+    """Return where nodes ran by their rows; older files do not say it.
+
+    Args:
+        run: The JSON object of the run.
+        count: Number of nodes.
+
+    Raises:
+        ValueError: It makes no sense.
+    """
+    places = run["graph"].get("placements", {})
+    if not isinstance(places, dict) or not all(isinstance(rows, list) for rows in places.values()):
+        raise ValueError("where nodes ran cannot be decoded")
+    found = {row: place for place, rows in places.items() for row in rows if type(row) is int and 0 <= row < count}
+    if len(found) != sum(map(len, places.values())):
+        raise ValueError("where nodes ran is said of nodes that do not exist, or twice")
+    return found
+
+
+def _decode_nodes(
+    tables: Tables, texts: Sequence[str], names: Sequence[str], placements: Mapping[int, str]
+) -> list[Node]:
     operands = [names[row] if row >= 0 else "" for row in tables["operands"].tolist()]
     origins = [texts[row] for row in tables["origins"].tolist()]
     attributes = tables["attributes"].tobytes()
     alike: dict[bytes, Mapping[str, AttrValue]] = {}
     result = []
-    for row in rows_of(tables["nodes"]):
+    for number, row in enumerate(rows_of(tables["nodes"])):
         name, op, domain, n_inputs, n_outputs, n_origin, n_attrs, inputs, outputs, origin, attrs = row
         text = attributes[attrs : attrs + n_attrs]
         if text not in alike:
@@ -329,6 +350,7 @@ def _decode_nodes(tables: Tables, texts: Sequence[str], names: Sequence[str]) ->
             inputs=tuple(operands[inputs : inputs + n_inputs]),
             outputs=tuple(operands[outputs : outputs + n_outputs]),
             origin=tuple(origins[origin : origin + n_origin]),
+            placement=placements.get(number, ""),
         )
         result.append(node)
     return result

@@ -234,12 +234,22 @@ def encode_tables(
             "opset": {str(domain): int(version) for domain, version in graph.opset.items()},
             "inputs": [rows[name] for name in graph.inputs],
             "outputs": [rows[name] for name in graph.outputs],
+            "placements": _placements(graph),
         },
         "samples": samples,
         "steps": steps,
     }
     quant_rows = [encoder.add_quant(quant) for quant in quants]
     return encoder.tables(json.dumps(run, allow_nan=False).encode("ascii")), rows, quant_rows
+
+
+def _placements(graph: Graph) -> dict[str, list[int]]:
+    """Return the rows of the nodes that ran at each place that is known."""
+    found: dict[str, list[int]] = {}
+    for row, node in enumerate(graph.nodes):
+        if node.placement:
+            found.setdefault(node.placement, []).append(row)
+    return found
 
 
 def check_storable(graph: Graph) -> None:

@@ -151,7 +151,9 @@ def test_a_node_can_have_the_attributes_of_another():
 
 
 def test_a_copied_node_is_equal():
-    each = node("a", ["x"], ["y"], attrs={"value": np.arange(3)}, domain="ai.onnx.ml", origin=("p", "q"))
+    each = node(
+        "a", ["x"], ["y"], attrs={"value": np.arange(3)}, domain="ai.onnx.ml", origin=("p", "q"), placement="CPU"
+    )
     assert copy.deepcopy(each) == each
 
 
