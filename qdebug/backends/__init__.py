@@ -71,6 +71,12 @@ BACKENDS: dict[str, AdapterEntry] = {
         packages=("ai_edge_litert",),
         summary="LiteRT (TensorFlow Lite) with its XNNPACK, builtin or reference kernels",
     ),
+    "openvino": AdapterEntry(
+        module="qdebug.backends.openvino",
+        extra="openvino",
+        packages=("openvino",),
+        summary="OpenVINO, recorded in the graph it really runs; ONNX, LiteRT and IR files",
+    ),
 }
 """Backends by the name that `--backend` takes."""
 
@@ -83,6 +89,12 @@ READERS: dict[str, AdapterEntry] = {
         extra="litert",
         packages=("ai_edge_litert",),
         summary="LiteRT (TensorFlow Lite) model files",
+    ),
+    ".xml": AdapterEntry(
+        module="qdebug.backends.openvino_model",
+        extra="openvino",
+        packages=("openvino",),
+        summary="OpenVINO model files (IR)",
     ),
 }
 """Readers of model files by file name ending."""

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.litert_model import LiteRTModel, reader
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options, harmless_parts
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags
@@ -350,7 +350,7 @@ class _Work:
             self._leave_out_unwritten()
         self._first_pass()
         for chunk in self._chunks:
-            for taps, tapped in self._harmless(chunk):
+            for taps, tapped in harmless_parts(chunk, self._attempt, self._refuse):
                 self._pass(taps, tapped)
             self._tell(len(self._moments), "")
         if self._repeated:
@@ -413,19 +413,17 @@ class _Work:
             main.prepare(feed)
         return main.tensors(self._run.variables)
 
-    def _harmless(self, chunk: Sequence[str]) -> Iterator[tuple[Sequence[str], _Interpreter]]:
-        """Yield parts of a chunk that may be tapped without changing the outputs; the other tensors are listed."""
-        tapped = self._run.interpreter(taps=chunk)
+    def _attempt(self, taps: Sequence[str]) -> _Interpreter | None:
+        """Return a model that taps some tensors at once; None if its outputs are not those of the first run."""
+        tapped = self._run.interpreter(taps=taps)
         tapped.run(self._feeds.feed(0, 0))
         check = FidelityCheck()
         _compare(check, tapped.tensors(self._outputs), self._first, (0, 0))
-        if check.fidelity is not Fidelity.DIFFERS:
-            yield chunk, tapped
-        elif len(chunk) > 1:
-            for part in (chunk[: len(chunk) // 2], chunk[len(chunk) // 2 :]):
-                yield from self._harmless(part)
-        else:
-            self._recorder.skip(chunk[0], "the outputs change if it is looked at: it is fused away (see --taps all)")
+        return None if check.fidelity is Fidelity.DIFFERS else tapped
+
+    def _refuse(self, name: str) -> None:
+        """List a tensor that cannot be tapped without changing the outputs."""
+        self._recorder.skip(name, "the outputs change if it is looked at: it is fused away (see --taps all)")
 
     def _pass(self, taps: Sequence[str], tapped: _Interpreter) -> None:
         """Record a few tensors of the fused plan, and let changed outputs count against fidelity.

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 import numpy as np
 
@@ -27,10 +27,14 @@ __all__ = [
     "OptionSpec",
     "RunFacts",
     "check_options",
+    "halves",
+    "harmless_parts",
 ]
 
 TAPS = ("faithful", "all", "outputs")
 """Ways of tapping: every tensor of the graph that really runs; every tensor of the source graph; outputs alone."""
+
+_Tapped = TypeVar("_Tapped")
 
 OnProgress = Callable[[int, int, str], None]
 """Called with (done, total, label) as a recording gets on."""
@@ -229,3 +233,35 @@ def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str,
                 hint=f"Write --backend {backend}:{name}={known[name].default} for the default.",
             )
     return {name: given.get(name, spec.default) for name, spec in known.items()}
+
+
+def halves(names: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+    """Split a sequence in the middle."""
+    return names[: len(names) // 2], names[len(names) // 2 :]
+
+
+def harmless_parts(
+    taps: Sequence[str],
+    attempt: Callable[[Sequence[str]], _Tapped | None],
+    refuse: Callable[[str], None],
+    split: Callable[[Sequence[str]], tuple[Sequence[str], Sequence[str]]] = halves,
+) -> Iterator[tuple[Sequence[str], _Tapped]]:
+    """Split tensors into parts that can each be tapped in one run without changing the outputs.
+
+    Args:
+        taps: The tensors.
+        attempt: Returns a model that taps some tensors at once; None if its outputs are not those of the plain one.
+        refuse: Called with a tensor that changes the outputs even if it is tapped alone.
+        split: Splits tensors after an attempt with all of them failed; both parts hold some.
+
+    Yields:
+        The tensors of a part, and the model that taps them.
+    """
+    tapped = attempt(taps)
+    if tapped is not None:
+        yield taps, tapped
+    elif len(taps) > 1:
+        for part in split(taps):
+            yield from harmless_parts(part, attempt, refuse, split)
+    else:
+        refuse(taps[0])

@@ -18,6 +18,7 @@ from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
 __all__ = [
+    "FUSED_AWAY",
     "Fidelity",
     "MemoryRecording",
     "Recording",
@@ -27,6 +28,10 @@ __all__ = [
     "places_of",
     "quant_of",
 ]
+
+
+FUSED_AWAY = "it is never made: "
+"""How the reason begins for which a tensor is skipped that a runtime computes inside a fused node."""
 
 
 class Fidelity(StrEnum):

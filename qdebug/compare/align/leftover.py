@@ -13,6 +13,7 @@ from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
 from qdebug.model.outline import Outline, outline_of
+from qdebug.model.recording import FUSED_AWAY
 
 __all__ = ["leftovers", "said_unchecked"]
 
@@ -78,7 +79,8 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
 
 def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _Half:
     run, there, ours = context.run(side), context.run(side.other).recording, side is Side.BACKEND
-    missing = there.graph.tensors.keys() - there.names
+    never = {tensor for tensor, why in there.info.skipped.items() if why.startswith(FUSED_AWAY)}
+    missing = there.graph.tensors.keys() - there.names - never
     known = run.recording.graph.tensors
     return _Half(
         side=side,
@@ -181,11 +183,16 @@ def _only_moves(tensor: str, run: IndexedRecording, paired: set[str]) -> bool:
 
 
 def _skipped(half: _Half) -> Iterator[Unmatched]:
-    """List what was never recorded; nothing is lost by a list or a text if all that is made of it is compared."""
+    """List what was never recorded.
+
+    Nothing is lost by what the runtime never makes, nor by a list or a text if all that is made of it is compared.
+    """
     graph = half.run.graph
     for tensor, why in half.run.recording.info.skipped.items():
         kind, reason = UnmatchedKind.LOST, f"not recorded: {why}"
-        if tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
+        if why.startswith(FUSED_AWAY):
+            kind, reason = UnmatchedKind.BENIGN, why
+        elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
             kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
 

@@ -531,10 +531,22 @@ def _open_conv(said: _Said) -> Translated:
         if len(said.node.inputs) > 2:
             raise _Unsaid  # the extents of its result decide the padding
         attrs["output_padding"] = tuple(int(each) for each in said.optional((0,) * len(extents[2:]), "output_padding"))
+    fused = _open_activation(said)
+    op, domain = ("FusedConv", _CONTRIBUTED) if fused else ("", "")
+    attrs |= fused
     if not grouped:
-        return said.as_onnx(attrs=attrs)
+        return said.as_onnx(op, attrs, domain=domain)
     weight, split = _without_groups(said, said.node.inputs[1])
-    return said.as_onnx(attrs=attrs, inputs=(said.node.inputs[0], weight), merged=frozenset((weight,) if split else ()))
+    inputs = (said.node.inputs[0], weight, *said.node.inputs[2:])
+    return said.as_onnx(op, attrs, domain=domain, inputs=inputs, merged=frozenset((weight,) if split else ()))
+
+
+def _open_activation(said: _Said) -> dict[str, AttrValue]:
+    """Return the activation that a runtime fused, as it is recorded: in ONNX Runtime's words."""
+    known = {name: said.node.attrs[name] for name in ("activation", "activation_params") if name in said.node.attrs}
+    if known and of(said.plain.op).sums is Sums.SCATTER:
+        raise _Unsaid  # ONNX has no such operator with an activation
+    return known
 
 
 def _without_groups(said: _Said, weight: str) -> tuple[str, bool]:
@@ -571,6 +583,12 @@ def _open_pool(said: _Said) -> Translated:
 
 def _open_matmul(said: _Said) -> Translated:
     turned = [_flag(said.optional(0, name)) for name in ("transpose_a", "transpose_b")]
+    fused = _open_activation(said)
+    if fused or len(said.node.inputs) > 2:
+        if len(said.extents(said.node.outputs[0])) != 2 or len(said.node.inputs) < 3:
+            raise _Unsaid
+        attrs = {"transA": turned[0], "transB": turned[1], **fused}
+        return said.as_onnx("FusedGemm" if fused else "Gemm", attrs, domain=_CONTRIBUTED if fused else "")
     if not any(turned):
         return said.as_onnx("MatMul")
     return said.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=_CONTRIBUTED)

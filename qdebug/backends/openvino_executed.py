@@ -1,0 +1,659 @@
+"""Describe the graph that OpenVINO really runs in terms of the model it was made from.
+
+An executed layer names the operations of the model that were fused into it. Only the result of the last one is made.
+What lies between two such results is shown as one node where one operator says it all (a convolution with its bias,
+its activation and its codes), else as the model's operations, the tensors between them without values.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.openvino_model import DTYPES, OpenVINOModel, Port, elements, extents, port, used
+from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.dtypes import code_limits, is_integer
+
+__all__ = ["Executed", "Layer", "describe", "layers_of"]
+
+_HELPERS = frozenset(("Const", "Input", "Output"))
+_PRODUCTS = frozenset(("Convolution", "GroupConvolution", "MatMul"))
+_ARRANGES = frozenset(("Reshape", "Squeeze", "Unsqueeze"))
+_ON_CODES = frozenset((*_PRODUCTS, "Add", "Multiply", "Subtract", "AvgPool", "MaxPool", "Concat", "ReduceMean"))
+"""Operations that are shown with the quantizing of their result as one node."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """One executed layer.
+
+    Args:
+        name: Its name in the runtime model.
+        operations: The model's operations that were fused into it, in order; none of one that OpenVINO added.
+        kind: Its type, such as "FullyConnected".
+        kernel: The implementation, such as "brgconv_avx2_f32".
+        precision: What it computes in.
+        layout: Order of the dimensions of its results in memory, such as "acdb".
+        result: Element type of its results.
+    """
+
+    name: str
+    operations: tuple[str, ...]
+    kind: str
+    kernel: str
+    precision: str
+    layout: str
+    result: str
+
+    def placed(self, device: str) -> str:
+        """Say where the layer ran, and by what."""
+        return f"{device}: {self.kind} {self.kernel}, {self.precision} to {self.result}, {self.layout}"
+
+
+def layers_of(compiled: Any, source: OpenVINOModel) -> list[Layer]:
+    """Return the layers of a compiled model in the order of their execution."""
+    found = []
+    for layer in compiled.get_runtime_model().get_ordered_ops():
+        facts = layer.get_rt_info()
+        said = {name: str(facts[name].astype(str)) if name in facts else "" for name in _FACTS}
+        if said["layerType"] in _HELPERS:
+            continue
+        found.append(
+            Layer(
+                name=layer.get_friendly_name(),
+                operations=tuple(_originals(said["originalLayersNames"], source)),
+                kind=said["layerType"],
+                kernel=said["primitiveType"],
+                precision=said["runtimePrecision"],
+                layout=said["outputLayouts"],
+                result=said["outputPrecisions"],
+            )
+        )
+    return found
+
+
+_FACTS = ("originalLayersNames", "layerType", "primitiveType", "runtimePrecision", "outputLayouts", "outputPrecisions")
+
+
+_MOVED = "_original"
+"""What OpenVINO adds to the name of an operation behind which it puts the making of real values of codes."""
+
+
+def _originals(text: str, source: OpenVINOModel) -> list[str]:
+    """Split names at commas, which may also be part of a name."""
+    parts, found, start = text.split(","), [], 0
+    while start < len(parts):
+        for stop in range(len(parts), start, -1):
+            name = ",".join(parts[start:stop])
+            if name not in source.operations:
+                name = name.removesuffix(_MOVED)
+            operation = source.operations.get(name)
+            if operation is not None and operation.get_type_name() not in ("Constant", "Parameter", "Result"):
+                found.append(name)
+                start = stop - 1
+                break
+        start += 1
+    return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Executed:
+    """The graph that runs, and what can be looked at.
+
+    Args:
+        graph: The graph.
+        taps: Tensors that executed layers make, in order, with the result of the model's operation they are.
+        constants: Constants of the graph that are none of the model: what OpenVINO folds.
+        fused: The layer that computes each tensor that is never made.
+        codes: Tensors that OpenVINO makes as codes and hands out as their real values, and how those are codes.
+        inserted: How many layers of each type OpenVINO added that stand for no operation of the model.
+    """
+
+    graph: Graph
+    taps: Mapping[str, Port]
+    constants: Mapping[str, np.ndarray]
+    fused: Mapping[str, str]
+    codes: Mapping[str, QuantParams]
+    inserted: Mapping[str, int]
+
+
+def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str) -> Executed:
+    """Describe what a compiled model runs.
+
+    Args:
+        source: The model.
+        layers: Its executed layers.
+        device: Where they run.
+    """
+    ends = {layer.operations[-1]: layer for layer in layers if layer.operations}
+    inserted = Counter(layer.kind for layer in layers if not layer.operations)
+    return _Describer(source, ends, device).describe(inserted)
+
+
+class _Describer:
+    """Makes the graph, layer by layer.
+
+    Args:
+        source: The model.
+        ends: The layer that ends with each operation.
+        device: Where they run.
+    """
+
+    def __init__(self, source: OpenVINOModel, ends: Mapping[str, Layer], device: str) -> None:
+        self._source, self._device = source, device
+        finals = [result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()]
+        self._ends: dict[str, Layer | None] = {**dict.fromkeys(finals), **ends}
+        self._folded = _Folded(source)
+        self._nodes: dict[str, Node] = {}
+        self._infos: dict[str, TensorInfo] = {}
+        self._constants: dict[str, np.ndarray] = {}
+        self._handed_out: dict[str, QuantParams] = {}
+        self._fused: dict[str, str] = {}
+        self._placed = ""
+        self._layer = ""
+        self._origin: tuple[str, ...] = ()
+
+    def describe(self, inserted: Mapping[str, int]) -> Executed:
+        """Make the whole graph."""
+        taps: dict[str, Port] = {}
+        for name, operation in self._source.operations.items():
+            if name not in self._ends or operation.get_type_name() in ("Constant", "Parameter"):
+                continue
+            layer = self._ends[name]
+            self._placed = layer.placed(self._device) if layer is not None else ""
+            self._layer = f"{layer.kind} {layer.name!r}" if layer is not None else repr(name)
+            self._origin = layer.operations if layer is not None and len(layer.operations) > 1 else ()
+            self._read_scale(operation, layer)
+            self._end(operation)
+            taps |= {self._source.named(value): port(value) for value in operation.outputs() if used(value)}
+        graph = self._source.as_graph(list(self._nodes.values()), list(self._infos.values()))
+        return Executed(
+            graph=graph,
+            taps=taps,
+            constants=self._constants,
+            fused=self._fused,
+            codes=self._handed_out,
+            inserted=inserted,
+        )
+
+    def _end(self, operation: Any) -> None:
+        """Add what leads to the result of a layer's last operation."""
+        value = operation.output(0)
+        if operation.get_output_size() > 1 and any(map(used, operation.outputs()[1:])):
+            self._plain(operation)
+            return
+        name = self._source.named(value)
+        codes = self._codes(value)
+        if codes is not None and operation.get_type_name() != "Convert":
+            self._add(operation, Node(name="", op="DequantizeLinear", inputs=(codes,), outputs=(name,)))
+            return
+        quantized = name in self._infos
+        data = self._quantized_data(operation) if quantized else None
+        if quantized and data is None:
+            self._plain(operation)
+        elif data is None:
+            self._computed(operation, operation, name, quantized=False)
+        elif self._is_inner(data) and data.get_node().get_type_name() in (*_ON_CODES, "Relu", "Clamp"):
+            self._computed(operation, data.get_node(), name, quantized=True)
+        else:
+            node = Node(name="", op="QuantizeLinear", inputs=(self._operand(data),), outputs=(name,))
+            self._add(operation, node)
+
+    def _computed(self, end: Any, operation: Any, name: str, *, quantized: bool) -> None:
+        """Add a product with its bias and activation, or another operation, whose result is a tensor.
+
+        Args:
+            end: The last operation of the layer.
+            operation: The last one before the quantizing ones.
+            name: The tensor.
+            quantized: Whether it is in codes.
+        """
+        product, activation = operation, _activation(operation)
+        if activation and self._is_inner(operation.input_value(0)):
+            product = operation.input_value(0).get_node()
+        bias = self._bias(product)
+        if bias is not None:
+            product = bias[0].get_node()
+        if product.get_type_name() in _PRODUCTS and (product is not operation or quantized):
+            attrs = {**self._source.node(product).attrs, **activation}
+            inputs = [self._operand(value) for value in product.input_values()]
+            inputs += [bias[1]] if bias is not None else []
+            op = product.get_type_name()
+            self._add(end, Node(name="", op=op, inputs=tuple(inputs), outputs=(name,), attrs=attrs))
+        elif not quantized or operation.get_type_name() in _ON_CODES:
+            self._plain(operation, end=end, outputs=(name,))
+        else:
+            inner = self._operand(operation.output(0))
+            self._add(end, Node(name="", op="QuantizeLinear", inputs=(inner,), outputs=(name,)))
+
+    def _add(self, operation: Any, node: Node) -> None:
+        """Add a node that stands for a whole layer."""
+        name = operation.get_friendly_name()
+        self._nodes[name] = replace(node, name=name, placement=self._placed, origin=self._origin)
+
+    def _plain(self, operation: Any, *, end: Any = None, outputs: tuple[str, ...] | None = None) -> None:
+        """Add an operation as the model has it."""
+        said = self._source.node(operation)
+        values = operation.input_values()
+        if said.op in _ARRANGES:  # the extents of its result say what it does
+            values = [values[0], *(each for each in values[1:] if self._is_made(each))]
+        inputs = tuple(self._operand(value) for value in values)
+        name = said.name if end is None else end.get_friendly_name()
+        self._nodes[name] = replace(
+            said,
+            name=name,
+            inputs=inputs,
+            outputs=outputs or said.outputs,
+            placement=self._placed,
+            origin=self._origin,
+        )
+
+    def _operand(self, value: Any) -> str:
+        """Return the name of what an operation reads, and add what makes it if no layer ends there."""
+        name = self._source.named(value)
+        coded = self._coded_constant(value)
+        if coded is not None:
+            return coded
+        operation = value.get_node()
+        title = operation.get_friendly_name()
+        if operation.get_type_name() in ("Constant", "Parameter") or title in self._ends:
+            return name
+        if self._folded.has(title):
+            if self._arranged_constant(value):
+                return name
+            self._constants[name] = self._folded.values(title)
+            self._infos[name] = TensorInfo(
+                name=name,
+                shape=self._folded.values(title).shape,
+                dtype=DTYPES.get(value.get_element_type().get_type_name()),
+                role=Role.CONSTANT,
+            )
+            return name
+        if _keeps_shape(operation):
+            return self._operand(operation.input_value(0))
+        codes = self._codes(value) or self._same_codes(operation)
+        if codes is not None:
+            return codes
+        if title not in self._nodes:
+            if operation.get_output_size() == 1:
+                self._computed(operation, operation, _inside(name), quantized=False)
+            else:
+                outputs = (_inside(self._source.named(each)) if used(each) else "" for each in operation.outputs())
+                self._plain(operation, outputs=tuple(outputs))
+            self._fused |= {each: self._layer for each in self._nodes[title].outputs if each}
+        return _inside(name)
+
+    def _arranged_constant(self, value: Any) -> bool:
+        """Add a node that arranges a constant anew, and its result as a constant; False if it is none."""
+        operation, name = value.get_node(), self._source.named(value)
+        if operation.get_type_name() not in _ARRANGES:
+            return False
+        data = operation.input_value(0)
+        coded = self._coded_constant(data)
+        if coded is None and data.get_node().get_type_name() != "Constant":
+            return False
+        source = coded or self._source.named(data)
+        array = self._folded.values(operation.get_friendly_name())
+        dtype = DTYPES[value.get_element_type().get_type_name()]
+        quant = None
+        if coded is not None:
+            info = self._infos[coded]
+            codes, quant, dtype = self._source.constant(coded), info.quant, info.dtype or ""
+            if quant is not None and quant.axis not in (None, 0):
+                return False
+            if quant is not None and quant.per_channel and array.shape[:1] != quant.scale.shape:
+                quant = None
+            array = codes.reshape(array.shape)
+        self._constants[name] = array
+        self._infos[name] = TensorInfo(name=name, shape=array.shape, dtype=dtype, role=Role.CONSTANT, quant=quant)
+        title = operation.get_friendly_name()
+        self._nodes[title] = Node(name=title, op=operation.get_type_name(), inputs=(source,), outputs=(name,))
+        return True
+
+    def _is_made(self, value: Any) -> bool:
+        """Tell whether a result is one of the graph by itself."""
+        operation = value.get_node()
+        return operation.get_type_name() in ("Constant", "Parameter") or operation.get_friendly_name() in self._ends
+
+    def _is_inner(self, value: Any) -> bool:
+        """Tell whether a result is made within a layer, and nothing else reads it but the shape of it."""
+        title = value.get_node().get_friendly_name()
+        readers = [each.get_node().get_type_name() for each in value.get_target_inputs()]
+        made = not self._is_made(value) and not self._folded.has(title)
+        return made and readers.count("ShapeOf") >= len(readers) - 1
+
+    # Biases
+
+    def _bias(self, operation: Any) -> tuple[Any, str] | None:
+        """Return the product that an addition adds a bias to, and the bias; None if it is no such addition."""
+        if operation.get_type_name() != "Add":
+            return None
+        for scaled, other in (operation.input_values(), operation.input_values()[::-1]):
+            data = self._without_factor(scaled)
+            product = data.get_node()
+            if product.get_type_name() in _PRODUCTS and self._is_inner(data):
+                size = (extents(data) or (None,))[1 if product.get_type_name() != "MatMul" else -1]
+                flat = product.get_type_name() == "MatMul" and len(extents(data) or ()) != 2
+                bias = None if flat else self._flat_constant(other, size)
+                return None if bias is None else (data, bias)
+        return None
+
+    def _without_factor(self, value: Any) -> Any:
+        """Return what a result is 1 times of, seen from it."""
+        operation = value.get_node()
+        if operation.get_type_name() != "Multiply" or operation.get_friendly_name() in self._ends:
+            return value
+        for data, other in (operation.input_values(), operation.input_values()[::-1]):
+            factor = self._known(other)
+            if factor is not None and factor.size and bool(np.all(factor == 1)):
+                return data
+        return value
+
+    def _flat_constant(self, value: Any, size: int | None) -> str | None:
+        """Return the constant of one dimension that a bias is, seen through what only arranges it."""
+        value = self._without_factor(value)
+        while value.get_node().get_type_name() in _ARRANGES:
+            coded = self._coded_constant(value)
+            if coded is not None:
+                return coded
+            value = value.get_node().input_value(0)
+        coded = self._coded_constant(value)
+        if coded is not None:
+            return coded
+        title = value.get_node().get_friendly_name()
+        constant = value.get_node().get_type_name() == "Constant"
+        if not constant and not self._folded.has(title):
+            return None
+        array = elements(value.get_node()) if constant else self._folded.values(title)
+        if array.size != size:
+            return None
+        name = self._source.named(value)
+        if array.ndim != 1:
+            name = f"{name} flat"
+            self._constants[name] = array.reshape(-1)
+            info = TensorInfo(name=name, shape=(array.size,), dtype=str(array.dtype), role=Role.CONSTANT)
+            self._infos[name] = info
+        return name
+
+    # Quantization
+
+    def _coded_constant(self, value: Any) -> str | None:
+        """Return the constant of codes that a result is the real values of; its scale is noted."""
+        found = self._dequantized(value)
+        if found is None or found[0].get_node().get_type_name() != "Constant":
+            return None
+        codes, quant = found
+        name = self._source.named(codes)
+        self._infos[name] = replace(self._source.described(name, codes), quant=quant)
+        return name
+
+    def _codes(self, value: Any) -> str | None:
+        """Return the tensor of codes that a result is the real values of, if a layer makes it."""
+        found = self._dequantized(value)
+        if found is None:
+            return None
+        codes, quant = found
+        name = self._source.named(codes)
+        if codes.get_node().get_friendly_name() in self._ends:
+            return name if name in self._infos else None
+        data = self._quantized_data(codes.get_node())
+        before = None if data is None else self._infos.get(self._source.named(data))
+        same = before is not None and before.quant is not None and before.quant == quant
+        return before.name if before is not None and same else None  # codes of the same scale again
+
+    def _same_codes(self, operation: Any) -> str | None:
+        """Return the tensor of codes that a FakeQuantize leaves as they are; None if it is none of that kind."""
+        if operation.get_type_name() != "FakeQuantize":
+            return None
+        data = self._operand(operation.input_value(0))
+        known = self._infos.get(data)
+        if known is None or known.quant is None:
+            return None
+        again = self._grid(operation, known.quant.dtype)
+        return data if again == known.quant else None
+
+    def _dequantized(self, value: Any) -> tuple[Any, QuantParams] | None:
+        """Return the codes that a result is the real values of, and their scale: Convert, Subtract, Multiply."""
+        scale = zero = None
+        rank = len(extents(value) or ())
+        for _ in range(_CHAIN):
+            operation = value.get_node()
+            kind = operation.get_type_name()
+            if kind == "Convert":
+                codes = operation.input_value(0)
+                dtype = DTYPES.get(codes.get_element_type().get_type_name(), "")
+                real = operation.get_output_element_type(0).is_real()
+                if scale is None or not real or not is_integer(dtype) or len(extents(codes) or ()) != rank:
+                    return None
+                return _quant_of(codes, dtype, scale, zero)
+            if kind not in ("Multiply", "Subtract"):
+                return None
+            known = self._known(operation.input_value(1))
+            if known is None or (kind == "Multiply") is not (scale is None):
+                return None
+            if kind == "Multiply":
+                scale = known
+            elif zero is None:
+                zero = known
+            else:
+                return None
+            value = operation.input_value(0)
+        return None
+
+    def _known(self, value: Any) -> np.ndarray | None:
+        """Return the elements of a constant or of what is folded to one."""
+        operation = value.get_node()
+        if operation.get_type_name() == "Constant":
+            return elements(operation) if operation.get_element_type().get_type_name() in DTYPES else None
+        name = operation.get_friendly_name()
+        return self._folded.values(name) if self._folded.has(name) else None
+
+    def _read_scale(self, operation: Any, layer: Layer | None) -> None:
+        """Note the scale of a layer's result, if it is in codes: by what reads it, else by what quantizes it."""
+        value = operation.output(0)
+        name = self._source.named(value)
+        dtype = DTYPES.get(value.get_element_type().get_type_name(), "")
+        if not is_integer(dtype):
+            self._hand_out(operation, layer)
+            return
+        quant = None
+        for reader in value.get_target_inputs():
+            quant = quant or self._scale_of_reader(reader.get_node(), value)
+        quant = quant or self._scale_of_maker(operation, dtype)
+        if quant is not None:
+            self._infos[name] = replace(self._source.described(name, value), quant=quant)
+
+    def _hand_out(self, operation: Any, layer: Layer | None) -> None:
+        """Note the scale of a result that a layer makes as codes, though the model has real values there."""
+        dtype = DTYPES.get(layer.result, "") if layer is not None else ""
+        value = operation.output(0)
+        single = operation.get_output_size() == 1 or operation.get_type_name() == "MaxPool"
+        name = self._source.named(value)
+        if dtype not in ("int8", "uint8") or not single or name in self._source.outputs:
+            return
+        quant = None
+        if operation.get_type_name() == "FakeQuantize":
+            quant = self._grid(operation, dtype, same=False)
+        elif operation.get_type_name() in _KEEPS_CODES:
+            data = self._operand(operation.input_value(0))
+            known = self._infos.get(data)
+            quant = (
+                known.quant if known is not None and known.quant is not None and known.quant.dtype == dtype else None
+            )
+        if quant is not None and not quant.per_channel:
+            self._handed_out[name] = quant
+            self._infos[name] = replace(self._source.described(name, value), dtype=dtype, quant=quant)
+
+    def _grid(self, operation: Any, dtype: str, *, same: bool = True) -> QuantParams | None:
+        """Return the codes whose real values a FakeQuantize gives; None where it has several ranges.
+
+        Args:
+            operation: The FakeQuantize.
+            dtype: Logical dtype of the codes.
+            same: Whether its result must be its input but for rounding.
+        """
+        bounds = [self._known(value) for value in operation.input_values()[1:]]
+        if any(each is None or each.size != 1 for each in bounds):
+            return None
+        low, high, first, last = (float(each.reshape(())) for each in bounds if each is not None)
+        levels, (least, most) = int(operation.get_attributes()["levels"]), code_limits(dtype)
+        if (same and (low, high) != (first, last)) or not first <= 0 <= last or first == last or levels != 256:
+            return None
+        scale = np.array((last - first) / (levels - 1), np.float32)
+        zero = round((least or 0) - first / float(scale))
+        if not (least or 0) <= zero <= (most or 0):
+            return None
+        return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero))
+
+    def _scale_of_reader(self, reader: Any, codes: Any) -> QuantParams | None:
+        for _ in range(_CHAIN):
+            found = self._dequantized(reader.output(0))
+            if found is not None:
+                return found[1] if port(found[0]) == port(codes) else None
+            after = list(reader.output(0).get_target_inputs())
+            if reader.get_type_name() not in ("Convert", "Subtract") or len(after) != 1:
+                return None
+            reader = after[0].get_node()
+        return None
+
+    def _scale_of_maker(self, operation: Any, dtype: str) -> QuantParams | None:
+        """Return the scale that a FakeQuantize and a Convert make codes with."""
+        if operation.get_type_name() != "Convert":
+            return None
+        quantizing = operation.input_value(0).get_node()
+        if quantizing.get_type_name() != "FakeQuantize":
+            return None
+        bounds = [self._known(value) for value in quantizing.input_values()[1:]]
+        low, high, first, last = (
+            None if each is None or each.size != 1 else float(each.reshape(())) for each in bounds
+        )
+        if low is None or high is None or first is None or last is None or last <= first or high <= low:
+            return None
+        scale = np.array((high - low) / (last - first), np.float32)
+        least, most = code_limits(dtype)
+        zero = round(first - low / float(scale))
+        if least is None or most is None or not least <= zero <= most:
+            return None
+        return QuantParams(dtype=dtype, scale=scale, zero_point=np.array(zero), qmin=round(first), qmax=round(last))
+
+    def _quantized_data(self, operation: Any) -> Any:
+        """Return what is quantized to codes by a Convert and a FakeQuantize before it; None if nothing is."""
+        if operation.get_type_name() == "FakeQuantize":
+            known = self._infos.get(self._source.named(operation.output(0)))
+            quant = None if known is None else known.quant
+            same = quant is not None and self._grid(operation, quant.dtype) is not None
+            return operation.input_value(0) if same else None
+        if operation.get_type_name() != "Convert":
+            return None
+        quantizing = operation.input_value(0).get_node()
+        if quantizing.get_type_name() != "FakeQuantize" or quantizing.get_friendly_name() in self._ends:
+            return None
+        return quantizing.input_value(0)
+
+
+_KEEPS_CODES = frozenset(("MaxPool", "Reshape", "Squeeze", "Unsqueeze", "Transpose"))
+"""Operations whose result has the codes of what they read."""
+
+_CHAIN = 4
+"""Most operations from codes to their real values."""
+
+
+def _quant_of(codes: Any, dtype: str, scale: np.ndarray, zero: np.ndarray | None) -> tuple[Any, QuantParams] | None:
+    """Return codes and their scale; None where it has an axis of several and others of more than one."""
+    zero = np.zeros(1) if zero is None else zero
+    wide = [axis for axis, extent in enumerate(scale.shape) if extent > 1]
+    if len(wide) > 1 or (zero.size > 1 and zero.shape != scale.shape):
+        return None
+    rank = len(extents(codes) or ())
+    axis = wide[0] + rank - scale.ndim if wide else None
+    try:
+        quant = QuantParams(
+            dtype=dtype,
+            scale=scale.reshape(-1).astype(np.float32),
+            zero_point=zero.reshape(-1).astype(np.float64),
+            axis=axis,
+        )
+    except ValueError:
+        return None
+    return codes, quant
+
+
+def _inside(name: str) -> str:
+    """Name a tensor that is never made: the model's own name is one that a recording could have values of."""
+    return f"{name} (fused)"
+
+
+def _keeps_shape(operation: Any) -> bool:
+    """Tell whether an operation that arranges elements leaves them as they are."""
+    if operation.get_type_name() not in _ARRANGES:
+        return False
+    before, after = extents(operation.input_value(0)), extents(operation.output(0))
+    return before is not None and before == after and before.count(None) <= 1
+
+
+def _activation(operation: Any) -> dict[str, AttrValue]:
+    """Return an activation as an attribute of the product before it; nothing if the operation is none."""
+    if operation.get_type_name() == "Relu":
+        return {"activation": "Relu", "activation_params": ()}
+    if operation.get_type_name() == "Clamp":
+        attrs = operation.get_attributes()
+        return {"activation": "Clip", "activation_params": (float(attrs["min"]), float(attrs["max"]))}
+    return {}
+
+
+class _Folded:
+    """Values of operations with one result that depend on no input of the model, worked out when they are asked for.
+
+    Args:
+        source: The model.
+    """
+
+    def __init__(self, source: OpenVINOModel) -> None:
+        self._parameters = source.model.get_parameters()
+        self._names: set[str] = set()
+        self._values: dict[str, np.ndarray] = {}
+        self._operations = source.operations
+        fixed: set[str] = set()
+        for name, operation in source.operations.items():
+            inputs = operation.input_values()
+            known = [value.get_node().get_friendly_name() in fixed or _is_constant(value) for value in inputs]
+            shaped = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
+            if not shaped and (not inputs or not all(known) or operation.get_type_name() in _RANDOM):
+                continue
+            fixed.add(name)
+            if operation.get_output_size() == 1 and operation.get_output_element_type(0).get_type_name() in DTYPES:
+                self._names.add(name)
+
+    def has(self, name: str) -> bool:
+        """Tell whether an operation depends on no input."""
+        return name in self._names
+
+    def values(self, name: str) -> np.ndarray:
+        """Return the values of an operation."""
+        if name not in self._values:
+            import openvino
+            from openvino.passes import ConstantFolding, Manager
+
+            part = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
+            manager = Manager()
+            manager.register_pass(ConstantFolding())
+            manager.run_passes(part)
+            found = part.get_results()[0].input_value(0).get_node()
+            if found.get_type_name() == "Constant":
+                self._values[name] = elements(found)
+            else:  # some are marked to be left alone
+                whole = openvino.Model([self._operations[name].output(0)], [], "whole")
+                compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+                self._values[name] = np.array(compiled({})[0])
+        return self._values[name]
+
+
+_RANDOM = frozenset(("RandomUniform", "Multinomial", "ReadValue"))
+
+
+def _is_constant(value: Any) -> bool:
+    return bool(value.get_node().get_type_name() == "Constant")

@@ -1,0 +1,337 @@
+"""Read model files with OpenVINO: its own IR, and ONNX and LiteRT files as it understands them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.onnx_tensor import unpack
+from qdebug.errors import BackendError, UsageError
+from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
+from qdebug.regular_file import open_binary
+
+__all__ = [
+    "DTYPES",
+    "SUFFIXES",
+    "OpenVINOModel",
+    "OpenVINOReader",
+    "Port",
+    "elements",
+    "errors",
+    "extents",
+    "port",
+    "reader",
+    "used",
+]
+
+SUFFIXES = (".xml", ".onnx", ".tflite")
+"""File name endings that OpenVINO reads."""
+
+DTYPES: Mapping[str, str] = MappingProxyType(
+    {
+        "boolean": "bool",
+        **{f"{kind[0]}{bits}": f"{kind}{bits}" for kind in ("int", "uint") for bits in (8, 16, 32, 64)},
+        "f16": "float16",
+        "f32": "float32",
+        "f64": "float64",
+        "bf16": "bfloat16",
+        "i4": "int4",
+        "u4": "uint4",
+        "u2": "uint2",
+        "f8e4m3": "float8_e4m3fn",
+        "f8e5m2": "float8_e5m2",
+        "f8e8m0": "float8_e8m0fnu",
+        "f4e2m1": "float4_e2m1fn",
+    }
+)
+"""Logical dtype by OpenVINO's name of an element type; those that are left out hold no numbers that are known."""
+
+_NO_NODES = frozenset(("Parameter", "Constant"))
+_BODIES = frozenset(("If", "Loop", "TensorIterator"))
+
+Port = tuple[str, int]
+"""An operation's name and the index of one of its results."""
+
+
+class OpenVINOModel:
+    """A model as OpenVINO reads it.
+
+    Args:
+        path: The file.
+        model: The `openvino.Model`.
+        sha256: Hash of the file in hexadecimal; of an IR also of its weights.
+    """
+
+    def __init__(self, path: Path, model: Any, sha256: str) -> None:
+        self.path = path
+        self.name = path.name
+        self.sha256 = sha256
+        self.model = model
+        self.operations: Mapping[str, Any] = MappingProxyType(_by_name(model))
+        """Operations by their names, in topological order, without those that only mark outputs."""
+        self.names: Mapping[Port, str] = MappingProxyType(_tensor_names(self.operations.values()))
+        """Names of tensors."""
+        self.inputs: Sequence[str] = tuple(self.names[port(each)] for each in model.inputs)
+        results = [result.input_value(0) for result in model.get_results()]
+        self.outputs: Sequence[str] = tuple(dict.fromkeys(self.names[port(each)] for each in results))
+        self._constants = {
+            self.names[name, 0]: operation
+            for name, operation in self.operations.items()
+            if operation.get_type_name() == "Constant"
+        }
+        self.unreadable: Mapping[str, str] = MappingProxyType(
+            {
+                self.names[port(value)]: f"its elements are {value.get_element_type().get_type_name()}"
+                for operation in self.operations.values()
+                for value in operation.outputs()
+                if value.get_element_type().get_type_name() not in DTYPES
+            }
+        )
+        """Tensors that cannot be recorded, with the reason."""
+
+    @cached_property
+    def graph(self) -> Graph:
+        """The model's graph, as it is before anything is fused."""
+        return self.as_graph([self.node(each) for each in self.operations.values() if _is_node(each)])
+
+    @cached_property
+    def constants(self) -> Sequence[str]:
+        """Names of the constants, in the model's order."""
+        return self.constants_of(self.graph)
+
+    def constants_of(self, graph: Graph) -> Sequence[str]:
+        """Return the names of this model's constants that a graph has and that can be read."""
+        return tuple(name for name in self._constants if graph.is_constant(name) and name not in self.unreadable)
+
+    def constant(self, name: str) -> np.ndarray:
+        """Return the elements of one constant.
+
+        Raises:
+            UsageError: No constant has this name, or its elements are of no type that is known.
+        """
+        if name not in self._constants or name in self.unreadable:
+            why = f": {self.unreadable[name]}" if name in self.unreadable else ""
+            raise UsageError(f"Model {self.name!r} has no constant {name!r} that can be read{why}.")
+        return elements(self._constants[name])
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a run may depend on the runs before it."""
+        return any(each.get_type_name() in ("ReadValue", "Assign") for each in self.operations.values())
+
+    @property
+    def bodies(self) -> Sequence[str]:
+        """Operations that run further graphs, which are not looked into."""
+        return [name for name, operation in self.operations.items() if operation.get_type_name() in _BODIES]
+
+    def named(self, value: Any) -> str:
+        """Return the name of a result of an operation."""
+        return self.names[port(value)]
+
+    def node(self, operation: Any) -> Node:
+        """Describe one operation."""
+        return Node(
+            name=operation.get_friendly_name(),
+            op=operation.get_type_name(),
+            inputs=tuple(self.named(value) for value in operation.input_values()),
+            outputs=tuple(self.named(value) if used(value) else "" for value in operation.outputs()),
+            attrs=_attrs(operation),
+        )
+
+    def as_graph(self, nodes: Sequence[Node], more: Sequence[TensorInfo] = ()) -> Graph:
+        """Make a graph of nodes between this model's inputs and outputs.
+
+        Args:
+            nodes: The nodes.
+            more: Tensors that are known better than the model says, or not in the model.
+        """
+        known = {info.name: info for info in more}
+        wanted = {*self.inputs, *self.outputs, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
+        for operation in self.operations.values():
+            for value in operation.outputs():
+                name = self.named(value)
+                if name in wanted and name not in known:
+                    known[name] = self.described(name, value)
+        return Graph(
+            nodes,
+            tensors=known.values(),
+            inputs=self.inputs,
+            outputs=self.outputs,
+            name=self.model.get_friendly_name(),
+        )
+
+    def input_info(self, name: str, value: Any) -> TensorInfo:
+        """Describe an input: None where any extent goes."""
+        dtype = DTYPES.get(value.get_element_type().get_type_name())
+        return TensorInfo(name=name, shape=extents(value), dtype=dtype, role=Role.INPUT)
+
+    def described(self, name: str, value: Any) -> TensorInfo:
+        """Describe a result of an operation; a shape with extents that vary is left open."""
+        constant = value.get_node().get_type_name() == "Constant"
+        roles = ((name in self.inputs, Role.INPUT), (name in self.outputs, Role.OUTPUT), (constant, Role.CONSTANT))
+        shape = extents(value)
+        return TensorInfo(
+            name=name,
+            shape=None if shape is None or None in shape else shape,
+            dtype=DTYPES.get(value.get_element_type().get_type_name()),
+            role=next((role for holds, role in roles if holds), Role.ACTIVATION),
+        )
+
+
+class OpenVINOReader:
+    """Reader of OpenVINO's IR."""
+
+    suffixes = SUFFIXES
+
+    def open(self, path: Path) -> OpenVINOModel:
+        """Read a model file.
+
+        Raises:
+            UsageError: The file is missing, or OpenVINO reads no files of its kind.
+            BackendError: OpenVINO refused it.
+        """
+        import openvino
+
+        if path.suffix.lower() not in SUFFIXES:
+            raise UsageError(
+                f"OpenVINO reads no files like {path.name!r}; it reads files that end in: {', '.join(SUFFIXES)}.",
+                hint="Give a file of one of these kinds.",
+            )
+        digest = hashlib.sha256()
+        weights = path.with_suffix(".bin")
+        for file in (path, weights) if path.suffix.lower() == ".xml" and weights.exists() else (path,):
+            try:
+                with open_binary(file) as stream:
+                    while part := stream.read(1 << 20):
+                        digest.update(part)
+            except OSError as error:
+                reason = error.strerror or error
+                raise UsageError(
+                    f"The model file {str(file)!r} cannot be read: {reason}.", hint="Check the path."
+                ) from error
+        with errors(f"OpenVINO refused the model {path.name!r}"):
+            return OpenVINOModel(path, openvino.Core().read_model(path), digest.hexdigest())
+
+
+reader = OpenVINOReader()
+"""What `qdebug.backends` loads for .xml files."""
+
+
+def elements(constant: Any) -> np.ndarray:
+    """Return the elements of a Constant in their logical dtype."""
+    dtype = DTYPES[constant.get_element_type().get_type_name()]
+    shape, data = tuple(constant.get_output_shape(0)), constant.get_data()
+    return unpack(np.ascontiguousarray(data).view(np.uint8).reshape(-1) if data.size else b"", dtype, shape)
+
+
+def extents(value: Any) -> tuple[int | None, ...] | None:
+    """Return the shape of a result: None where an extent varies, or as a whole if the rank does."""
+    shape = value.get_partial_shape()
+    if shape.rank.is_dynamic:
+        return None
+    return tuple(None if dimension.is_dynamic else dimension.get_length() for dimension in shape)
+
+
+def used(value: Any) -> bool:
+    """Tell whether anything reads a result of an operation."""
+    return bool(value.get_target_inputs())
+
+
+@contextmanager
+def errors(what: str) -> Iterator[None]:
+    """Turn OpenVINO's exceptions into one sentence."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError) as error:
+        text = _telling(str(error)) or f"{type(error).__name__} without a message"
+        text = text if len(text) <= 300 else f"{text[:297]}..."
+        raise BackendError(
+            f"{what}: {text.rstrip('.')}.", hint="Check that the model compiles in OpenVINO itself."
+        ) from error
+
+
+def _telling(text: str) -> str:
+    """Return the part of a message that says what is wrong: OpenVINO puts the places in its code before it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    if "Summary:" in lines:
+        lines = lines[lines.index("Summary:") + 1 :]
+    else:
+        lines = [line for line in lines if not line.startswith(("Exception from ", "FrontEnd API failed"))]
+    return " ".join(line.removeprefix("-- ") for line in lines)
+
+
+def port(value: Any) -> Port:
+    """Return what a result of an operation is known by."""
+    return value.get_node().get_friendly_name(), value.get_index()
+
+
+def _by_name(model: Any) -> dict[str, Any]:
+    """Return the operations but results by their names; one whose name repeats is renamed."""
+    found: dict[str, Any] = {}
+    for operation in model.get_ordered_ops():
+        if operation.get_type_name() == "Result":
+            continue
+        name, number = operation.get_friendly_name(), 1
+        title = name
+        while title in found:
+            number += 1
+            title = f"{name}#{number}"
+        if title != name:
+            operation.set_friendly_name(title)
+        found[title] = operation
+    return found
+
+
+def _is_node(operation: Any) -> bool:
+    return operation.get_type_name() not in _NO_NODES
+
+
+def _tensor_names(operations: Any) -> dict[Port, str]:
+    """Name every result: as the model does, else by its operation. A name that repeats gets a number."""
+    named: dict[Port, str] = {}
+    bare: list[Any] = []
+    taken: set[str] = set()
+    for operation in operations:
+        for value in operation.outputs():
+            free = [name for name in sorted(value.get_names()) if name not in taken]
+            if free:
+                named[port(value)] = free[0]
+                taken.add(free[0])
+            else:
+                bare.append(value)
+    for value in bare:
+        name, index = port(value)
+        single = value.get_node().get_output_size() == 1
+        wanted = title = name if single else f"{name}:{index}"
+        number = 1
+        while title in taken:
+            number += 1
+            title = f"{wanted}#{number}"
+        taken.add(title)
+        named[name, index] = title
+    return named
+
+
+def _attrs(operation: Any) -> dict[str, AttrValue]:
+    """Return the attributes that are numbers, texts, or lists of either."""
+    try:
+        given = operation.get_attributes()
+    except (RuntimeError, ValueError, TypeError):  # some operations have attributes that Python has no form for
+        return {}
+    attrs: dict[str, AttrValue] = {}
+    for name, value in given.items():
+        if isinstance(value, bool | int | float | str):
+            attrs[name] = value
+        elif isinstance(value, list | tuple):
+            for kind in (int, float, str):
+                if all(type(each) is kind for each in value):
+                    attrs[name] = tuple(value)
+                    break
+    return attrs

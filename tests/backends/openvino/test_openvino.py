@@ -1,0 +1,266 @@
+"""OpenVINO as a backend: what really ran, in codes where it runs in codes, and nothing that taps changed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.backends import load_backend, load_reader
+from qdebug.backends.protocol import harmless_parts
+from qdebug.errors import BackendError, InputError, UsageError
+from qdebug.workflow.record import record_run
+
+openvino = pytest.importorskip("openvino", reason="needs the extra openvino")
+ops = pytest.importorskip("openvino.opset13", reason="needs the extra openvino")
+
+DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits"
+SAMPLES = 4
+
+
+def digits():
+    with np.load(DIGITS / "digits_test.npz") as file:
+        return {"x": file["x"][:SAMPLES, None]}
+
+
+def record(tmp_path, model, inputs, *, samples=SAMPLES, taps="faithful", **options):
+    out = tmp_path / f"{model.name}.{taps}.{len(list(tmp_path.iterdir()))}.h5"
+    options = {"precision": "f32", **options}
+    made = record_run(model, backend="openvino", options=options, inputs=inputs, out=out, samples=samples, taps=taps)
+    return made, qdebug.open_recording(out)
+
+
+def saved(tmp_path, results, parameters, name="net"):
+    path = tmp_path / f"{name}.xml"
+    openvino.save_model(openvino.Model(results, parameters, name), path, compress_to_fp16=False)
+    return path
+
+
+def reference(tmp_path, model, inputs, **options):
+    out = tmp_path / "ref.h5"
+    record_run(model, backend="onnxruntime", options=options, inputs=inputs, out=out, samples=SAMPLES)
+    return out
+
+
+def test_a_float_net_is_recorded_in_the_layers_that_ran(tmp_path):
+    summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
+    assert summary.fidelity == "bit_equal"
+    assert summary.skipped == {}
+    first = recording.graph.producer("relu1")
+    assert first.op == "Convolution"
+    assert first.inputs == ("x", "w0.weight", "w0.bias")
+    assert first.origin == ("conv1/WithoutBiases", "conv1", "relu1")
+    assert first.attrs["activation"] == "Relu"
+    assert first.placement.startswith("CPU: Convolution ")
+    assert "f32" in first.placement
+    assert {"conv1", "conv2"}.isdisjoint(recording.graph.tensors)  # they are fused, and so were never made
+    assert np.array_equal(recording.load("w0.bias"), load_reader(DIGITS / "digits.onnx").constant("w0.bias"))
+    result = qdebug.diff(reference(tmp_path, DIGITS / "digits.onnx", digits(), opt="none"), recording)
+    assert result.status == "within"
+    assert all(node.arithmetic is not None for node in result.nodes if node.op != "Input")  # each is replayed
+    assert not [each for each in result.coverage.unmatched if each.kind == "lost"]
+
+
+def test_the_options_say_what_was_used(tmp_path):
+    _, recording = record(tmp_path, DIGITS / "digits.onnx", digits(), threads="1")
+    options = recording.info.options
+    assert (options["precision"], options["effective_precision"]) == ("f32", "f32")
+    assert (options["threads"], options["execution_devices"]) == (1, "CPU")
+    assert "Reorder" in options["inserted"]
+    assert recording.info.versions["openvino"]
+
+
+@pytest.mark.parametrize("model", ["digits.qdq.per_channel.onnx", "digits.qdq.per_tensor.onnx"])
+def test_a_quantized_net_is_recorded_in_codes_and_explained(tmp_path, model):
+    summary, recording = record(tmp_path, DIGITS / model, digits())
+    assert summary.fidelity == "bit_equal"
+    made = {name: recording.graph.tensors[name] for node in recording.graph.nodes for name in node.outputs if name}
+    first = made["relu1_QuantizeLinear_Output"]
+    source = qdebug.open_recording(reference(tmp_path, DIGITS / model, digits(), opt="none")).graph.tensors
+    assert first.quant == source["relu1_QuantizeLinear_Output"].quant
+    assert recording.load("relu1_QuantizeLinear_Output").dtype == np.uint8
+    assert made["pool1"].quant == source["relu2_QuantizeLinear_Output"].quant  # codes that are handed out as reals
+    weight = recording.graph.tensors["w0.weight_quantized"]
+    assert weight.quant == source["w0.weight_quantized"].quant
+    assert {node.op for node in recording.graph.nodes} >= {"Convolution", "GroupConvolution", "MatMul"}
+    explained = {node.node: node.status for node in qdebug.explain(recording).nodes}
+    assert explained["relu1_QuantizeLinear"] == "explained"
+    assert explained["relu5_QuantizeLinear"] == "explained"
+
+
+def test_what_is_recorded_is_what_the_plain_model_gives_at_that_place(tmp_path):
+    """A net that ends at a layer gives what was recorded of the layer in the whole net."""
+    x = ops.parameter([1, 4, 6, 6], np.float32, name="x")
+    weight = np.random.default_rng(1).standard_normal((4, 4, 3, 3)).astype(np.float32)
+    ends = [x]
+    for number in range(3):
+        conv = ops.convolution(ends[-1], weight, [1, 1], [1, 1], [1, 1], [1, 1])
+        made = ops.relu(ops.add(conv, np.full((1, 4, 1, 1), number, np.float32)))
+        made.set_friendly_name(f"layer{number}")
+        ends.append(made)
+    joined = ops.add(ends[2], ends[3])
+    joined.set_friendly_name("joined")
+    feed = np.random.default_rng(0).standard_normal((1, 4, 6, 6)).astype(np.float32)
+    whole = saved(tmp_path, [joined], [x])
+    summary, recording = record(tmp_path, whole, {"x": feed}, samples=None)
+    assert summary.fidelity == "bit_equal"
+    for number in range(3):
+        if recording.has(f"layer{number}"):
+            part = saved(tmp_path, [ends[number + 1]], [x], name=f"part{number}")
+            plain = openvino.Core().compile_model(part, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})({"x": feed})
+            assert np.allclose(recording.load(f"layer{number}"), plain[0], rtol=1e-6)
+    assert recording.has("layer0")
+    assert recording.has("layer1")
+
+
+def test_all_taps_are_the_source_graph_and_say_that_they_change_the_outputs(tmp_path):
+    summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits(), taps="all")
+    assert {"conv1", "relu1", "conv1/WithoutBiases"} <= set(recording.names)
+    assert summary.fidelity in {"bit_equal", "differs"}  # it is measured
+    assert recording.graph.producer("conv1").op == "Add"
+
+
+def test_outputs_alone(tmp_path):
+    summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits(), taps="outputs")
+    assert summary.fidelity == "bit_equal"
+    assert {name for name in recording.names if not recording.graph.is_constant(name)} == {"x", "logits"}
+
+
+def test_numbers_without_axes_are_recorded(tmp_path):
+    x = ops.parameter([2, 3], np.float32, name="x")
+    total = ops.reduce_sum(ops.exp(x), np.array([0, 1], np.int64))
+    total.set_friendly_name("total")
+    _, recording = record(
+        tmp_path, saved(tmp_path, [ops.sqrt(total)], [x]), {"x": np.ones((2, 3), np.float32)}, samples=None
+    )
+    assert recording.load("total" if recording.has("total") else recording.graph.outputs[0]).shape == ()
+
+
+def test_states_are_forgotten_between_samples(tmp_path):
+    from openvino.op.util import Variable, VariableInfo
+
+    facts = VariableInfo()
+    facts.data_shape, facts.data_type, facts.variable_id = openvino.PartialShape([1]), openvino.Type.f32, "v"
+    variable = Variable(facts)
+    x = ops.parameter([1], np.float32, name="x")
+    before = openvino.opset6.read_value(ops.constant(np.zeros(1, np.float32)), variable)
+    summed = ops.add(before, x)
+    summed.set_friendly_name("summed")
+    keep = openvino.opset6.assign(summed, variable)
+    model = openvino.Model([ops.result(ops.multiply(summed, np.float32([2])))], [keep], [x], "state")
+    path = tmp_path / "state.xml"
+    openvino.save_model(model, path, compress_to_fp16=False)
+    out = tmp_path / "state.h5"
+    inputs = {"x": np.ones((2, 3, 1), np.float32)}
+    made = record_run(path, backend="openvino", inputs=inputs, out=out, samples=2, steps=3)
+    recording = qdebug.open_recording(out)
+    assert made.fidelity == "bit_equal"
+    (end,) = recording.graph.outputs
+    assert [[float(recording.load(end, sample, step)[0]) for step in range(3)] for sample in range(2)] == [
+        [2, 4, 6]
+    ] * 2
+
+
+def test_dynamic_extents_are_those_of_the_inputs(tmp_path):
+    x = ops.parameter([-1, 4], np.float32, name="x")
+    path = saved(tmp_path, [ops.softmax(ops.relu(x), 1)], [x])
+    _, recording = record(tmp_path, path, {"x": np.ones((5, 4), np.float32)}, samples=None)
+    assert recording.load(recording.graph.outputs[0]).shape == (5, 4)
+
+
+def test_bodies_of_control_flow_are_said_not_to_be_recorded(tmp_path):
+    x, flag = ops.parameter([2], np.float32, name="x"), ops.parameter([], bool, name="flag")
+    inner, other = ops.parameter([2], np.float32), ops.parameter([2], np.float32)
+    choice = openvino.opset8.if_op(flag)
+    then, otherwise = openvino.Model([ops.exp(inner)], [inner]), openvino.Model([ops.negative(other)], [other])
+    choice.set_then_body(then)
+    choice.set_else_body(otherwise)
+    choice.set_input(x.output(0), inner, other)
+    result = choice.set_output(then.results[0], otherwise.results[0])
+    choice.set_friendly_name("choice")
+    path = saved(tmp_path, [ops.abs(result)], [x, flag])
+    feed = {"x": np.ones(2, np.float32), "flag": np.array(True)}
+    summary, recording = record(tmp_path, path, feed, samples=None)
+    assert summary.fidelity == "bit_equal"
+    assert "not recorded: choice" in recording.info.options["note"]
+
+
+def test_nan_inputs_are_recorded_as_they_are(tmp_path):
+    inputs = {"x": np.full((1, 1, 8, 8), np.nan, np.float32)}
+    summary, recording = record(tmp_path, DIGITS / "digits.qdq.per_channel.onnx", inputs, samples=None)
+    assert np.isnan(recording.load("x")).all()
+    assert summary.fidelity == "bit_equal"
+
+
+def test_a_precision_that_the_processor_lacks_is_said(tmp_path):
+    if "BF16" in openvino.Core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+        pytest.skip("this processor has bfloat16")
+    _, recording = record(tmp_path, DIGITS / "digits.onnx", digits(), precision="bf16")
+    assert recording.info.options["note"] == "precision bf16 was asked for and f32 is used"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"precision": "fp32"}, "expected one of: f32"),
+        ({"threads": "-1"}, "whole number"),
+        ({"device": "TPU"}, "no device 'TPU' here; it has:"),
+    ],
+)
+def test_wrong_options_are_refused(options, said):
+    with pytest.raises(UsageError, match=said):
+        load_backend("openvino").open(DIGITS / "digits.onnx", options=options)
+
+
+def test_what_openvino_cannot_run_is_one_sentence(tmp_path):
+    with pytest.raises(BackendError, match=r"refused the model .*QGemm") as caught:
+        load_backend("openvino").open(DIGITS / "digits.qoperator.per_channel.onnx", options={})
+    assert "\n" not in str(caught.value)
+    assert "src/" not in str(caught.value)
+    broken = tmp_path / "broken.xml"
+    broken.write_text("<net", encoding="utf-8")
+    with pytest.raises(BackendError, match=r"refused the model 'broken\.xml'"):
+        load_reader(broken)
+    (tmp_path / "net.pt2").write_bytes(b"x")
+    with pytest.raises(UsageError, match=r"reads no files like 'net\.pt2'"):
+        load_backend("openvino").open(tmp_path / "net.pt2", options={})
+
+
+def test_inputs_must_fit(tmp_path):
+    with pytest.raises(InputError):
+        record(tmp_path, DIGITS / "digits.onnx", {"y": np.zeros((1, 1, 8, 8), np.float32)}, samples=None)
+
+
+def test_taps_that_change_the_outputs_are_found_and_left_out():
+    refused, tried = [], []
+
+    def attempt(taps):
+        tried.append(tuple(taps))
+        return None if "bad" in taps else "model"
+
+    parts = list(harmless_parts(["a", "b", "bad", "c"], attempt, refused.append))
+    assert [tuple(part) for part, _ in parts] == [("a", "b"), ("c",)]
+    assert refused == ["bad"]
+
+
+def test_a_tap_without_which_nothing_is_the_same_is_listed(tmp_path, monkeypatch):
+    from qdebug.backends import openvino as adapter
+
+    compile_model = adapter.OpenVINORun.compile
+
+    def spoiled(self, taps):
+        made = compile_model(self, taps)
+        if "pool1" in taps:
+            run = made.run
+            made.run = lambda feed: {name: array + (name == "logits") for name, array in run(feed).items()}
+        return made
+
+    monkeypatch.setattr(adapter.OpenVINORun, "compile", spoiled)
+    summary, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
+    assert set(summary.skipped) == {"pool1"}
+    assert "the outputs change" in summary.skipped["pool1"]
+    assert summary.fidelity == "bit_equal"
+    assert recording.has("relu2")
+    assert recording.has("relu3")
