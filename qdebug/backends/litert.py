@@ -153,6 +153,15 @@ class _Interpreter:
                 experimental_disable_delegate_node_fusion=not self._fused,
             )
 
+    def parts(self) -> list[tuple[set[str], list[str]]]:
+        """Return what each part that a delegate took reads and makes."""
+        names = self._model.names
+        return [
+            ({names[at] for at in each["inputs"] if at >= 0}, [names[at] for at in each["outputs"] if at >= 0])
+            for each in self._net._get_ops_details()  # noqa: SLF001  nothing else tells
+            if each["op_name"] == "DELEGATE" and max((*each["inputs"], *each["outputs"])) < len(names)
+        ]
+
     def tensor(self, name: str) -> np.ndarray | None:
         """Return a copy of a tensor's elements; None if LiteRT has none of it."""
         try:
@@ -202,6 +211,20 @@ class LiteRTRun:
         self._settings = settings
         self._weights = weights
         self._plain = _Interpreter(model, settings)
+        self.graph = _placed(self.graph, self._delegated())
+
+    def _delegated(self) -> dict[str, str]:
+        """Return where nodes run, by a tensor that they make: in a delegate, or by LiteRT's own kernels."""
+        own = "reference kernels" if self._settings.kernels == "reference" else "builtin kernels"
+        found = {name: own for node in self.graph.nodes for name in node.outputs}
+        if self.fuses:
+            try:
+                self._plain.prepare({})
+            except BackendError:  # it is said when the model runs
+                return {}
+            for inputs, outputs in self._plain.parts():
+                found |= dict.fromkeys(_between(self.graph, inputs, outputs), "XNNPACK")
+        return found
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
@@ -486,6 +509,29 @@ def _as_run(graph: Graph) -> Graph:
         for info in graph.tensors.values()
     ]
     return Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
+
+
+def _between(graph: Graph, inputs: set[str], outputs: Sequence[str]) -> set[str]:
+    """Return the tensors that lead from some tensors to others, these included."""
+    found: set[str] = set()
+    left = list(outputs)
+    while left:
+        name = left.pop()
+        node = graph.producer(name)
+        if node is not None and name not in found and name not in inputs:
+            found.add(name)
+            left += node.inputs
+    return found
+
+
+def _placed(graph: Graph, places: Mapping[str, str]) -> Graph:
+    """Return a graph that says where its nodes run."""
+    nodes = [
+        replace(node, placement=next((places[name] for name in node.outputs if name in places), ""))
+        for node in graph.nodes
+    ]
+    tensors = graph.tensors.values()
+    return Graph(nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
 
 
 def _apart(names: Sequence[str]) -> list[Sequence[str]]:

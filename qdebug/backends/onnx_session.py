@@ -63,6 +63,7 @@ class SessionSettings:
     def saving(self, target: Path) -> Any:
         """Make session options that also save the optimized graph, with its weights in a file beside it."""
         options = self.options()
+        options.add_session_config_entry("session.record_ep_graph_assignment_info", "1")
         options.optimized_model_filepath = str(target)
         options.add_session_config_entry(
             "session.optimized_model_external_initializers_file_name", f"{target.stem}.weights"
@@ -120,6 +121,14 @@ class Session:
                 model if isinstance(model, bytes) else str(model), options, providers=[settings.provider]
             )
         self.types: Mapping[str, str] = {value.name: value.type for value in self._session.get_outputs()}
+
+    def placements(self) -> dict[str, str]:
+        """Return the provider that each node of the model was given to; nothing if this ONNX Runtime does not say."""
+        ask = getattr(self._session, "get_provider_graph_assignment_info", None)
+        try:
+            return {node.name: part.ep_name for part in (ask() if ask else ()) for node in part.get_nodes()}
+        except RuntimeError:  # it was not recorded
+            return {}
 
     def run(self, feed: Mapping[str, np.ndarray], names: Sequence[str]) -> Iterator[tuple[str, np.ndarray]]:
         """Run once and give the outputs asked for, one at a time.

@@ -63,8 +63,9 @@ class OnnxRuntimeRun:
         self._weights = weights
         self._folder = Path(tempfile.mkdtemp(prefix="qdebug-"))
         self._plain: Session | None = None
+        self._placements: dict[str, str] = {}
         try:
-            self._executed, self._tapped, self.graph = self._prepare()
+            self._executed, self._tapped, graph = self._prepare()
         except BaseException:
             self.close()
             raise
@@ -73,6 +74,7 @@ class OnnxRuntimeRun:
             inner = f"tensors inside these graphs are not recorded: {listed}"
             note = "; ".join(filter(None, (str(facts.options.get("note", "")), inner)))
             self.facts = replace(facts, options={**facts.options, "note": note})
+        self.graph = _placed(graph, self._placements)
         self.inputs: tuple[TensorInfo, ...] = tuple(source.graph.tensors[name] for name in source.graph.inputs)
         self.outputs: tuple[str, ...] = source.graph.outputs
 
@@ -106,9 +108,10 @@ class OnnxRuntimeRun:
         if exposed:
             proto = read_proto(self._source.path)
             expose(proto, [name for name in exposed if name not in self._source.graph.outputs])
-            Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
+            made = Session(proto.SerializeToString(), settings, options, data_folder=self._source.path.parent)
         else:
-            Session(self._source.path, settings, options)
+            made = Session(self._source.path, settings, options)
+        self._placements = self._placements or made.placements()
         return reader.open(target)
 
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
@@ -232,6 +235,26 @@ class _Work:
             self._on_progress(self._done, total, f"sample {sample}")
 
 
+def _placed(graph: Graph, placements: Mapping[str, str]) -> Graph:
+    """Return a graph that says where its nodes run.
+
+    Providers take nodes before their own fusions: a fused node runs where the nodes ran that were folded into it.
+    """
+    everywhere = set(placements.values())
+    nodes = []
+    for node in graph.nodes:
+        found = {placements[name] for name in (node.name, *node.origin) if name in placements} or everywhere
+        nodes.append(replace(node, placement=next(iter(found))) if len(found) == 1 else node)
+    return Graph(
+        nodes,
+        tensors=graph.tensors.values(),
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
 def _moments(feeds: Feeds) -> list[tuple[int, int]]:
     return [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
 
@@ -334,6 +357,7 @@ def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, st
         options={
             **chosen,
             "threads": settings.threads,
+            "asked_for": settings.provider,
             "cpus": os.cpu_count() or 0,
             "graph_optimization_level": LEVELS[settings.level],
             "execution_mode": str(options.execution_mode).rsplit(".", 1)[-1],

@@ -171,6 +171,7 @@ class OpenVINORun:
         used_precision = compiled.get_property("INFERENCE_PRECISION_HINT").get_type_name()
         found: dict[str, Any] = {
             "effective_precision": used_precision,
+            "asked_for": self._settings.device,
             "execution_devices": ", ".join(compiled.get_property("EXECUTION_DEVICES")),
         }
         notes = []

@@ -211,6 +211,7 @@ def _judged(context: NodeContext) -> NodeResult:
         precision=context.short_format,
         saturation=comparison.rails,
         quant=entry.quant,
+        placement=None if context.node is None else context.node.placement or None,
         samples=tuple(
             SampleResult(
                 sample=sample.sample,

@@ -94,6 +94,8 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
         SideFact(SCALE_TITLE, *_both(detail, lambda info: quant_summary(info.quant))),
         SideFact("codes", *_both(detail, lambda info: _codes(info.quant))),
     ]
+    if result.placement:
+        facts.append(SideFact("ran on", numbers.MISSING, safe_text(result.placement, limit=120)))
     if stats is not None:
         facts.append(
             SideFact(

@@ -181,6 +181,7 @@ def columns() -> Mapping[str, Column]:
         Column(key="tensor", title="tensor"),
         Column(key="reference_tensor", title="reference tensor"),
         Column(key="match", title="match"),
+        Column(key="placement", title="ran on", definition="where the backend's node ran, and by which kernel"),
         Column(key="why", title="why", definition="what the finding is about that makes the node fail"),
         Column(key="reason", title="reason"),
     )
@@ -215,6 +216,7 @@ def node_row(result: NodeResult) -> NodeRow:
         "tensor": _name(result.tensor),
         "reference_tensor": _name(result.reference_tensor),
         "match": Cell(text=str(result.match), value=str(result.match)),
+        "placement": _name(result.placement or numbers.MISSING),
         "why": _name(_why(result) or numbers.MISSING),
         "reason": _name(result.reason or numbers.MISSING, limit=400),
         "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),

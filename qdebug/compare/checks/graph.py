@@ -22,6 +22,7 @@ __all__ = [
     "difference",
     "otherwise_said",
     "overflow",
+    "placement",
     "precision",
     "read_otherwise",
     "unholdable",
@@ -136,6 +137,16 @@ def overflow(context: NodeContext) -> Finding | None:
                 kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=said + side, evidence=tensor
             )
     return None
+
+
+def placement(context: NodeContext) -> Finding | None:
+    """Find a node that ran elsewhere than the run was asked for."""
+    asked = context.runs.backend.info.options.get("asked_for")
+    ran = "" if context.node is None else context.node.placement.partition(": ")[0]
+    if not ran or not isinstance(asked, str) or ran == asked:
+        return None
+    said = f"it ran on {ran}, asked for was {asked}"
+    return Finding(kind=FindingKind.PLACEMENT, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=ran)
 
 
 def precision(context: NodeContext) -> Finding | None:

@@ -38,6 +38,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.bare_codes,
     selection,
     graph.precision,
+    graph.placement,
 )
 """All checks."""
 

@@ -39,6 +39,7 @@ class FindingKind(StrEnum):
     PRECISION = "precision"
     NONFINITE = "nonfinite"
     SELECTION = "selection"
+    PLACEMENT = "placement"
     ARITHMETIC = "arithmetic"
     ERROR = "error"
 

@@ -123,6 +123,7 @@ class NodeResult:
         saturation: Codes at the ends of their range; None if the tensor is not quantized.
         quant: The backend tensor's quantization.
         samples: The comparison sample by sample.
+        placement: Where the backend's node ran; None if nobody said.
         acknowledged: Why it may be beyond its limit; None if nobody said so.
     """
 
@@ -158,6 +159,7 @@ class NodeResult:
     saturation: Rails | None = None
     quant: QuantParams | None = None
     samples: tuple[SampleResult, ...] = ()
+    placement: str | None = None
     acknowledged: Acknowledgement | None = None
 
     def to_dict(self) -> dict[str, Any]:
@@ -193,6 +195,7 @@ class NodeResult:
             "saturation": _rails_dict(self.saturation),
             "quant": None if self.quant is None else self.quant.to_dict(),
             "samples": [sample.to_dict() for sample in self.samples],
+            "placement": self.placement,
             "acknowledged": None if self.acknowledged is None else self.acknowledged.to_dict(),
         }
 

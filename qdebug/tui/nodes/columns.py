@@ -83,6 +83,7 @@ def _optional(navigator: Navigator) -> list[ListColumn]:
         ListColumn("explained", "explained", 18),
         *(ListColumn(name, metric_title(name), 10, right=True) for name in other),
         ListColumn("match", "match", 12),
+        ListColumn("placement", "ran on", 24),
         ListColumn("reference_tensor", "reference tensor", 28),
     ]
 
@@ -224,6 +225,7 @@ _TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
     "quant": lambda navigator, row, _: quant_text(navigator.table.rows[row].quant),
     "dtype": lambda navigator, row, _: navigator.table.rows[row].dtype or numbers.MISSING,
     "shape": lambda navigator, row, _: numbers.shape(navigator.table.rows[row].shape),
+    "placement": lambda navigator, row, _: navigator.table.rows[row].placement or numbers.MISSING,
     "match": lambda navigator, row, _: navigator.table.rows[row].match or numbers.MISSING,
     "reference_tensor": lambda navigator, row, _: navigator.table.rows[row].reference_tensor,
 }

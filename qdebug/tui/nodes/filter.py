@@ -36,6 +36,7 @@ TEXTS = {
     "op": "operator",
     "dtype": "type of its elements",
     "match": "ground of the pair",
+    "placement": "where the node ran",
     "state": "status in a word",
     "explained": "arithmetic that reproduces it",
 }

@@ -76,6 +76,7 @@ class PlannedRow:
         quant: Quantization of the tensor.
         missing: Why it is not compared; None if it is.
         constant: Whether it is computed of constants alone, and so at no place of the run.
+        placement: Where the backend's node ran; "" if nobody said.
     """
 
     node: str
@@ -88,6 +89,7 @@ class PlannedRow:
     quant: QuantParams | None = None
     missing: str | None = None
     constant: bool = False
+    placement: str = ""
 
     @property
     def ordered(self) -> bool:

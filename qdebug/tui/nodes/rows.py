@@ -369,7 +369,7 @@ class NodeTable:
         """Tell for each row whether one of its texts fits.
 
         Args:
-            field: name, tensor, ref, op, dtype, match, explained or state.
+            field: name, tensor, ref, op, dtype, match, placement, explained or state.
             fits: Gives anything true for a text that fits.
             sample: The sample whose state counts; None for all.
         """
@@ -412,6 +412,7 @@ _FIELDS = {
     "op": "op",
     "dtype": "dtype",
     "match": "match",
+    "placement": "placement",
 }
 
 

@@ -79,6 +79,7 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
 
 def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
     """Return the line of a pair."""
+    producer = backend.producer(entry.tensor)
     return PlannedRow(
         node=entry.node,
         op=entry.op,
@@ -88,6 +89,7 @@ def _paired_row(entry: PlannedNode, backend: Graph) -> PlannedRow:
         shape=entry.shape,
         dtype=_dtype(backend.tensors.get(entry.tensor)),
         quant=entry.quant,
+        placement="" if producer is None else producer.placement,
     )
 
 
@@ -103,6 +105,7 @@ def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) 
         dtype=_dtype(known),
         quant=None if known is None else known.quant,
         constant=constant,
+        placement="" if producer is None or not ours else producer.placement,
         missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
     )
 

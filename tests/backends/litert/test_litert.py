@@ -48,6 +48,17 @@ def test_every_tensor_is_recorded_and_the_outputs_are_those_of_a_plain_run(tmp_p
     assert all(recording.has(name, 3) for name in recording.names if not recording.graph.is_constant(name))
 
 
+def test_each_node_says_whose_kernel_ran_it(tmp_path, digits_inputs):
+    ran = {}
+    for kernels in KERNELS:
+        _, recording = record(tmp_path, digits_inputs, kernels=kernels)
+        ran[kernels] = {node.op: node.placement for node in recording.graph.nodes}
+    assert ran["xnnpack"]["CONV_2D"] == ran["xnnpack"]["FULLY_CONNECTED"] == "XNNPACK"
+    assert ran["xnnpack"]["PACK"] == "builtin kernels"  # XNNPACK has none
+    assert set(ran["builtin"].values()) == {"builtin kernels"}
+    assert set(ran["reference"].values()) == {"reference kernels"}
+
+
 @pytest.mark.parametrize("kernels", KERNELS)
 def test_each_tensor_is_what_an_interpreter_holds(tmp_path, digits_inputs, kernels):
     from ai_edge_litert.interpreter import Interpreter, OpResolverType

@@ -121,6 +121,35 @@ def test_the_facts_of_the_run_are_kept(tmp_path, digits):
     assert info.complete
 
 
+@pytest.mark.parametrize("taps", ["faithful", "all"])
+def test_each_node_says_which_provider_ran_it(tmp_path, digits, taps):
+    path = SAMPLES / "digits.qdq.per_channel.onnx"
+    _, recording = record(path, tmp_path / "run.h5", digits[:1], taps=taps)
+    assert {node.placement for node in recording.graph.nodes} == {"CPUExecutionProvider"}
+    assert recording.info.options["asked_for"] == "CPUExecutionProvider"
+
+
+def test_a_provider_that_takes_no_node_is_said_of_each(tmp_path, digits):
+    if "AzureExecutionProvider" not in pytest.importorskip("onnxruntime").get_available_providers():
+        pytest.skip("this ONNX Runtime has no provider that takes no nodes")
+    made = {}
+    for provider in ("CPUExecutionProvider", "AzureExecutionProvider"):
+        made[provider] = tmp_path / f"{provider}.h5"
+        options = {"provider": provider, "opt": "extended"}
+        record_run(
+            SAMPLES / "digits.onnx",
+            backend="onnxruntime",
+            options=options,
+            inputs={"x": digits[:1]},
+            samples=1,
+            out=made[provider],
+        )
+    result = qdebug.diff(*made.values())
+    said = {each.sentence for node in result.nodes for each in node.findings if each.kind == "placement"}
+    assert said == {"it ran on CPUExecutionProvider, asked for was AzureExecutionProvider"}
+    assert result.status == "identical"
+
+
 def test_chunks_give_what_one_run_gives(tmp_path, digits, monkeypatch):
     net = SAMPLES / "digits.qdq.per_tensor.onnx"
     _, whole = record(net, tmp_path / "whole.h5", digits[:2])

@@ -264,3 +264,10 @@ def test_a_tap_without_which_nothing_is_the_same_is_listed(tmp_path, monkeypatch
     assert summary.fidelity == "bit_equal"
     assert recording.has("relu2")
     assert recording.has("relu3")
+
+
+def test_where_each_layer_ran_is_compared(tmp_path):
+    _, recording = record(tmp_path, DIGITS / "digits.onnx", digits())
+    result = qdebug.diff(recording, recording)
+    assert {node.placement.partition(": ")[0] for node in result.nodes if node.op != "Input"} == {"CPU"}
+    assert not [each for node in result.nodes for each in node.findings if each.kind == "placement"]
