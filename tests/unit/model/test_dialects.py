@@ -406,3 +406,26 @@ def test_a_run_in_other_words_is_replayed_judged_and_shown_in_its_own(axis):
     assert (node.status, node.op, result.origin) == (Status.DIVERGED, "CONV_2D", "c")
     assert node.judged.amount > 5
     assert node.findings[0].kind == "arithmetic"
+
+
+def test_a_bias_and_an_activation_that_openvino_fuses_are_computed():
+    x = RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)
+    w, b = RNG.normal(size=(3, 4, 3, 3)).astype(np.float32), RNG.normal(size=3).astype(np.float32)
+    onnx = Node(name="n", op="Conv", inputs=("x", "w", "b"), outputs=("y",), attrs={"pads": (1, 1, 1, 1)})
+    right = run_node(onnx, {"x": x, "w": w, "b": b})["y"]
+    fused = {**STATED, "activation": "Clip", "activation_params": (0.0, 1.0)}
+    found = computed("Convolution", fused, {"x": x, "w": w, "b": b}, right.shape)
+    assert found == pytest.approx(np.clip(right, 0, 1), abs=1e-5)
+    assert computed("Convolution", STATED, {"x": x, "w": w, "b": b}, right.shape) == pytest.approx(right, abs=1e-5)
+    parts, bias = RNG.normal(size=(2, 3, 2, 3, 3)).astype(np.float32), RNG.normal(size=6).astype(np.float32)
+    right = np.maximum(grouped(x, parts) + bias[:, None, None], 0)
+    fused = {**STATED, "activation": "Relu", "activation_params": ()}
+    found = computed("GroupConvolution", fused, {"x": x, "w": parts, "b": bias}, right.shape)
+    assert found == pytest.approx(right, abs=1e-5)
+    turned = {"transpose_a": False, "transpose_b": True}
+    rows, m = RNG.normal(size=(2, 4)).astype(np.float32), RNG.normal(size=(3, 4)).astype(np.float32)
+    given = {"x": rows, "w": m, "b": b}
+    assert computed("MatMul", turned, given, (2, 3)) == pytest.approx(rows @ m.T + b, abs=1e-5)
+    relu = computed("MatMul", turned | {"activation": "Relu"}, given, (2, 3))
+    assert relu == pytest.approx(np.maximum(rows @ m.T + b, 0), abs=1e-5)
+    assert computed("ConvolutionBackpropData", fused, {"x": x, "w": w[:, :3]}, (1, 3, 6, 6)) is None

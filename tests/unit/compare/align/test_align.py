@@ -7,6 +7,7 @@ from qdebug.compare.align.align import align
 from qdebug.compare.align.pairs import Match, Side, UnmatchedKind
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model.recording import FUSED_AWAY
 
 RNG = np.random.default_rng(7)
 SHAPE = (1, 2, 3, 3)
@@ -250,6 +251,18 @@ def test_a_tensor_that_was_skipped_while_recording_is_lost():
     backend.info = RunInfo(backend="test", skipped={"seq": "a sequence, not a tensor"})
     (entry,) = align(float_net(), backend).lost
     assert (entry.side, entry.tensor, entry.reason) == (Side.BACKEND, "seq", "not recorded: a sequence, not a tensor")
+
+
+def test_what_a_runtime_never_makes_is_not_lost():
+    nodes = [node("Conv", "x w1", "conv1"), node("Relu", "conv1", "relu1"), node("Conv", "relu1 w2", "conv2")]
+    constants = {"w1": W1, "w2": W2}
+    backend = record(nodes, constants=constants, skip=("relu1",))
+    assert align(record(nodes, constants=constants), backend).lost
+    backend.info = RunInfo(backend="test", skipped={"relu1": f"{FUSED_AWAY}conv2 computes it inside"})
+    alignment = align(record(nodes, constants=constants), backend)
+    assert not alignment.lost
+    assert leftover(alignment, Side.BACKEND)["relu1"].reason == "it is never made: conv2 computes it inside"
+    assert "relu1" in leftover(alignment, Side.REFERENCE)
 
 
 def test_what_hangs_on_constants_alone_is_benign():
