@@ -96,7 +96,7 @@ class ConstantRounding:
         for form in self._run.members(name):
             quant = recording.graph.tensors[form].quant
             if quant is not None:
-                steps = _steps(quant, values.ndim)
+                steps = _steps(quant, values.shape)
                 needed = None if any_scale else _needed(quant, values)
                 steps = steps if needed is None else np.where(steps > COARSE_SCALE_RATIO * needed, needed, steps)
                 return np.broadcast_to(steps, values.shape) / np.float32(2)
@@ -138,7 +138,7 @@ def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
     ):
         return None
     scale = np.asarray(quant.scale)
-    if scale.size > 1 and (quant.axis is None or scale.ndim > 1):
+    if scale.size > 1 and (quant.axis is None or quant.block_size is not None):
         return None
     axis = None if scale.size == 1 or quant.axis is None else quant.axis % values.ndim
     others = None if axis is None else tuple(other for other in range(values.ndim) if other != axis)
@@ -146,14 +146,20 @@ def _needed(quant: QuantParams, values: np.ndarray) -> np.ndarray | None:
     return np.asarray(2 * reach / np.float32(quant.qmax - quant.qmin), np.float32)
 
 
-def _steps(quant: QuantParams, rank: int) -> np.ndarray:
-    """Return the scale in a shape that broadcasts over its tensor."""
-    scale = np.asarray(quant.scale, np.float32)
-    if quant.axis is None or scale.size == 1 or scale.ndim > 1:
+def _steps(quant: QuantParams, shape: tuple[int, ...]) -> np.ndarray:
+    """Return the scale in a shape that broadcasts over its tensor, repeated over the elements of each block."""
+    scale, rank = np.asarray(quant.scale, np.float32), len(shape)
+    if quant.axis is None or scale.size == 1:
         return scale.reshape((1,) * rank) if scale.size == 1 else scale
-    shape = [1] * rank
-    shape[quant.axis % rank] = scale.size
-    return scale.reshape(shape)
+    axis = quant.axis % rank
+    if scale.ndim == 1:
+        scale = scale.reshape([scale.size if at == axis else 1 for at in range(rank)])
+    return scale if quant.block_size is None else np.repeat(scale, quant.block_size, axis)[_up_to(axis, shape)]
+
+
+def _up_to(axis: int, shape: tuple[int, ...]) -> tuple[slice, ...]:
+    """Return what cuts off the part of the last block that lies beyond an axis."""
+    return tuple(slice(size if at == axis else None) for at, size in enumerate(shape))
 
 
 def hair(real: np.ndarray) -> np.ndarray:

@@ -38,6 +38,14 @@ def test_a_step_far_coarser_than_the_range_needs_counts_as_the_one_needed(axis, 
     np.testing.assert_allclose(whole, np.broadcast_to(across * coarser / 2, codes.shape), rtol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [4, 3])
+def test_each_element_of_a_block_is_rounded_by_the_step_of_its_block(rows):
+    codes, scale = np.ones((rows, 5), np.int8), np.arange(1, 3 * rows + 1, dtype=np.float32).reshape(rows, 3)
+    quant = QuantParams(dtype="int8", scale=scale, axis=1, block_size=2)  # the last block is cut off
+    half = ConstantRounding(product(codes, quant)).half_steps("w", any_scale=True)
+    np.testing.assert_array_equal(half, np.repeat(scale, 2, axis=1)[:, :5] / 2)
+
+
 @pytest.mark.parametrize(
     ("ours", "shared"),
     [
