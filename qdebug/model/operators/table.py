@@ -69,11 +69,12 @@ def _products() -> Iterator[Operator]:
 def _quantized() -> Iterator[Operator]:
     """Operators that carry scales and zero points beside their data."""
     yield Operator(
-        name="QuantizeLinear", words="quantize quantizepertensor quantizeperchannel",
+        name="QuantizeLinear", words="quantize quantizepertensor quantizeperchannel quantizepertoken quantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, quantizes=True, data=_FIRST,
     )  # fmt: skip
     yield Operator(
-        name="DequantizeLinear", words="dequantize dequantizepertensor dequantizeperchannel",
+        name="DequantizeLinear",
+        words="dequantize dequantizepertensor dequantizeperchannel dequantizepertoken dequantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
     )  # fmt: skip
     yield Operator(name="FakeQuantize", fake_quantizes=True)
@@ -94,19 +95,22 @@ def _movements() -> Iterator[Operator]:
     """Operators that move data, or choose elements of it."""
     move = Operator(name="", moves=True, unit="requantize", folds=True, data=_FIRST)
     yield replace(move, name="Transpose", words="permute transpose swapaxes", transposes=True)
-    yield replace(move, name="Reshape", words="reshape view unsafeview", regroups=True)
-    yield replace(move, name="Flatten", words="flatten", regroups=True)
-    yield replace(move, name="Squeeze", words="squeeze", drops=True)
+    yield replace(move, name="Reshape", words="reshape view unsafeview unflatten", regroups=True)
+    yield replace(move, name="Flatten", words="flatten flattenusingints", regroups=True)
+    yield replace(move, name="Squeeze", words="squeeze squeezedims", drops=True)
     yield replace(move, name="Unsqueeze", words="unsqueeze expanddims", inserts=True)
     yield replace(move, name="Slice", words="slice stridedslice", slices=True)
-    yield replace(move, name="Gather", words="gather embedding indexselect", gathers=True)
+    yield replace(move, name="Gather", words="gather embedding indexselect select", gathers=True)
     yield replace(move, name="Expand", words="expand broadcast broadcastto")
     yield replace(move, name="Tile", words="tile repeat", folds=False)
     yield replace(
         move, name="Identity", keeps_values=True,
         words="identity dropout dropout1d dropout2d dropout3d clone contiguous alias detach",
     )  # fmt: skip
-    yield Operator(name="Split", words="split splitv variadicsplit chunk splitwithsizes", moves=True, data=_FIRST)
+    yield Operator(
+        name="Split", words="split splitv variadicsplit chunk splitwithsizes splitsizes", moves=True, data=_FIRST
+    )
+    yield Operator(name="Unbind", words="unbind unpack unstack", moves=True, data=_FIRST)
     yield Operator(
         name="Concat",
         words="cat concat concatenation concatenate",
@@ -133,7 +137,7 @@ def _movements() -> Iterator[Operator]:
         name="Pad", words="pad padv2 mirrorpad constantpadnd", selects=True, unit="pad", folds=True,
         in_codes=(2,), data=_FIRST,
     )  # fmt: skip
-    yield Operator(name="Where", selects=True, unit="where", folds=True, data=(1, 2))
+    yield Operator(name="Where", words="where maskedfill", selects=True, unit="where", folds=True, data=(1, 2))
     yield Operator(name="Max", words="maximum", selects=True, commutes=True, in_codes=(1,))
     yield Operator(name="Min", words="minimum", selects=True, commutes=True, in_codes=(1,))
 
@@ -145,7 +149,7 @@ def _whole() -> Iterator[Operator]:
     yield from _like(truth, "And Or Xor Not IsNaN IsInf NonMaxSuppression NonZero Range SequenceLength Size")
     yield from _like(Operator(name="", counts=True, picks_index=True, reduces=True, data=_FIRST), "ArgMax ArgMin")
     yield Operator(name="Shape", words="shape shapeof", counts=True, gives_extents=True)
-    yield Operator(name="Cast", words="cast convert", casts=True, data=_FIRST)
+    yield Operator(name="Cast", words="cast convert tocopy todtype", casts=True, data=_FIRST)
     yield Operator(name="CastLike", casts=True, data=_FIRST)
     yield Operator(name="OneHot", exact=True)
     yield Operator(name="Constant", constant=True, reads_nothing=True)
@@ -165,7 +169,9 @@ def _elementwise() -> Iterator[Operator]:
     yield replace(pair, name="Div", words="div divide truediv", unit="div", neutral=1.0, divisor=1)
     yield Operator(name="Sum", sums=Sums.OPERANDS, adds=True, commutes=True, elementwise=True)
     yield Operator(name="Mean", sums=Sums.OPERANDS, commutes=True, real_inside=True, elementwise=True)
-    yield Operator(name="Pow", words="pow power", real_inside=True, elementwise=True, raises=True)
+    yield Operator(
+        name="Pow", words="pow power powtensorscalar powtensortensor", real_inside=True, elementwise=True, raises=True
+    )
     function = Operator(name="", unit="lookup", data=_FIRST, elementwise=True)
     yield replace(function, name="Abs", words="abs", exact=True)
     yield replace(function, name="Neg", words="neg negative", exact=True)
@@ -284,7 +290,8 @@ def _reductions() -> Iterator[Operator]:
 def _normalizations() -> Iterator[Operator]:
     """Normalizations, recurrent operators, attention."""
     yield Operator(
-        name="BatchNormalization", words="batchnorm batchnorm1d batchnorm2d batchnorm3d batchnorminference",
+        name="BatchNormalization", words="batchnorm batchnorm1d batchnorm2d batchnorm3d batchnorminference "
+        "nativebatchnormlegitnotraining",
         scales_channels=True, ordered=True, titles=("input", "scale", "bias", "mean", "variance"),
     )  # fmt: skip
     yield Operator(
@@ -293,7 +300,7 @@ def _normalizations() -> Iterator[Operator]:
     yield Operator(name="GroupNormalization", words="groupnorm", ordered=True)
     yield Operator(name="LRN", ordered=True)
     layers = Operator(name="LayerNormalization", family="LayerNormalization", titles=_SCALE)
-    yield replace(layers, words="layernorm")
+    yield replace(layers, words="layernorm nativelayernorm")
     yield replace(layers, name="SkipLayerNormalization", places=(0, 2, 3))
     yield replace(layers, name="EmbedLayerNormalization", places=(0, 5, 6), mask=7)
     squares = Operator(name="RMSNormalization", family="RMSNormalization", titles=_SCALE[:2])
@@ -307,7 +314,8 @@ def _normalizations() -> Iterator[Operator]:
     yield replace(recurrent, name="GRU", words="gru")
     yield replace(recurrent, name="LSTM", words="lstm")
     yield from _like(Operator(name=""), "LpNormalization MeanVarianceNormalization")
-    yield from _like(Operator(name=""), "Attention GroupQueryAttention MultiHeadAttention RotaryEmbedding")
+    yield Operator(name="Attention", words="scaleddotproductattention")
+    yield from _like(Operator(name=""), "GroupQueryAttention MultiHeadAttention RotaryEmbedding")
 
 
 ROWS: tuple[Operator, ...] = (

@@ -30,7 +30,7 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
 )
 _FUSED = ("fused_activation_function", "fused_activation")
 _FUSED_WORDS = {"relu": ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
-_FRAMEWORKS = ("aten.", "quantized_decomposed.", "tfl.")
+_FRAMEWORKS = ("aten.", "quantized_decomposed.", "torchao.", "tfl.")
 _OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|intlist|dim|self)$")
 
 

@@ -155,12 +155,12 @@ def _prelu(call: Call) -> np.ndarray:
 
 @kernel("Clip")
 def _clip(call: Call) -> np.ndarray:
-    """Clamp to [min, max]: attributes up to operator set 10, inputs since; a bound left out is none.
+    """Clamp to [min, max]: inputs, or attributes as up to operator set 10 and in other frameworks; without, to nothing.
 
     If min exceeds max, everything becomes max. NaN stays NaN.
     """
     x = call.array(0)
-    if call.opset < 11 and len(call.inputs) == 1:
+    if len(call.inputs) == 1:
         bounds = [None if name not in call.attrs else np.asarray(call.real(name), x.dtype) for name in ("min", "max")]
     else:
         bounds = [call.optional(1), call.optional(2)]

@@ -106,6 +106,13 @@ def _split(call: Call) -> tuple[np.ndarray, ...]:
     return tuple(np.split(x, np.cumsum(parts)[:-1], axis=axis))
 
 
+@kernel("Unbind")
+def _unbind(call: Call) -> tuple[np.ndarray, ...]:
+    """Cut an array along an axis into all its places, and drop the axis; ONNX has no such operator by itself."""
+    x, axis = call.array(0), call.integer("axis", 0)
+    return tuple(np.take(x, place, axis=axis) for place in range(x.shape[axis]))
+
+
 @kernel("Expand", extent=lambda call: elementwise(call.shape(0), tuple(int(n) for n in call.array(1))))
 def _expand(call: Call) -> np.ndarray:
     """Repeat axes of size 1; the two shapes broadcast both ways."""

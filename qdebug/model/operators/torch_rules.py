@@ -1,0 +1,290 @@
+"""Nodes in the words of PyTorch, said as ONNX says them. Source: the documentation of torch.nn.functional and aten."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from qdebug.model.graph import AttrValue
+from qdebug.model.operators.queries import of
+from qdebug.model.operators.said import (
+    CONTRIBUTED,
+    REDUCTIONS,
+    SIMPLE,
+    Rule,
+    Said,
+    Translated,
+    Unsaid,
+    flag,
+    one,
+    padded,
+    reduced,
+    reshape,
+    two,
+)
+
+__all__ = ["TORCH"]
+
+
+def _window(said: Said, count: int) -> dict[str, AttrValue]:
+    padding = said.optional(0, "padding")
+    if isinstance(padding, str):
+        raise Unsaid
+    pads = said.sizes(count, "padding", default=0)
+    return {"pads": (*pads, *pads), "dilations": said.sizes(count, "dilation", default=1)}
+
+
+def _conv(said: Said) -> Translated:
+    kernel = said.extents(said.node.inputs[1])[2:]
+    attrs = _window(said, len(kernel))
+    strides = said.sizes(len(kernel), "stride", default=1)
+    group = int(said.optional(1, "groups"))
+    return said.as_onnx("Conv", {**attrs, "strides": strides, "group": group, "kernel_shape": kernel})
+
+
+def _linear(said: Said) -> Translated:
+    """The weight is (out, in); the data may have any number of dimensions, as a Gemm is computed here."""
+    if "addmm" in said.node.op:  # the bias stands first, and the weight is (in, out)
+        bias, data, weight = said.node.inputs
+        factors: dict[str, AttrValue] = {name: float(said.optional(1, name)) for name in ("alpha", "beta")}
+        return said.as_onnx("Gemm", factors, inputs=(data, weight, bias))
+    if len(said.extents(said.node.inputs[0])) < 2:
+        raise Unsaid
+    return said.as_onnx("Gemm", {"transB": 1})
+
+
+def _pool(said: Said) -> Translated:
+    count = len(said.extents(said.node.outputs[0])) - 2
+    if said.optional(None, "divisor_override") is not None:
+        raise Unsaid
+    kernel = said.sizes(count, "kernel_size")
+    strides = said.sizes(count, "stride") if said.optional((), "stride") else kernel
+    attrs: dict[str, AttrValue] = {
+        **_window(said, count),
+        "kernel_shape": kernel,
+        "strides": strides,
+        "ceil_mode": flag(said.optional(0, "ceil_mode")),
+    }
+    if not of(said.plain.op).selects:
+        del attrs["dilations"]
+        attrs["count_include_pad"] = flag(said.optional(1, "count_include_pad"))
+    return said.as_onnx(attrs=attrs)
+
+
+def _axis(said: Said) -> Translated:
+    if said.optional(None, "dtype") is not None or flag(said.optional(0, "half_to_float")):
+        raise Unsaid  # the data is made another type first
+    return said.as_onnx(attrs={"axis": int(said.stated("dim", "axis"))})
+
+
+def _sum(said: Said) -> Translated:
+    if float(said.optional(1, "alpha")) != 1.0:
+        raise Unsaid
+    return said.as_onnx()
+
+
+def _permute(said: Said) -> Translated:
+    rank = len(said.extents(said.node.inputs[0]))
+    order = list(range(rank))
+    if "dims" in said.node.attrs:
+        order = [int(each) % rank for each in said.stated("dims")]
+    else:
+        one, other = (int(said.stated(f"dim{at}", f"axis{at}")) for at in (0, 1))
+        order[one], order[other] = order[other], order[one]
+    return said.as_onnx("Transpose", {"perm": tuple(order)})
+
+
+def _reduced(said: Said) -> Translated:
+    """Without dimensions all are reduced; a dtype to sum in has no equal in ONNX."""
+    if len(said.node.inputs) != 1 or said.optional(None, "dtype") is not None:
+        raise Unsaid
+    axes = said.optional((), "dim", "axis")
+    return reduced(said, tuple(int(each) for each in axes) if isinstance(axes, tuple | list) else (int(axes),))
+
+
+def _pad(said: Said) -> Translated:
+    """The widths are pairs, of the last dimension first; dimensions without a pair are not padded."""
+    widths = [int(each) for each in said.stated("pad")]
+    rank = len(said.extents(said.node.inputs[0]))
+    widths += [0] * (2 * rank - len(widths))
+    found = padded(said, (*widths[-2::-2], *widths[::-2]), said.optional("constant", "mode"))
+    value = float(said.optional(0.0, "value") or 0.0)
+    return found if value == 0 else replace(found, node=replace(found.node, attrs={**found.node.attrs, "value": value}))
+
+
+def _leaky(said: Said) -> Translated:
+    return said.as_onnx("LeakyRelu", {"alpha": float(said.optional(0.01, "negative_slope"))})
+
+
+def _norm(said: Said) -> Translated:
+    if flag(said.optional(0, "training")) or len(said.node.inputs) != 5 or "" in said.node.inputs:
+        raise Unsaid
+    return said.as_onnx("BatchNormalization", {"epsilon": float(said.optional(1e-5, "eps"))})
+
+
+def _axes_at_the_end(said: Said) -> int:
+    """Return the first of the axes that a normalization runs over: as many as it states extents."""
+    return -len(tuple(said.stated("normalized_shape")))
+
+
+def _layer_norm(said: Said) -> Translated:
+    if len(said.node.inputs) < 2 or not said.node.inputs[1]:
+        raise Unsaid  # ONNX has a scale in any case
+    return said.as_onnx(attrs={"axis": _axes_at_the_end(said), "epsilon": float(said.optional(1e-5, "eps"))})
+
+
+def _rms_norm(said: Said) -> Translated:
+    if len(said.node.inputs) < 2:
+        raise Unsaid
+    return said.as_onnx(attrs={"axis": _axes_at_the_end(said), "epsilon": float(said.stated("eps"))})
+
+
+def _attention(said: Said) -> Translated:
+    """ONNX has queries, keys and values of four dimensions in the same order: samples, heads, places, elements."""
+    if float(said.optional(0.0, "dropout_p")) or any(len(said.extents(name)) != 4 for name in said.node.inputs[:3]):
+        raise Unsaid
+    attrs: dict[str, AttrValue] = {"is_causal": flag(said.optional(0, "is_causal"))}
+    heads = [said.extents(name)[1] for name in said.node.inputs[:2]]
+    if heads[0] != heads[1] and not flag(said.optional(0, "enable_gqa")):
+        raise Unsaid
+    if said.optional(None, "scale") is not None:
+        attrs["scale"] = float(said.stated("scale"))
+    return said.as_onnx("Attention", attrs)
+
+
+def _gelu(said: Said) -> Translated:
+    return said.as_onnx("Gelu", {"approximate": str(said.optional("none", "approximate"))})
+
+
+def _silu(said: Said) -> Translated:
+    return said.as_onnx("QuickGelu", {"alpha": 1.0}, domain=CONTRIBUTED)
+
+
+def _clip(said: Said) -> Translated:
+    """A clamp states its bounds, a hardtanh has them by default, a relu6 has them in its name."""
+    if len(said.node.inputs) != 1:
+        raise Unsaid
+    if "hardtanh" in said.node.op:
+        return said.as_onnx(
+            attrs={end: float(said.optional(at, f"{end}_val")) for end, at in (("min", -1), ("max", 1))}
+        )
+    bounds = {end: float(said.plain.attrs[end]) for end in ("min", "max") if end in said.plain.attrs}  # type: ignore[arg-type]
+    return said.as_onnx(attrs=dict(bounds))
+
+
+def _gather(said: Said) -> Translated:
+    """An embedding picks rows, a select one place, whose dimension is dropped; a gather picks element by element."""
+    word = said.node.op.split(".")[-2] if said.node.op.count(".") > 1 else said.node.op
+    if "embedding" in word:
+        return said.as_onnx("Gather", {"axis": 0}, inputs=said.node.inputs[:2])
+    if len(said.node.inputs) != 2:
+        raise Unsaid
+    named = "GatherElements" if word.endswith("gather") else "Gather"
+    return said.as_onnx(named, {"axis": int(said.stated("dim", "axis"))})
+
+
+def _slice(said: Said) -> Translated:
+    """Of one dimension, places from `start` to `end`; both may be left out."""
+    extents = said.extents(said.node.inputs[0])
+    axis = int(said.optional(0, "dim")) % len(extents)
+    if int(said.optional(1, "step")) != 1:
+        raise Unsaid
+    start, end = int(said.optional(0, "start")), int(said.optional(extents[axis], "end"))
+    return said.as_onnx("Slice", {"starts": (start,), "ends": (end,), "axes": (axis,)})
+
+
+def _split(said: Said) -> Translated:
+    """The extents of the results say how large each part is."""
+    axis = int(said.optional(0, "dim")) % len(said.extents(said.node.inputs[0]))
+    return said.as_onnx("Split", {"axis": axis, "split": tuple(said.extents(name)[axis] for name in said.node.outputs)})
+
+
+def _unbind(said: Said) -> Translated:
+    return said.as_onnx(attrs={"axis": int(said.optional(0, "dim"))})
+
+
+def _where(said: Said) -> Translated:
+    """A masked_fill has the data first, then where it is replaced, then by what."""
+    first, second, third = said.node.inputs
+    filled = "masked" in said.node.op
+    return said.as_onnx("Where", inputs=(second, third, first) if filled else (first, second, third))
+
+
+def _adaptive_pool(said: Said) -> Translated:
+    """The extents of the result say how large the windows are, where they all are of one size."""
+    before, after = (said.extents(name)[2:] for name in (said.node.inputs[0], said.node.outputs[0]))
+    if set(after) == {1}:
+        return said.as_onnx("GlobalAveragePool")
+    if any(n % parts for n, parts in zip(before, after, strict=True)):
+        raise Unsaid
+    window = tuple(n // parts for n, parts in zip(before, after, strict=True))
+    return said.as_onnx("AveragePool", {"kernel_shape": window, "strides": window})
+
+
+def _same(said: Said) -> Translated:
+    if flag(said.optional(0, "train", "training")):
+        raise Unsaid
+    return said.as_onnx("Identity", inputs=said.node.inputs[:1])
+
+
+_TYPES = MappingProxyType(
+    {
+        "float32": 1,
+        "uint8": 2,
+        "int8": 3,
+        "int16": 5,
+        "int32": 6,
+        "int64": 7,
+        "bool": 9,
+        "float16": 10,
+        "float64": 11,
+        "bfloat16": 16,
+    }
+)
+"""ONNX's number of an element type (TensorProto.DataType)."""
+
+
+def _cast(said: Said) -> Translated:
+    info = said.graph.tensors.get(said.node.outputs[0])
+    number = None if info is None or info.dtype is None else _TYPES.get(info.dtype)
+    if number is None:
+        raise Unsaid
+    return said.as_onnx("Cast", {"to": number}, inputs=said.node.inputs[:1])
+
+
+TORCH: Mapping[str, Rule] = MappingProxyType(
+    {
+        "Conv": _conv,
+        "Gemm": _linear,
+        "MaxPool": _pool,
+        "AveragePool": _pool,
+        "Softmax": _axis,
+        "LogSoftmax": _axis,
+        "Concat": _axis,
+        "Transpose": _permute,
+        "Pad": _pad,
+        **dict.fromkeys(REDUCTIONS, _reduced),
+        "LeakyRelu": _leaky,
+        "BatchNormalization": _norm,
+        "LayerNormalization": _layer_norm,
+        "RMSNormalization": _rms_norm,
+        "Attention": _attention,
+        "Gelu": _gelu,
+        "QuickGelu": _silu,
+        "Gather": _gather,
+        "Slice": _slice,
+        "Split": _split,
+        "Unbind": _unbind,
+        "Where": _where,
+        "GlobalAveragePool": _adaptive_pool,
+        "Identity": _same,
+        "Cast": _cast,
+        **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
+        **dict.fromkeys(("Add", "Sub"), _sum),
+        **dict.fromkeys(("Mul", "Div", "MatMul", "Pow"), two),
+        **dict.fromkeys(SIMPLE, one),
+        "Clip": _clip,
+    }
+)
+"""The rule for each operator, as ONNX names it."""
