@@ -77,6 +77,12 @@ BACKENDS: dict[str, AdapterEntry] = {
         packages=("openvino",),
         summary="OpenVINO, recorded in the graph it really runs; ONNX, LiteRT and IR files",
     ),
+    "torch": AdapterEntry(
+        module="qdebug.backends.torch",
+        extra="torch",
+        packages=("torch",),
+        summary="PyTorch: a program of torch.export, recorded node by node",
+    ),
 }
 """Backends by the name that `--backend` takes."""
 

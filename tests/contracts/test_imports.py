@@ -11,6 +11,7 @@ TERMINAL_HOMES = ("qdebug.api", "qdebug.present", "qdebug.tui", "qdebug.cli")
 ACCEPTED_PRIVATE = {
     "argparse._SubParsersAction",  # the type that add_subparsers returns; it has no public name
     "os._exit",  # documented, and not private
+    "torch.utils._python_dispatch",  # the only home of dispatch modes, which PyTorch documents
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "util", "helper"}
 
@@ -60,6 +61,8 @@ def private(source):
     found = []
     for line, module, names, _ in imports(source):
         if module == "__future__" or top(module) == "_typeshed":
+            continue
+        if module in ACCEPTED_PRIVATE:
             continue
         hidden = [part for part in (*module.split("."), *names) if part.startswith("_") and not part.startswith("__")]
         found += [f"{source.path}:{line} {module}: {part}" for part in hidden]

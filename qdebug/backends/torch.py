@@ -1,0 +1,228 @@
+"""The backend "torch": PyTorch, a program that torch.export made, or any module while it is called.
+
+A program is run node by node, with the names, attributes and source lines that torch.export gives its nodes. The plain
+run is the program's own module, or the call of the user's module.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+import zipfile
+import zlib
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from hashlib import sha256
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.torch_eager import record
+from qdebug.backends.torch_exported import ExportedGraph
+from qdebug.backends.torch_ops import array_of, facts_of, tensor_of, torch_errors, unreadable
+from qdebug.errors import MissingExtraError, UsageError
+from qdebug.model import Recording, TensorInfo
+from qdebug.regular_file import open_binary
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["TorchBackend", "TorchRun", "backend", "record"]
+
+_OPTIONS = (OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for PyTorch's own choice"),)
+_RUNS = "Check that the program runs: torch.export.load(FILE).module()(...)."
+
+
+class TorchRun:
+    """An exported program made ready to run and be recorded.
+
+    Args:
+        exported: The program with its graph.
+        facts: What is known of the run.
+        weights: Whether constants are recorded.
+    """
+
+    def __init__(self, exported: ExportedGraph, facts: RunFacts, *, weights: bool) -> None:
+        self.facts = facts
+        self.graph = exported.graph
+        self.inputs: tuple[TensorInfo, ...] = tuple(exported.inputs)
+        self.outputs: tuple[str, ...] = self.graph.outputs
+        self._exported, self._weights = exported, weights
+        self._first = {name: exported.value(name).detach().clone() for name in exported.states}
+        self._module: Any = None
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            yield from ((name, array) for name, array in self._exported.constants.items() if name in self.graph.tensors)
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Call the program's module as production would and give its outputs.
+
+        Raises:
+            BackendError: PyTorch failed.
+        """
+        import torch
+        from torch.export import pytree
+
+        with torch_errors("PyTorch failed", _RUNS), torch.no_grad():
+            if self._module is None:
+                self._module = self._exported.original.module()
+                self._reset()
+            args, kwargs = self._exported.call_of({name: tensor_of(array) for name, array in feed.items()})
+            leaves = pytree.tree_leaves(self._module(*args, **kwargs))
+        named = zip(self._exported.output_names, leaves, strict=True)
+        return {
+            name: array_of(leaf).copy() for name, leaf in named if name in self.outputs and unreadable(leaf) is None
+        }
+
+    def restart(self) -> None:
+        """Give buffers that the program changes their first values again."""
+        if self._module is not None:
+            self._reset()
+
+    def _reset(self) -> None:
+        held = {name: buffer for name, buffer in self._module.named_buffers() if name in self._first}
+        for name, buffer in held.items():
+            buffer.copy_(self._first[name])
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps node by node and put every tapped tensor into the recorder.
+
+        Raises:
+            BackendError: PyTorch failed.
+        """
+        import torch
+
+        for name, reason in self._exported.skipped.items():
+            recorder.skip(name, reason)
+        total = feeds.samples * feeds.steps
+        for sample in range(feeds.samples):
+            states: dict[str, Any] = {name: value.clone() for name, value in self._first.items()}
+            for step in range(feeds.steps):
+                recorder.at(sample, step)
+                feed = feeds.feed(sample, step)
+                given = {name: tensor_of(array) for name, array in feed.items()}
+                with torch_errors("PyTorch failed", _RUNS), torch.no_grad():
+                    states = self._exported.record(given, states, recorder, taps=self.facts.taps)
+                if on_progress is not None:
+                    on_progress(sample * feeds.steps + step + 1, total, f"sample {sample}")
+
+    def close(self) -> None:
+        """Free the module; safe to call twice."""
+        self._module = None
+
+
+class TorchBackend:
+    """PyTorch as a backend."""
+
+    name = "torch"
+    options = _OPTIONS
+
+    def open(
+        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+    ) -> TorchRun:
+        """Make an exported program ready to run.
+
+        Args:
+            model: A .pt2 file that `torch.export.save` wrote.
+            options: Values of options by name; the others take their defaults.
+            taps: One of `TAPS`. Faithful and all are the same here: each operator runs by itself.
+            weights: Whether constants are recorded.
+
+        Raises:
+            UsageError: Unknown option or value, or no such file.
+            BackendError: PyTorch refused the program.
+        """
+        chosen = check_options(self.name, self.options, options)
+        if taps not in TAPS:
+            raise UsageError(
+                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
+            )
+        if not isinstance(model, Path):
+            raise UsageError(
+                "PyTorch runs exported programs, not recordings.",
+                hint="Give the .pt2 file, or replay the recording: --backend interpreter.",
+            )
+        _set_threads(chosen["threads"])
+        program = _loaded(model)
+        with torch_errors("PyTorch refused the program", _RUNS), warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+            exported = ExportedGraph(program)
+        with open_binary(model) as file:
+            digest = sha256(file.read()).hexdigest()
+        facts = facts_of("exported program, run node by node", exported.notes.values(), taps=taps)
+        facts = replace(facts, model=model.name, model_sha256=digest)
+        return TorchRun(exported, facts, weights=weights)
+
+
+_OPERATORS = (b"torch.ops.quantized_decomposed.", b"torch.ops.torchao.")
+"""How a program names the operators that torchao registers."""
+
+
+def _loaded(path: Path) -> Any:
+    """Load an exported program, with the operators of torchao if it has any.
+
+    Raises:
+        UsageError: The file is no exported program.
+        MissingExtraError: It has operators of torchao, which is not installed.
+    """
+    import torch
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+        if _names_operators(path):
+            _register_operators(path)
+        try:
+            return torch.export.load(path)
+        except Exception as error:  # whatever the loader raises of a file that is something else
+            text = " ".join(str(error).split())
+            raise UsageError(
+                f"The file {str(path)!r} cannot be read as an exported program: {text[:200].rstrip('.')}.",
+                hint="Write one: torch.export.save(torch.export.export(model, args), 'model.pt2').",
+            ) from error
+
+
+def _names_operators(path: Path) -> bool:
+    """Tell whether a program has operators of torchao; False of what is no archive."""
+    try:
+        with open_binary(path) as file, zipfile.ZipFile(file) as archive:
+            texts = [archive.read(name) for name in archive.namelist() if name.endswith(".json")]
+    except (OSError, ValueError, NotImplementedError, RuntimeError, zipfile.BadZipFile, zlib.error):
+        return False
+    return any(word in text for text in texts for word in _OPERATORS)
+
+
+def _register_operators(path: Path) -> None:
+    """Let torchao register its operators; what it logs of accelerators that are not there is no news.
+
+    Raises:
+        MissingExtraError: It is not installed.
+    """
+    if find_spec("torchao") is None:
+        raise MissingExtraError("torchao", extra="torch", purpose=f"Running {path.name!r}")
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401
+    finally:
+        logging.disable(before)
+
+
+def _set_threads(text: str) -> None:
+    import torch
+
+    if not text.isdecimal():
+        raise UsageError(
+            f"Option 'threads' of backend 'torch' is {text!r}; expected a whole number.",
+            hint="Write --backend torch:threads=1 for one thread, 0 for PyTorch's own choice.",
+        )
+    if int(text):
+        torch.set_num_threads(int(text))
+
+
+backend = TorchBackend()
+"""What `qdebug.backends` loads under the name "torch"."""

@@ -1,0 +1,465 @@
+"""Recording a PyTorch module while it is called: `with record(model, "x.h5"): model(x)`.
+
+The call itself is the plain run. After it the module is run once more, on copies of the inputs and from the same state
+of buffers and random numbers, and that run is recorded; the outputs of the two are compared bit for bit.
+
+Two ways to record: torch.export gives a graph with attributes and source lines. Where it fails, or would take apart
+what belongs together, a dispatch mode sees each operator while it runs, and hooks say which module runs it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
+from dataclasses import replace
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from qdebug.backends.torch_exported import ExportedGraph
+from qdebug.backends.torch_ops import (
+    array_of,
+    facts_of,
+    holds_others,
+    put_tensor,
+    torch_errors,
+    unreadable,
+    weight_of,
+)
+from qdebug.backends.torch_watch import Watch
+from qdebug.errors import BackendError, UsageError
+from qdebug.recording.environment import recorded_facts
+from qdebug.recording.recorder import Recorder
+
+__all__ = ["WAYS", "record"]
+
+WAYS = ("auto", "export", "dispatch")
+"""Ways to record: torch.export where it can, it alone, or the dispatch mode alone."""
+
+_HINT = "Call the model once without recording; if that works, try way='dispatch'."
+
+
+class record:  # noqa: N801  it is used as a function: with record(model, path): ...
+    """Record the calls of a module inside a `with` block; each call is a sample.
+
+    Args:
+        model: The module, a `torch.nn.Module`.
+        path: The file to make; None keeps the recording in memory, as `recording` of what the block is given.
+        way: One of `WAYS`.
+        taps: "faithful" or "all" for every tensor, "outputs" for inputs and outputs of the module alone.
+        weights: Whether constants are recorded.
+        steps: Whether each call is a step of one sample, as in decoding.
+        **options: As of `qdebug.Recorder`: `force`, `keep` and the like.
+
+    Raises:
+        UsageError: The model is no module, or is compiled: its operators do not run one by one.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        path: str | os.PathLike[str] | None,
+        *,
+        way: str = "auto",
+        taps: str = "faithful",
+        weights: bool = True,
+        steps: bool = False,
+        **options: Any,
+    ) -> None:
+        if way not in WAYS:
+            raise UsageError(f"The way is {way!r}; expected one of: {', '.join(WAYS)}.", hint="Leave it out: 'auto'.")
+        if taps not in ("faithful", "all", "outputs"):
+            raise UsageError(f"Taps are {taps!r}; expected 'faithful', 'all' or 'outputs'.", hint="Leave them out.")
+        _check_model(model, taps)
+        self._model, self._path, self._options = model, path, options
+        self._way, self._taps, self._weights, self._steps = way, taps, weights, steps
+        self._calls = 0
+        self._run: _Exported | _Dispatched | _Outputs | None = None
+        self._recorder: Recorder | None = None
+        self._hooks: list[Any] = []
+        self._busy = False
+        self._before: _Before | None = None
+
+    @property
+    def recording(self) -> Any:
+        """The finished recording of a block without path."""
+        if self._recorder is None:
+            raise UsageError("The model was not called.", hint="Call it inside the with block.")
+        return self._recorder.recording
+
+    def __enter__(self) -> Self:
+        model = self._model
+        self._hooks = [
+            model.register_forward_pre_hook(self._prepare, with_kwargs=True),
+            model.register_forward_hook(self._record, with_kwargs=True),
+        ]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for hook in self._hooks:
+            hook.remove()
+        if self._recorder is None:
+            if error is None:
+                raise UsageError(
+                    "Nothing was recorded: the model was not called inside the with block.",
+                    hint="Call the very module that was given to record(); a method other than forward is not seen.",
+                )
+            return
+        self._recorder.__exit__(kind, error, trace)
+
+    def _prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Keep what the call may change: its inputs, buffers, and the state of random numbers."""
+        if not self._busy:
+            self._before = _Before(module, args, kwargs)
+
+    def _record(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
+        """Run the module once more and record that; compare its outputs with those of the call."""
+        del args, kwargs  # the call may have changed them
+        before, self._before = self._before, None
+        if self._busy or before is None:
+            return
+        self._busy = True
+        try:
+            plain = [None if leaf is None else leaf.detach().clone() for leaf in _tensors(output)]
+            with before.again(module), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+                self._one(before, plain)
+        finally:
+            self._busy = False
+
+    def _one(self, before: _Before, plain: Sequence[Any]) -> None:
+        if self._run is None:
+            self._run = self._chosen(before)
+            self._recorder = self._run.recorder(self._path, self._options)
+        recorder = self._recorder
+        if recorder is None:
+            return
+        recorder.at(*((0, self._calls) if self._steps else (self._calls, 0)))
+        self._calls += 1
+        names = self._run.record(before, recorder)
+        checked = {
+            name: array_of(leaf)
+            for name, leaf in zip(names, plain, strict=True)
+            if name and leaf is not None and _is_plain(leaf)
+        }
+        if checked:
+            recorder.check(checked)
+
+    def _chosen(self, before: _Before) -> _Exported | _Dispatched | _Outputs:
+        """Choose how to record, and say why."""
+        if self._taps == "outputs":
+            return _Outputs(self._model)
+        reason = "" if self._way == "dispatch" else _unfit(self._model)
+        if self._way == "export" or (self._way == "auto" and not reason):
+            try:
+                return _Exported(self._model, before, weights=self._weights)
+            except Exception as error:  # whatever torch.export raises of a model that it does not take
+                if self._way == "export":
+                    with torch_errors("torch.export refused the model", _HINT):
+                        raise
+                reason = f"torch.export refused it: {' '.join(str(error).split())[:120] or type(error).__name__}"
+        return _Dispatched(self._model, reason or "asked for", weights=self._weights)
+
+
+def _check_model(model: Any, taps: str) -> None:
+    """Refuse what has no hooks, and compiled modules unless outputs alone are recorded.
+
+    Raises:
+        UsageError: See above.
+    """
+    import torch
+
+    if not isinstance(model, torch.nn.Module):
+        raise UsageError(
+            f"record() got a {type(model).__name__}; expected a torch.nn.Module.",
+            hint="Put the function into a module's forward, or give an exported program's module().",
+        )
+    if taps == "outputs":
+        return
+    for name, module in model.named_modules():
+        if hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None:
+            title = f"Module {name!r}" if name else "The model"
+            raise UsageError(
+                f"{title} is compiled: it runs fused kernels, and no operator inside it can be seen.",
+                hint="Record the module that was compiled (model._orig_mod), or what it exposes: taps='outputs'.",
+            )
+
+
+def _unfit(model: Any) -> str:
+    """Say why torch.export would not show what runs; "" if it would."""
+    import torch
+
+    for name, held in (*model.named_parameters(), *model.named_buffers()):
+        if holds_others(held):
+            return f"{name} is a {type(held).__name__}, which torch.export takes apart"
+    if any(torch.is_autocast_enabled(kind) for kind in ("cpu", "cuda")):
+        return "autocast is on, whose casts torch.export does not show"
+    return ""
+
+
+class _Before:
+    """What a call may change, as it was before: inputs, buffers, random numbers, and switches that decide what runs.
+
+    Args:
+        module: The module.
+        args: Arguments by position.
+        kwargs: Arguments by name.
+    """
+
+    def __init__(self, module: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        import torch
+
+        self._args = _copied(tuple(args)), _copied(dict(sorted(kwargs.items())))
+        self.buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
+        self._random = torch.get_rng_state()
+        self._grad = torch.is_grad_enabled()
+        self.changed: frozenset[str] = frozenset()
+
+    def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments of the call; copies, for a run may change them."""
+        return _copied(self._args[0]), _copied(self._args[1])
+
+    def gradients(self) -> Any:
+        """Return a block in which gradients are prepared if they were in the call: some kernels depend on it."""
+        import torch
+
+        return torch.set_grad_enabled(self._grad)
+
+    @contextmanager
+    def again(self, module: Any) -> Iterator[None]:
+        """Put everything back as it was before the call, and afterwards as it was left by the call."""
+        import torch
+
+        held = dict(module.named_buffers())
+        after = {name: buffer.detach().clone() for name, buffer in held.items()}
+        random, fast = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled()
+        self.changed = frozenset(name for name, old in self.buffers.items() if not _same(old, after[name]))
+        try:
+            with torch.no_grad():
+                for name in self.changed:
+                    held[name].copy_(self.buffers[name])
+            torch.set_rng_state(self._random)
+            torch.backends.mha.set_fastpath_enabled(fast and not self._grad)
+            yield
+        finally:
+            with torch.no_grad():
+                for name in self.changed:
+                    held[name].copy_(after[name])
+            torch.set_rng_state(random)
+            torch.backends.mha.set_fastpath_enabled(fast)
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Tell whether two tensors have the same elements, NaN included."""
+    import torch
+
+    return one.shape == other.shape and bool(torch.all((one == other) | ((one != one) & (other != other))))  # noqa: PLR0124
+
+
+def _copied(value: Any) -> Any:
+    """Return arguments with copies of their tensors."""
+    import torch
+    from torch.export import pytree
+
+    return pytree.tree_map(lambda leaf: leaf.detach().clone() if isinstance(leaf, torch.Tensor) else leaf, value)
+
+
+def _tensors(value: Any) -> list[Any]:
+    """Return the leaves of an output; None for those that are no tensors."""
+    import torch
+    from torch.export import pytree
+
+    return [leaf if isinstance(leaf, torch.Tensor) else None for leaf in pytree.tree_leaves(value)]
+
+
+def _is_plain(tensor: Any) -> bool:
+    """Tell whether a tensor can be recorded as it is."""
+    import torch
+
+    return type(tensor) in (torch.Tensor, torch.nn.Parameter) and unreadable(tensor) is None
+
+
+class _Exported:
+    """A module recorded by way of torch.export.
+
+    Args:
+        model: The module.
+        before: The first call.
+        weights: Whether constants are recorded.
+    """
+
+    def __init__(self, model: Any, before: _Before, *, weights: bool) -> None:
+        import torch
+
+        args, kwargs = before.call()
+        with _quiet():
+            program = torch.export.export(model, args, kwargs, strict=False)
+        self._model, self._weights = model, weights
+        self._exported = ExportedGraph(program)
+        if any("runs inside" in note for note in self._exported.notes.values()):
+            raise ValueError("it holds control flow, whose bodies are graphs of their own")
+        self._versions = _versions(model)
+
+    def recorder(self, path: Any, options: Mapping[str, Any]) -> Recorder:
+        """Open the recorder, and record the constants."""
+        exported = self._exported
+        facts = replace(
+            facts_of("torch.export, run node by node", exported.notes.values(), taps="faithful"),
+            model=type(self._model).__name__,
+        )
+        made = Recorder(path, graph=exported.graph, **{**recorded_facts(facts), **options})
+        for name, reason in exported.skipped.items():
+            made.skip(name, reason)
+        for name, array in exported.constants.items() if self._weights else ():
+            if name in exported.graph.tensors:
+                made.constant(name, array)
+        return made
+
+    def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
+        """Record one call, and return the names of its outputs."""
+        if _versions(self._model) != self._versions:
+            raise BackendError(
+                "The weights of the model changed between two calls inside the with block.",
+                hint="Record calls before and after into files of their own.",
+            )
+        args, kwargs = before.call()
+        with torch_errors("The exported model failed", _HINT):
+            feed = self._exported.feed_of(args, kwargs)
+            states = {name: before.buffers[name] for name in self._exported.states if name in before.buffers}
+            self._check_shapes(feed)
+            with before.gradients():
+                self._exported.record(feed, states, recorder, taps="faithful")
+        return self._exported.output_names
+
+    def _check_shapes(self, feed: Mapping[str, Any]) -> None:
+        """Refuse inputs of other shapes than those of the first call: the graph was made for these.
+
+        Raises:
+            BackendError: See above.
+        """
+        for name, tensor in feed.items():
+            expected = self._exported.graph.tensors[name].shape
+            if expected is not None and tuple(tensor.shape) != expected:
+                raise BackendError(
+                    f"Input {name!r} has shape {list(tensor.shape)}; the first call had {list(expected)}.",
+                    hint="Record calls of other shapes with way='dispatch', or into files of their own.",
+                )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep torch.export from printing where it fails: what it says is in its exception too."""
+    before = logging.root.manager.disable
+    logging.disable(logging.ERROR)
+    try:
+        with (
+            Path(os.devnull).open("w", encoding="utf-8") as nowhere,
+            redirect_stdout(nowhere),
+            redirect_stderr(nowhere),
+        ):
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _versions(model: Any) -> list[tuple[int, int]]:
+    """Return what changes when a weight does."""
+    return [(id(held), held._version) for held in model.parameters() if not held.is_inference()]  # noqa: SLF001
+
+
+class _Outputs:
+    """A module of which inputs and outputs alone are recorded.
+
+    Args:
+        model: The module.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+
+    def recorder(self, path: Any, options: Mapping[str, Any]) -> Recorder:
+        """Open the recorder."""
+        compiled = hasattr(self._model, "_orig_mod") or getattr(self._model, "_compiled_call_impl", None) is not None
+        inside = "the kernels that torch.compile made" if compiled else "the module"
+        facts = facts_of("inputs and outputs", [f"nothing inside {inside} is recorded"], taps="outputs")
+        model = getattr(self._model, "_orig_mod", self._model)
+        return Recorder(path, **{**recorded_facts(replace(facts, model=type(model).__name__)), **options})
+
+    def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
+        """Record one call, and return the names of its outputs."""
+        inputs = []
+        for position, leaf in enumerate(_tensors(before.call())):
+            if leaf is not None:
+                inputs.append(f"input_{position}")
+                put_tensor(recorder, inputs[-1], leaf)
+        args, kwargs = before.call()
+        with torch_errors("The model failed", _HINT), before.gradients():
+            found = _tensors(self._model(*args, **kwargs))
+        names = [f"output_{position}" if leaf is not None else "" for position, leaf in enumerate(found)]
+        for name, leaf in zip(names, found, strict=True):
+            if name:
+                put_tensor(recorder, name, leaf, node="model", op=type(self._model).__name__, inputs=inputs)
+        recorder.outputs(*filter(None, names))
+        return names
+
+
+class _Dispatched:
+    """A module recorded operator by operator while it runs, by a dispatch mode.
+
+    Args:
+        model: The module.
+        reason: Why torch.export was not used.
+        weights: Whether constants are recorded.
+    """
+
+    def __init__(self, model: Any, reason: str, *, weights: bool) -> None:
+        self._model, self._reason, self._weights = model, reason, weights
+        self._constants = dict((*model.named_parameters(), *model.named_buffers()))
+        self._recorded: set[str] = set()
+
+    def recorder(self, path: Any, options: Mapping[str, Any]) -> Recorder:
+        """Open the recorder."""
+        notes = [weight.note for held in self._constants.values() if (weight := weight_of(held)) and weight.note]
+        way = f"dispatch mode ({self._reason})"
+        facts = replace(facts_of(way, dict.fromkeys(notes), taps="faithful"), model=type(self._model).__name__)
+        return Recorder(path, **{**recorded_facts(facts), **options})
+
+    def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:
+        """Record one call, and return the names of its outputs."""
+        import torch
+
+        args, kwargs = before.call()
+        names = _input_names(self._model, args, kwargs)
+        watch = Watch(recorder, self._constants, before.changed, self._recorded, weights=self._weights)
+        for name, leaf in zip(names, _tensors((args, kwargs)), strict=True):
+            if leaf is not None:
+                watch.declare(name, leaf)
+        with (
+            torch_errors("The model failed while it was recorded", _HINT),
+            torch.inference_mode(),
+            watch.on(self._model),
+        ):
+            found = _tensors(self._model(*args, **kwargs))
+        outputs = ["" if leaf is None else watch.name_of(leaf) or "" for leaf in found]
+        recorder.outputs(*filter(None, outputs))
+        return outputs
+
+
+def _input_names(model: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> list[str]:
+    """Return a name for each leaf of the arguments, as torch.export has them: that of the parameter of `forward`."""
+    from inspect import signature
+
+    from torch.export import pytree
+
+    names = [name for name, each in signature(model.forward).parameters.items() if each.kind.name != "VAR_KEYWORD"]
+    found: list[str] = []
+    for name, value in (*zip([*names, *(f"arg_{n}" for n in range(len(args)))], args, strict=False), *kwargs.items()):
+        leaves = pytree.tree_leaves(value)
+        single = len(leaves) == 1 and leaves[0] is value
+        found += [name] if single else [f"{name}_{position}" for position in range(len(leaves))]
+    return found

@@ -1,0 +1,398 @@
+"""A program that torch.export made: its graph in PyTorch's words, and a run of it node by node.
+
+Programs with operators that change a tensor in place are brought into the form in which none does
+(`run_decompositions` without decompositions): a tensor then keeps the values that are recorded of it.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.torch_ops import (
+    Arguments,
+    Names,
+    arguments,
+    array_of,
+    bound,
+    dtype_beside,
+    dtype_of,
+    is_quantizer,
+    node_title,
+    put_tensor,
+    quant_stated,
+    schema_of,
+    unreadable,
+    weight_of,
+)
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["ExportedGraph", "place_of"]
+
+_OnTensor = Callable[[str, Any, QuantParams | None], None]
+"""Called with the name of a tensor, its elements, and the scale of these elements alone."""
+
+
+class ExportedGraph:
+    """The graph of an exported program.
+
+    Args:
+        program: The program, a `torch.export.ExportedProgram`.
+
+    Attributes:
+        original: The program as it was given.
+        program: The program that is run node by node.
+        graph: Its graph; shapes that vary are left open, for those of the run are recorded.
+        inputs: What to feed, with the extents that do not vary.
+        constants: Elements of its constants by name.
+        states: Names of the buffers that it changes, with the tensor that has the new value.
+        notes: What is said of the recording: what runs otherwise than it seems, or is not recorded.
+    """
+
+    def __init__(self, program: Any) -> None:
+        self.original = program
+        self.program = program.run_decompositions({}) if _changes_in_place(program) else program
+        signature = self.program.graph_signature
+        self._module = self.program.graph_module
+        self._names = Names()
+        self._called: dict[str, str] = {}
+        """Name of each tensor by the name of its fx node."""
+        self._outputs: dict[str, tuple[str, ...]] = {}
+        self._quants: dict[str, QuantParams] = {}
+        self._nodes: dict[str, Node] = {}
+        self._infos: dict[str, TensorInfo] = {}
+        self.constants: dict[str, np.ndarray] = {}
+        self.notes: dict[str, str] = {}
+        self.skipped: dict[str, str] = {}
+        self._sources: dict[str, str] = {}
+        self.inputs: list[TensorInfo] = []
+        mutated = set(signature.buffers_to_mutate.values())
+        self._declare_inputs(mutated)
+        self._declare_nodes()
+        self.states = {
+            name: self._called[new]
+            for new, name in signature.buffers_to_mutate.items()
+            if name in self._infos and new in self._called
+        }
+        said = [self._called[name] for name in signature.user_outputs if name in self._called]
+        outputs = tuple(dict.fromkeys(said))
+        for name in outputs:
+            if self._infos[name].role is Role.ACTIVATION:
+                self._infos[name] = _with_role(self._infos[name], Role.OUTPUT)
+        self.graph = Graph(
+            self._nodes.values(),
+            tensors=self._infos.values(),
+            inputs=[info.name for info in self.inputs],
+            outputs=outputs,
+            name="program",
+        )
+
+    # -- what the program holds --------------------------------------------------------------------------------------
+
+    def _declare_inputs(self, mutated: set[str]) -> None:
+        """Declare parameters, buffers, constants and inputs, those that a user gives first: they keep their names."""
+        specs = self.program.graph_signature.input_specs
+        placeholders = {node.name: node for node in self._module.graph.nodes if node.op == "placeholder"}
+        for spec in sorted(specs, key=lambda each: each.kind.name != "USER_INPUT"):
+            node = placeholders.get(getattr(spec.arg, "name", ""))
+            if node is None or not _is_tensor(node.meta.get("val")):
+                continue
+            given = spec.kind.name == "USER_INPUT"
+            name = self._names.unique(node.name if given else str(spec.target))
+            self._called[node.name] = name
+            if given:
+                self.inputs.append(self._declare(name, node.meta["val"], Role.INPUT))
+                continue
+            self._sources[node.name] = str(spec.target)
+            self._declare(name, node.meta["val"], Role.ACTIVATION if spec.target in mutated else Role.CONSTANT)
+            if spec.target not in mutated:
+                self._keep_constant(name, self.value(str(spec.target)))
+
+    def _keep_constant(self, name: str, tensor: Any) -> None:
+        found = None if tensor is None else weight_of(tensor)
+        if found is None:
+            self.skipped[name] = "it cannot be read" if tensor is None else unreadable(tensor) or "its class is unknown"
+            return
+        self.constants[name] = found.array
+        if found.note:
+            self.notes[found.note] = found.note
+        if found.quant is not None:
+            self._quants[name] = found.quant
+            self._infos[name] = _with_quant(self._infos[name], found.quant)
+
+    def value(self, target: str) -> Any:
+        """Return a parameter, buffer or constant of the program by its own name; None if it has none."""
+        held = self.program.state_dict.get(target)
+        return self.program.constants.get(target) if held is None else held
+
+    def _declare(self, name: str, value: Any, role: Role = Role.ACTIVATION) -> TensorInfo:
+        """Declare a tensor, and return what is known of it."""
+        shape = tuple(n if isinstance(n, int) else None for n in value.shape)
+        info = TensorInfo(name=name, shape=shape, dtype=dtype_of(value.dtype), role=role)
+        self._infos[name] = replace(info, shape=None) if None in shape else info
+        return info
+
+    def _declare_nodes(self) -> None:
+        for node in self._module.graph.nodes:
+            if node.op == "call_function" and node.target is operator.getitem:
+                parts = self._outputs.get(node.args[0].name, ())
+                if isinstance(node.args[1], int) and node.args[1] < len(parts):
+                    self._called[node.name] = parts[node.args[1]]
+            elif node.op == "call_function":
+                self._declare_node(node)
+            elif node.op == "get_attr" and _is_tensor(held := getattr(self._module, str(node.target), None)):
+                self._called[node.name] = name = self._names.unique(str(node.target))
+                self._declare(name, held, Role.CONSTANT)
+                self._keep_constant(name, held)
+
+    def _declare_node(self, node: Any) -> None:
+        value = node.meta.get("val")
+        values = list(value) if isinstance(value, tuple | list) else [value]
+        if not any(_is_tensor(each) for each in values):
+            return
+        op = str(node.target)
+        if op.partition(".")[2].startswith("choose_qparams"):
+            return  # what it gives is recorded as the scale and zero point of the codes that are made with it
+        path, kind = _module_of(node)
+        title = self._names.unique(node_title(path, kind, op))
+        read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
+        outputs = tuple(
+            (title if position == 0 else self._names.unique(f"{title}:{position}"))
+            if _is_tensor(each) and (position == 0 or position in read)
+            else ""
+            for position, each in enumerate(values)
+        )
+        for name, each in zip(outputs, values, strict=True):
+            if name:
+                self._declare(name, each)
+        self._outputs[node.name] = outputs
+        if len(values) == 1 and not isinstance(value, tuple | list):
+            self._called[node.name] = outputs[0]
+        found = self._arguments(node, title)
+        for name, number in found.numbers.items():
+            dtype = self._dtype_beside(found.inputs, number)
+            self.constants[name] = number.astype(dtype)
+            self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
+        origin = place_of(path, node.meta.get("stack_trace"))
+        self._nodes[node.name] = Node(
+            name=title, op=op, inputs=found.inputs, outputs=outputs, attrs=found.attrs, origin=origin
+        )
+        self._note_scale(node, title)
+
+    def _arguments(self, node: Any, title: str) -> Arguments:
+        from torch.fx import Node as FxNode
+
+        def name_of(value: Any) -> str | None:
+            return self._called.get(value.name) if isinstance(value, FxNode) else None
+
+        if schema_of(node.target) is None:  # control flow, and operators that hold graphs of their own
+            word = str(getattr(node.target, "__name__", node.target))
+            self.notes[word] = f"what runs inside {word!r} is not recorded"
+            flat = [name_of(each) for each in node.all_input_nodes]
+            return Arguments(inputs=tuple(name for name in flat if name))
+        return arguments(node.target, node.args, node.kwargs, node=title, name_of=name_of)
+
+    def _dtype_beside(self, inputs: Sequence[str], number: np.ndarray) -> str:
+        """Return the dtype of a plain number among tensors: that of a wide tensor, else float32 or its own."""
+        beside = [self._infos[name].dtype or "" for name in inputs if name in self._infos]
+        return dtype_beside(beside, number)
+
+    def _note_scale(self, node: Any, title: str) -> None:
+        """Note the scale that a node is called with: that of the codes it makes, or of those it reads."""
+        if schema_of(node.target) is None:
+            return
+        op, given = str(node.target), self._known(node)
+        makes = is_quantizer(node.target)
+        reads = op.partition(".")[2].startswith("dequantize")
+        if not (makes or reads) or not node.args or getattr(node.args[0], "name", None) not in self._called:
+            return
+        if op.startswith("quantized_decomposed"):
+            self.notes["fake"] = (
+                "quantized_decomposed nodes are run as they are, in float: the integer kernels of a backend do not run"
+            )
+        name = title if makes else self._called[node.args[0].name]
+        info = self._infos[name]
+        if info.quant is None and info.shape is not None and None not in info.shape:
+            quant = quant_stated(node.target, given, info.dtype or "", [n for n in info.shape if n is not None])
+            if quant is not None:
+                self._infos[name] = _with_quant(info, quant)
+        elif info.quant is None and "per_tensor" in op:
+            quant = quant_stated(node.target, given, info.dtype or "", ())
+            self._infos[name] = info if quant is None else _with_quant(info, quant)
+
+    def _known(self, node: Any) -> dict[str, Any]:
+        """Return the arguments of a node, constants among them as arrays."""
+        found = bound(node.target, node.args, node.kwargs)
+        names = {key: self._called.get(getattr(value, "name", None) or "") for key, value in found.items()}
+        return {
+            key: self.constants[name] if (name := names[key]) and name in self.constants else value
+            for key, value in found.items()
+        }
+
+    # -- running -----------------------------------------------------------------------------------------------------
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Name of each output in the order of the program's own, "" where that is no tensor."""
+        return tuple(self._called.get(str(name), "") for name in self.program.graph_signature.user_outputs)
+
+    def call_of(self, feed: Mapping[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Return the arguments by position and by name that a program is called with.
+
+        Args:
+            feed: A value for each input.
+        """
+        from torch.export import pytree
+
+        leaves = [self._given(spec, feed) for spec in self._user_inputs()]
+        args, kwargs = pytree.tree_unflatten(leaves, self.program.call_spec.in_spec)
+        return tuple(args), dict(kwargs)
+
+    def feed_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the value of each input that arguments of a call hold.
+
+        Raises:
+            ValueError: There are more or fewer than the program has.
+        """
+        from torch.export import pytree
+
+        leaves = pytree.tree_leaves((tuple(args), dict(kwargs)))
+        names = [self._called.get(name, "") for name in self._user_inputs()]
+        return {name: leaf for name, leaf in zip(names, leaves, strict=True) if name}
+
+    def _user_inputs(self) -> list[str]:
+        specs = self.program.graph_signature.input_specs
+        return [spec.arg.name for spec in specs if spec.kind.name == "USER_INPUT"]
+
+    def record(
+        self, feed: Mapping[str, Any], states: Mapping[str, Any], recorder: Recorder, *, taps: str
+    ) -> dict[str, Any]:
+        """Run the program once node by node, record it, and return the new value of each state.
+
+        Args:
+            feed: A tensor for each input; a run may change it.
+            states: A tensor for each buffer that the program changes.
+            recorder: The recorder.
+            taps: "outputs" for inputs and outputs alone.
+        """
+        only = frozenset(self.graph.outputs) if taps == "outputs" else None
+        first = feed if only is not None else {**feed, **states}
+        for name, tensor in first.items():
+            put_tensor(recorder, name, tensor)
+
+        def put(name: str, tensor: Any, quant: QuantParams | None) -> None:
+            if only is None or name in only:
+                put_tensor(recorder, name, tensor, quant)
+
+        return self._run({**feed, **states}, put)
+
+    def _run(self, values: Mapping[str, Any], on_tensor: _OnTensor) -> dict[str, Any]:
+        """Run the program, and return the new value of each state.
+
+        Args:
+            values: A tensor for each input and state.
+            on_tensor: Called with each tensor that a node makes, as soon as it is made.
+        """
+        import torch
+        from torch.fx import Interpreter
+
+        outputs, scale_of = self._outputs, self._scale_of
+        fresh: dict[str, Any] = {}
+        wanted = frozenset(self.states.values())
+
+        class Run(Interpreter):  # type: ignore[misc]  # frameworks are imported in functions alone
+            def run_node(self, n: Any) -> Any:
+                result = super().run_node(n)
+                parts = result if isinstance(result, tuple | list) else (result,)
+                for name, part in zip(outputs.get(n.name, ()), parts, strict=False):
+                    if name and isinstance(part, torch.Tensor):
+                        on_tensor(name, part, scale_of(n, name, part, self))
+                        if name in wanted:
+                            fresh[name] = part.detach().clone()
+                return result
+
+        placeholders = [node.name for node in self._module.graph.nodes if node.op == "placeholder"]
+        Run(self._module).run(*[self._given(name, values) for name in placeholders])
+        return {state: fresh[name] for state, name in self.states.items() if name in fresh}
+
+    def _given(self, placeholder: str, values: Mapping[str, Any]) -> Any:
+        name = self._called.get(placeholder, "")
+        if name in values:
+            return values[name]
+        if placeholder in self._sources:
+            return self.value(self._sources[placeholder])
+        spec = {getattr(each.arg, "name", ""): each.arg for each in self.program.graph_signature.input_specs}
+        return getattr(spec.get(placeholder), "value", None)
+
+    def _scale_of(self, node: Any, name: str, tensor: Any, run: Any) -> QuantParams | None:
+        """Return the scale of codes that the run itself chose; None if the graph says it, or they are no codes."""
+        if self._infos[name].quant is not None or schema_of(node.target) is None or not is_quantizer(node.target):
+            return None
+        args, kwargs = run.fetch_args_kwargs_from_env(node)
+        given = {key: _plain(value) for key, value in bound(node.target, args, kwargs).items()}
+        return quant_stated(node.target, given, self._infos[name].dtype or "", list(tensor.shape))
+
+
+def _plain(value: Any) -> Any:
+    import torch
+
+    return array_of(value) if isinstance(value, torch.Tensor) and unreadable(value) is None else value
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _with_role(info: TensorInfo, role: Role) -> TensorInfo:
+    return replace(info, role=role)
+
+
+def _with_quant(info: TensorInfo, quant: QuantParams) -> TensorInfo:
+    return replace(info, dtype=quant.dtype, quant=quant)
+
+
+def _changes_in_place(program: Any) -> bool:
+    """Tell whether a node of a program changes a tensor that it reads."""
+    for node in program.graph_module.graph.nodes:
+        schema = schema_of(node.target)
+        if node.op == "call_function" and schema is not None and schema.is_mutable:
+            return True
+    return False
+
+
+def _module_of(node: Any) -> tuple[str, str]:
+    """Return path and class of the module that a node belongs to; "" where that is not known."""
+    stack = node.meta.get("nn_module_stack") or {}
+    path, kind = next(reversed(stack.values()), ("", ""))
+    return str(path), kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
+
+
+_INSIDE = re.compile(r"(site|dist)-packages/torch/")
+"""Where PyTorch's own code lies: what calls it is the model's."""
+
+
+def place_of(path: str, trace: str | None = None) -> tuple[str, ...]:
+    """Return where a node comes from: its module, and the line of the model's own code that called it.
+
+    Args:
+        path: Path of the module.
+        trace: The stack as Python prints it, outermost call first.
+    """
+    place = ""
+    for line in (trace or "").splitlines():
+        parts = line.strip().split('"')
+        if len(parts) == 3 and parts[0] == "File " and not _INSIDE.search(parts[1]):
+            number = parts[2].removeprefix(", line ").partition(",")[0]
+            place = f"{parts[1].rpartition('/')[2]}:{number}"
+    said = f"{path} ({place})" if path and place else path or place
+    return (said,) if said else ()

@@ -1,0 +1,501 @@
+"""PyTorch's operators and tensors as a recording has them: names, inputs, attributes, codes and their scales.
+
+A node has the operator's own name ("aten.conv2d.default"). Tensors among its arguments are its inputs, in the order of
+the operator's schema; all other arguments are its attributes, those with default values included.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from importlib.metadata import version
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.protocol import RunFacts
+from qdebug.errors import BackendError
+from qdebug.model import AttrValue, QuantParams
+from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_integer, logical_dtype, logical_name
+from qdebug.numerics.affine import dequantize
+from qdebug.recording.environment import cpu_flags
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = [
+    "Arguments",
+    "Codes",
+    "Names",
+    "arguments",
+    "array_of",
+    "bound",
+    "codes_of",
+    "dtype_beside",
+    "dtype_of",
+    "facts_of",
+    "holds_others",
+    "is_quantizer",
+    "node_title",
+    "put_constant",
+    "put_tensor",
+    "quant_of_codes",
+    "quant_stated",
+    "quantizes_data",
+    "schema_of",
+    "tensor_of",
+    "torch_errors",
+    "unreadable",
+    "weight_of",
+]
+
+_NUMBERS = frozenset(("other", "exponent", "value", "index"))
+"""Arguments that stand where ONNX has a tensor: a plain number given for one is recorded as a constant."""
+_PICKS = ("aten.select.int",)
+"""Operators of which an `index` is such an argument."""
+_RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arguments:
+    """Arguments of an operator.
+
+    Args:
+        inputs: Names of the tensors that it reads; "" for one that is left out.
+        attrs: All other arguments that are numbers, text, or lists of these.
+        numbers: Plain numbers that stand in place of a tensor, by the name that `inputs` has for them.
+    """
+
+    inputs: tuple[str, ...]
+    attrs: dict[str, AttrValue] = field(default_factory=dict)
+    numbers: dict[str, np.ndarray] = field(default_factory=dict)
+
+
+def schema_of(op: Any) -> Any:
+    """Return the schema of an operator; None of what is no plain operator, such as control flow."""
+    return getattr(op, "_schema", None)
+
+
+def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a call by name, in the order of the operator's schema, defaults included."""
+    found: dict[str, Any] = {}
+    for position, argument in enumerate(schema_of(op).arguments):
+        if position < len(args) and not argument.kwarg_only:
+            found[argument.name] = args[position]
+        elif argument.name in kwargs:
+            found[argument.name] = kwargs[argument.name]
+        elif argument.has_default_value():
+            found[argument.name] = argument.default_value
+    return found
+
+
+def arguments(
+    op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]
+) -> Arguments:
+    """Return the arguments of a call as a node has them.
+
+    Args:
+        op: The operator, a `torch._ops.OpOverload`.
+        args: Arguments by position.
+        kwargs: Arguments by name.
+        node: Name of the node, which the constants made of plain numbers are called after.
+        name_of: Returns the name of a tensor; None for anything else.
+    """
+    kinds = {argument.name: str(argument.type) for argument in schema_of(op).arguments}
+    inputs: list[str] = []
+    attrs: dict[str, AttrValue] = {}
+    numbers: dict[str, np.ndarray] = {}
+    given = bound(op, args, kwargs)
+    for name, value in given.items():
+        if name in ("size", "sizes", "shape") and _word(op) in _RESHAPES:
+            continue  # the extents of the result say it, and may differ from call to call
+        named = name_of(value)
+        number = isinstance(value, bool | int | float) and ("Tensor" in kinds[name] or _is_operand(op, name))
+        if named is not None:
+            inputs.append(named)
+        elif number:
+            inputs.append(f"{node}.{name}")
+            numbers[inputs[-1]] = np.asarray(value)
+        elif "Tensor" in kinds[name]:
+            inputs.extend(name_of(each) or "" for each in (value if isinstance(value, list | tuple) else (value,)))
+        elif (said := _attr(value)) is not None:
+            attrs[name] = said
+    while inputs and not inputs[-1]:
+        inputs.pop()
+    return Arguments(inputs=tuple(inputs), attrs=attrs, numbers=numbers)
+
+
+def _word(op: Any) -> str:
+    """Return an operator's name without namespace and overload."""
+    return str(op).split(".")[1]
+
+
+def _is_operand(op: Any, name: str) -> bool:
+    return name in _NUMBERS and (name != "index" or str(op) in _PICKS)
+
+
+def _attr(value: Any) -> AttrValue | None:
+    """Return an argument as an attribute; None if it is none: devices, layouts, generators, what is not known yet."""
+    if isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, list | tuple):
+        plain = [each for each in value if isinstance(each, bool | int | float | str)]
+        return tuple(plain) if len(plain) == len(value) else None  # type: ignore[return-value]  # of one kind, as torch has them
+    kind = str(value)
+    return dtype_of(value) if kind.startswith("torch.") and kind[6:] in LOGICAL_DTYPES else None
+
+
+def dtype_of(dtype: Any) -> str | None:
+    """Return the logical name of a torch dtype; None if a recording has no such elements."""
+    name = str(dtype).removeprefix("torch.")
+    return name if name in LOGICAL_DTYPES else None
+
+
+def holds_others(tensor: Any) -> bool:
+    """Tell whether a tensor is made of others, as those of torchao are: codes and scales."""
+    return hasattr(tensor, "__tensor_flatten__")
+
+
+def unreadable(tensor: Any) -> str | None:
+    """Say why the elements of a tensor cannot be recorded; None if they can."""
+    import torch
+
+    if tensor.layout is not torch.strided:
+        return f"its layout is {str(tensor.layout).removeprefix('torch.')}"
+    if dtype_of(tensor.dtype) is None or tensor.is_quantized:
+        return f"its elements are {str(tensor.dtype).removeprefix('torch.')}"
+    if tensor.device.type == "meta":
+        return "it has no elements: it is on the device 'meta'"
+    return None
+
+
+def array_of(tensor: Any) -> np.ndarray:
+    """Return the elements of a plain tensor, in their own dtype; they may share its memory."""
+    import torch
+
+    plain = tensor.detach().resolve_conj().resolve_neg().cpu()
+    name = str(plain.dtype).removeprefix("torch.")
+    if logical_dtype(name).isbuiltin == 1:
+        return np.asarray(plain.numpy())
+    bits = {1: torch.uint8, 2: torch.int16}[plain.element_size()]
+    return np.asarray(plain.contiguous().view(bits).numpy()).view(logical_dtype(name))
+
+
+def tensor_of(array: np.ndarray) -> Any:
+    """Return a copy of an array as a tensor of the same dtype."""
+    import torch
+
+    if array.dtype.isbuiltin == 1:
+        return torch.from_numpy(np.array(array, order="C"))
+    bits = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
+    kind = getattr(torch, logical_name(array.dtype))
+    return torch.from_numpy(np.array(array, order="C").view(bits)).view(kind)
+
+
+def dtype_beside(beside: Sequence[str], number: np.ndarray) -> str:
+    """Return the dtype of a plain number among tensors: narrow floats are computed with it in float32.
+
+    Args:
+        beside: Dtypes of the tensors.
+        number: The number.
+    """
+    first = next(iter(beside), "")
+    if number.dtype.kind == "f":
+        return "float64" if first == "float64" else "float32"
+    if first.startswith(("float", "bfloat")):
+        return "float64" if first == "float64" else "float32"
+    return first if first and number.dtype.kind != "b" and first != "bool" else number.dtype.name
+
+
+# -- names -----------------------------------------------------------------------------------------------------------
+
+
+class Names:
+    """Names that are each given once: a name that comes again gets a number."""
+
+    def __init__(self) -> None:
+        self._taken: set[str] = set()
+
+    def unique(self, wanted: str) -> str:
+        """Return a name that was not given before."""
+        name, number = wanted, 0
+        while name in self._taken:
+            number += 1
+            name = f"{wanted}_{number}"
+        self._taken.add(name)
+        return name
+
+
+def node_title(path: str, kind: str, op: str) -> str:
+    """Return what a node is called: its module, if the module is this operator; else with the operator.
+
+    Args:
+        path: Path of the module that runs it, such as "layers.0.fc".
+        kind: The module's class, such as "torch.nn.modules.linear.Linear".
+        op: The operator, such as "aten.linear.default".
+    """
+    word = op.split(".")[1 if op.count(".") > 1 else 0].strip("_")
+    title = _letters(kind.rpartition(".")[2])
+    same = title.startswith(_letters(word)) or title.rstrip("123d") in _letters(word)
+    return path if path and same and kind.startswith("torch.nn.") else f"{path}.{word}" if path else word
+
+
+def _letters(text: str) -> str:
+    return re.sub(r"[^a-z0-9]", "", text.lower())
+
+
+# -- codes -----------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Codes:
+    """What is recorded of a quantized tensor.
+
+    Args:
+        array: Its codes; its dequantized elements if `quant` is None.
+        quant: How the codes stand for numbers.
+        note: A clause where the codes themselves are not recorded.
+    """
+
+    array: np.ndarray
+    quant: QuantParams | None = None
+    note: str = ""
+
+
+def is_quantizer(op: Any) -> bool:
+    """Tell whether an operator makes codes of real numbers by a scale that it is given."""
+    namespace, _, word = str(op).partition(".")
+    return namespace in ("torchao", "quantized_decomposed") and word.startswith("quantize")
+
+
+def quant_of_codes(
+    dtype: str,
+    shape: Sequence[int],
+    block: Sequence[int],
+    scale: np.ndarray,
+    zero_point: np.ndarray | None = None,
+    *,
+    limits: tuple[int | None, int | None] = (None, None),
+) -> QuantParams | None:
+    """Return the parameters of codes of which each block has a scale; None if a recording has no such form.
+
+    Args:
+        dtype: Logical dtype of the codes.
+        shape: Their shape.
+        block: Extents of a block, -1 for the whole extent.
+        scale: One scale a block, in the order of blocks.
+        zero_point: One zero point a block.
+        limits: Lowest and highest code in use.
+    """
+    if len(block) != len(shape):
+        return None
+    block = [n if b == -1 else b for b, n in zip(block, shape, strict=True)]
+    if any(b < 1 or n % b for b, n in zip(block, shape, strict=True)):
+        return None
+    counts = tuple(n // b for b, n in zip(block, shape, strict=True))
+    if scale.size != np.prod(counts, dtype=int) or (zero_point is not None and zero_point.size not in (1, scale.size)):
+        return None
+    wide = [axis for axis, b in enumerate(block) if b > 1]
+    several = [axis for axis, count in enumerate(counts) if count > 1]
+    real = scale.astype(np.float64 if scale.dtype == np.float64 else np.float32)
+    points = np.zeros(1, np.int64) if zero_point is None else zero_point.astype(np.int64)
+    facts: dict[str, Any] = {"dtype": dtype, "qmin": limits[0], "qmax": limits[1]}
+    if not several:
+        return QuantParams(scale=real.reshape(-1), zero_point=points.reshape(-1), **facts)
+    if len(several) == 1 and block[several[0]] == 1:
+        return QuantParams(scale=real.reshape(-1), zero_point=points.reshape(-1), axis=several[0], **facts)
+    if len(wide) > 1:
+        return None
+    axis = wide[0] if wide else len(shape) - 1
+    points = points if points.size == 1 else points.reshape(counts)
+    return QuantParams(scale=real.reshape(counts), zero_point=points, axis=axis, block_size=block[axis], **facts)
+
+
+def quant_stated(op: Any, given: Mapping[str, Any], codes: str, shape: Sequence[int]) -> QuantParams | None:
+    """Return the parameters that a quantizing or dequantizing operator is called with; None if they are not known.
+
+    Args:
+        op: The operator.
+        given: Its arguments by name; scales and zero points as numbers or arrays.
+        codes: Logical dtype of the codes.
+        shape: Their shape.
+    """
+    scale = given.get("scale", given.get("scales"))
+    points = given.get("zero_point", given.get("zero_points"))
+    if not isinstance(scale, np.ndarray | float | int) or not is_integer(codes):
+        return None
+    scale = np.asarray(scale, None if isinstance(scale, np.ndarray) else np.float64)
+    zero = np.asarray(points) if isinstance(points, np.ndarray | int) else None
+    low, high = (given.get(f"quant_{end}") for end in ("min", "max"))
+    limits = _within(codes, low), _within(codes, high)
+    if "block_size" in given:
+        return quant_of_codes(codes, shape, given["block_size"], scale, zero, limits=limits)
+    block = list(shape)
+    if "per_channel" in str(op) and isinstance(given.get("axis"), int):
+        block[given["axis"]] = 1
+    elif "per_token" in str(op):
+        block[:-1] = [1] * (len(shape) - 1)
+    elif "per_tensor" not in str(op):
+        return None
+    return quant_of_codes(codes, shape, block, scale, zero, limits=limits)
+
+
+def _within(codes: str, limit: Any) -> int | None:
+    low, high = code_limits(codes)
+    inside = isinstance(limit, int) and low is not None and high is not None and low <= limit <= high
+    return limit if inside else None
+
+
+def codes_of(tensor: Any) -> Codes:
+    """Return what is recorded of a torchao tensor: its codes if they are elements in order, else its real numbers.
+
+    Classes of torchao name their data and attributes in lists, see `TorchAOBaseTensor`. Codes are recorded if they
+    give the tensor's dequantized elements bit for bit; swizzled ones do not.
+    """
+    real = array_of(tensor.dequantize())
+    parts = {name: getattr(tensor, name, None) for name in _data_names(tensor)}
+    scale, points = (None if parts.get(name) is None else array_of(parts[name]) for name in ("scale", "zero_point"))
+    block = getattr(tensor, "block_size", ())
+    block = [block if at == real.ndim - 1 else 1 for at in range(real.ndim)] if isinstance(block, int) else block
+    if scale is not None and parts.get("per_tensor_scale") is not None:
+        scale = scale.astype(np.float32) * array_of(parts["per_tensor_scale"])
+    for codes in _unpacked(tensor, parts.get("qdata"), real.shape):
+        quant = None if scale is None else quant_of_codes(logical_name(codes.dtype), real.shape, block, scale, points)
+        if quant is not None and _gives(codes, quant, real):
+            return Codes(array=codes, quant=quant)
+    return Codes(array=real, note=f"{type(tensor).__name__}: recorded dequantized, its codes are packed or swizzled")
+
+
+_NIBBLES = ("float4_e2m1fn", "int4", "uint4")
+"""Kinds of codes of which two may lie in a byte, the first in its low bits."""
+
+
+def _unpacked(tensor: Any, data: Any, shape: tuple[int, ...]) -> Iterator[np.ndarray]:
+    """Yield what the data of a torchao tensor may be as codes of its shape."""
+    if data is None or unreadable(data):
+        return
+    codes = array_of(data)
+    if codes.shape == shape:
+        dtype = dtype_of(getattr(tensor, "target_dtype", None))
+        yield codes if dtype is None else codes.astype(logical_dtype(dtype))
+    elif codes.dtype == np.uint8 and (*codes.shape[:-1], 2 * codes.shape[-1]) == shape:
+        bits = np.stack([codes & 15, codes >> 4], axis=-1).reshape(shape)
+        for kind in _NIBBLES:
+            signed = np.where(bits > 7, bits.astype(np.int8) - 16, bits.astype(np.int8)) if kind == "int4" else bits
+            yield bits.view(logical_dtype(kind)) if kind.startswith("float") else signed.astype(logical_dtype(kind))
+
+
+def _gives(codes: np.ndarray, quant: QuantParams, real: np.ndarray) -> bool:
+    """Tell whether codes stand for these numbers, to the last bit of a float32."""
+    with np.errstate(all="ignore"):
+        found = dequantize(codes, quant)
+        return bool(np.array_equal(np.asarray(found).astype(real.dtype), real))
+
+
+def _data_names(tensor: Any) -> Iterator[str]:
+    for kind in ("tensor_data_names", "optional_tensor_data_names"):
+        yield from getattr(tensor, kind, None) or ()
+
+
+def quantizes_data(tensor: Any) -> bool:
+    """Tell whether a torchao weight says that what it is multiplied with is quantized at run time."""
+    names = [*(getattr(tensor, "tensor_attribute_names", None) or ())]
+    names += getattr(tensor, "optional_tensor_attribute_names", None) or ()
+    said = [name for name in names if name in ("act_quant_kwargs", "activation_quantization")]
+    return any(getattr(tensor, name, None) is not None for name in said)
+
+
+def weight_of(tensor: Any) -> Codes | None:
+    """Return what is recorded of a constant; None if it cannot be read."""
+    if holds_others(tensor):
+        return codes_of(tensor) if hasattr(tensor, "dequantize") and next(_data_names(tensor), None) else None
+    return None if unreadable(tensor) else Codes(array=array_of(tensor))
+
+
+# -- recording -------------------------------------------------------------------------------------------------------
+
+
+def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | None = None, **facts: Any) -> None:
+    """Record a tensor, or list it with the reason why it cannot be recorded.
+
+    Args:
+        recorder: The recorder.
+        name: The tensor's name.
+        tensor: The tensor.
+        quant: The scale of its codes, if it holds codes.
+        **facts: What else is said of it, as of `Recorder.put`.
+    """
+    found = weight_of(tensor)
+    if found is None:
+        recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
+    else:
+        recorder.put(name, found.array, **_quant_facts(found.quant or quant), **facts)
+
+
+def put_constant(recorder: Recorder, name: str, tensor: Any) -> None:
+    """Record a constant, or list it with the reason why it cannot be recorded.
+
+    Args:
+        recorder: The recorder.
+        name: The constant's name.
+        tensor: Its tensor.
+    """
+    found = weight_of(tensor)
+    if found is None:
+        recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
+    else:
+        recorder.constant(name, found.array, **_quant_facts(found.quant))
+
+
+def _quant_facts(quant: QuantParams | None) -> dict[str, Any]:
+    names = ("scale", "zero_point", "axis", "block_size", "qmin", "qmax")
+    return {} if quant is None else {name: getattr(quant, name) for name in names}
+
+
+def facts_of(way: str, notes: Iterable[str], *, taps: str) -> RunFacts:
+    """Return what is known of a run.
+
+    Args:
+        way: How it is recorded.
+        notes: What is said of the recording.
+        taps: How tensors are tapped.
+    """
+    import torch
+
+    packages: dict[str, str] = {name: version(name) for name in ("torch", "torchao") if name in sys.modules}
+    note = "; ".join(notes)
+    return RunFacts(
+        backend="torch",
+        taps=taps,
+        versions=packages,
+        cpu_flags=cpu_flags(),
+        options={
+            "way": way,
+            "threads": torch.get_num_threads(),
+            "cpus": os.cpu_count() or 0,
+            "mkldnn": bool(torch.backends.mkldnn.is_available()),
+            "cpu_capability": torch.backends.cpu.get_cpu_capability(),
+            "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            **({"note": note} if note else {}),
+        },
+    )
+
+
+@contextmanager
+def torch_errors(what: str, hint: str) -> Iterator[None]:
+    """Turn PyTorch's exceptions into one sentence.
+
+    Args:
+        what: What failed.
+        hint: What to do.
+    """
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, AssertionError, IndexError, KeyError, AttributeError) as error:
+        text = " ".join(str(error).split()) or f"{type(error).__name__} without a message"
+        text = text if len(text) <= 300 else f"{text[:297]}..."
+        raise BackendError(f"{what}: {text.rstrip('.')}.", hint=hint) from error

@@ -1,0 +1,337 @@
+"""Seeing each operator of a PyTorch module while it runs: a dispatch mode, a function mode, and hooks of modules.
+
+A tensor is known by the object that holds it. Operators that write in place make a tensor of a new name, and every
+other tensor of the same memory is recorded anew when it is next read: no node is described by values from before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.torch_ops import (
+    Names,
+    arguments,
+    array_of,
+    bound,
+    dtype_beside,
+    dtype_of,
+    holds_others,
+    is_quantizer,
+    node_title,
+    put_constant,
+    put_tensor,
+    quant_stated,
+    quantizes_data,
+    schema_of,
+)
+from qdebug.recording.recorder import Recorder
+
+__all__ = ["Watch"]
+
+_SAME = frozenset(("aten.detach.default", "aten.alias.default", "aten.lift_fresh.default"))
+"""Operators that give the very tensor that they read."""
+_UNWRITTEN = ("aten.empty", "aten.new_empty")
+"""Operators that give memory as it happens to be."""
+CHANGED = "changed in place"
+"""What makes a tensor whose memory another operator wrote."""
+
+
+@dataclass(slots=True)
+class _Composite:
+    """A function of PyTorch that is called with a tensor of torchao, and runs operators of its own.
+
+    Args:
+        title: Name of its node.
+        codes: Name of the codes that were made of a tensor inside, by the tensor's name.
+    """
+
+    title: str
+    codes: dict[str, str] = field(default_factory=dict)
+
+
+class Watch:
+    """Records one call of a module.
+
+    Args:
+        recorder: The recorder.
+        constants: Parameters and buffers by name.
+        changed: Those of them that the call changes.
+        recorded: Names of the constants that were recorded in an earlier call; those recorded now are added.
+        weights: Whether constants are recorded.
+    """
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        constants: Mapping[str, Any],
+        changed: frozenset[str],
+        recorded: set[str],
+        *,
+        weights: bool,
+    ) -> None:
+        from torch.utils.weak import WeakTensorKeyDictionary
+
+        self._recorder, self._changed, self._recorded, self._weights = recorder, changed, recorded, weights
+        self._names = Names()
+        self._constants = {id(held): self._names.unique(name) for name, held in constants.items()}
+        self._known: Any = WeakTensorKeyDictionary()
+        self._writes: dict[int, int] = {}
+        self._writer: dict[int, str] = {}
+        self._dtypes: dict[str, str] = {}
+        self._modules: list[tuple[str, str]] = [("", "")]
+        self._composite: _Composite | None = None
+        self._busy = False
+        """Whether a function is being recorded, which runs operators of no account."""
+
+    # -- modes -------------------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def on(self, model: Any) -> Iterator[None]:
+        """Watch what runs inside the block.
+
+        Args:
+            model: The module that runs.
+        """
+        from torch.overrides import TorchFunctionMode
+        from torch.utils._python_dispatch import TorchDispatchMode
+
+        watch = self
+
+        class Operators(TorchDispatchMode):  # type: ignore[misc]  # frameworks are imported in functions alone
+            supports_higher_order_operators = True
+
+            def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return watch.ran(func, args, kwargs or {})
+
+        class Functions(TorchFunctionMode):  # type: ignore[misc]
+            def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+                return watch.called(func, args, kwargs or {})
+
+        with ExitStack() as stack:
+            for path, module in model.named_modules():
+                kind = f"{type(module).__module__}.{type(module).__qualname__}"
+                enter = module.register_forward_pre_hook(lambda *_, at=(path, kind): watch._modules.append(at))
+                leave = module.register_forward_hook(lambda *_: watch._leave(), always_call=True)
+                stack.callback(enter.remove)
+                stack.callback(leave.remove)
+            stack.enter_context(Operators())
+            stack.enter_context(Functions())
+            yield
+
+    def _leave(self) -> None:
+        self._modules.pop()
+
+    def called(self, function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run a function; one that is called with a tensor of torchao is recorded as one node."""
+        op = None if self._busy or self._composite is not None else _operator_of(function, args, kwargs)
+        if op is None:
+            return function(*args, **kwargs)
+        path, kind = self._modules[-1]
+        composite = self._composite = _Composite(self._names.unique(node_title(path, kind, str(op))))
+        try:
+            result = function(*args, **kwargs)
+        finally:
+            self._composite = None
+        self._busy = True
+        try:
+            self._put_function(op, args, kwargs, result, composite)
+        finally:
+            self._busy = False
+        return result
+
+    def _put_function(
+        self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, composite: _Composite
+    ) -> None:
+        """Record a function as one node, that reads codes where it made some of what it was given."""
+        said = arguments(op, args, kwargs, node=composite.title, name_of=self.name_of)
+        unseen = any(quantizes_data(each) for each in _flat(args, kwargs)) and not composite.codes
+        facts = {
+            "op": f"{_class_of(args, kwargs)}.{op}" if unseen else str(op),
+            "inputs": tuple(composite.codes.get(name, name) for name in said.inputs),
+            "attrs": said.attrs,
+        }
+        self._put_numbers(said.numbers, said.inputs)
+        self._put_results(composite.title, result, facts)
+
+    def ran(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Run an operator and record what it makes."""
+        composite = self._composite
+        if self._busy:
+            return op(*args, **kwargs)
+        if composite is not None:
+            result = op(*args, **kwargs)
+            if is_quantizer(op):
+                self._put_codes(op, args, kwargs, result, composite)
+            return result
+        path, kind = self._modules[-1]
+        title = node_title(path, kind, str(op))
+        if schema_of(op) is None:
+            return self._ran_control(op, args, kwargs, self._names.unique(title))
+        if str(op) in _SAME:
+            result = op(*args, **kwargs)
+            if args and _is_tensor(result) and (name := self.name_of(args[0])):
+                self._register(result, name)
+            return result
+        title = self._names.unique(title) if _gives_tensors(op) else title
+        said = arguments(op, args, kwargs, node=title, name_of=self.name_of)  # before anything is written
+        result = op(*args, **kwargs)
+        self._note_writes(op, args, kwargs, title)
+        if _gives_tensors(op):
+            self._put_numbers(said.numbers, said.inputs)
+            unwritten = str(op).startswith(_UNWRITTEN)
+            self._put_results(title, result, {"op": str(op), "inputs": said.inputs, "attrs": said.attrs}, unwritten)
+        return result
+
+    def _ran_control(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> Any:
+        """Run control flow, whose bodies are not seen, and record what it gives."""
+        inputs = [name for each in _flat(args, kwargs) if (name := self.name_of(each))]
+        result = op(*args, **kwargs)
+        self._put_results(title, result, {"op": str(op), "inputs": inputs})
+        self._recorder.skip(f"{title}:body", f"what runs inside {str(op)!r} is not recorded")
+        return result
+
+    # -- names -------------------------------------------------------------------------------------------------------
+
+    def declare(self, name: str, tensor: Any) -> None:
+        """Record an input of the call."""
+        name = self._names.unique(name)
+        put_tensor(self._recorder, name, tensor)
+        self._register(tensor, name)
+
+    def name_of(self, value: Any) -> str | None:
+        """Return the name of a tensor, and record it if it was not seen being made; None for anything else."""
+        if not _is_tensor(value):
+            return None
+        if value in self._known:
+            name, writes = self._known[value]
+            return str(name) if writes == self._writes.get(_memory(value), 0) else self._anew(name, value)
+        constant = self._constants.get(id(value))
+        if constant is not None and not self._writes.get(_memory(value), 0):
+            self._put_constant(constant, value)
+            self._register(value, constant)
+            return constant
+        name = self._names.unique(constant or "tensor")
+        self._put_constant(name, value)
+        self._register(value, name)
+        return name
+
+    def _anew(self, old: str, tensor: Any) -> str:
+        """Record a tensor again whose memory was written since."""
+        name = self._names.unique(f"{old}.changed")
+        reads = tuple(dict.fromkeys((old, self._writer.get(_memory(tensor), old))))
+        put_tensor(self._recorder, name, tensor, node=name, op=CHANGED, inputs=reads)
+        self._register(tensor, name)
+        return name
+
+    def _put_constant(self, name: str, tensor: Any) -> None:
+        """Record a parameter or buffer, or a tensor that the code itself holds, once for all calls."""
+        if name in self._changed:
+            put_tensor(self._recorder, name, tensor)
+        elif self._weights and name not in self._recorded:
+            put_constant(self._recorder, name, tensor)
+            self._recorded.add(name)
+
+    def _register(self, tensor: Any, name: str) -> None:
+        self._known[tensor] = name, self._writes.get(_memory(tensor), 0)
+        self._dtypes[name] = dtype_of(tensor.dtype) or ""
+
+    def _note_writes(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> None:
+        """Note which memory an operator has written."""
+        if not schema_of(op).is_mutable:
+            return
+        given = bound(op, args, kwargs)
+        for argument in schema_of(op).arguments:
+            if argument.alias_info is not None and argument.alias_info.is_write:
+                value = given.get(argument.name)
+                for tensor in value if isinstance(value, list | tuple) else (value,):
+                    if _is_tensor(tensor):
+                        memory = _memory(tensor)
+                        self._writes[memory] = self._writes.get(memory, 0) + 1
+                        self._writer[memory] = title
+
+    # -- values ------------------------------------------------------------------------------------------------------
+
+    def _put_results(self, title: str, result: Any, facts: dict[str, Any], unwritten: bool = False) -> None:  # noqa: FBT001, FBT002
+        parts = result if isinstance(result, tuple | list) else (result,)
+        for position, part in enumerate(parts):
+            if _is_tensor(part):
+                name = title if position == 0 else self._names.unique(f"{title}:{position}")
+                if unwritten:
+                    self._recorder.skip(name, "its memory is not initialized")
+                else:
+                    put_tensor(self._recorder, name, part, node=title, **facts)
+                self._register(part, name)
+
+    def _put_numbers(self, numbers: Mapping[str, np.ndarray], inputs: Sequence[str]) -> None:
+        """Record plain numbers that stand in place of tensors."""
+        for name, number in numbers.items():
+            if name not in self._recorded and self._weights:
+                beside = [self._dtypes[each] for each in inputs if each in self._dtypes]
+                self._recorder.constant(name, number.astype(dtype_beside(beside, number)))
+                self._recorded.add(name)
+
+    def _put_codes(
+        self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], codes: Any, composite: _Composite
+    ) -> None:
+        """Record codes that are made of a tensor inside a function, and let the function's node read them."""
+        given = bound(op, args, kwargs)
+        source: Any = args[0] if args else None
+        if not _is_tensor(codes) or not _is_tensor(source) or codes.shape != source.shape or source not in self._known:
+            return
+        read = self.name_of(source)
+        stated = {key: array_of(value) if _is_tensor(value) else value for key, value in given.items()}
+        quant = quant_stated(op, stated, dtype_of(codes.dtype) or "", list(codes.shape))
+        if quant is None or read is None:
+            return
+        name = self._names.unique(f"{composite.title}.quantize")
+        put_tensor(self._recorder, name, codes, quant, node=name, op=str(op), inputs=(read,))
+        composite.codes[read] = name
+
+
+def _operator_of(function: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the operator that a function called with tensors of torchao stands for; None if there is none."""
+    import torch
+
+    if not _class_of(args, kwargs):
+        return None
+    name = str(getattr(function, "__name__", "_"))
+    packet = None if name.startswith("_") else getattr(torch.ops.aten, name, None)
+    op = function if schema_of(function) is not None else getattr(packet, "default", None)
+    if op is None or not _gives_tensors(op) or str(op) in _SAME:
+        return None
+    most = len(schema_of(op).arguments)
+    return op if len(args) + len(kwargs) <= most else None
+
+
+def _class_of(args: Sequence[Any], kwargs: Mapping[str, Any]) -> str:
+    """Return the class of the first tensor among arguments that holds others, as those of torchao; "" for none."""
+    found = (type(each).__name__ for each in _flat(args, kwargs) if holds_others(each))
+    return next(found, "")
+
+
+def _flat(args: Sequence[Any], kwargs: Mapping[str, Any]) -> Iterator[Any]:
+    for value in (*args, *kwargs.values()):
+        yield from value if isinstance(value, list | tuple) else (value,)
+
+
+def _gives_tensors(op: Any) -> bool:
+    return any("Tensor" in str(each.type) for each in schema_of(op).returns)
+
+
+def _is_tensor(value: Any) -> bool:
+    import torch
+
+    return isinstance(value, torch.Tensor)
+
+
+def _memory(tensor: Any) -> int:
+    """Return what two tensors of the same memory have in common."""
+    try:
+        return int(tensor.untyped_storage()._cdata)  # noqa: SLF001
+    except (RuntimeError, NotImplementedError):  # tensors that hold others have no memory
+        return id(tensor)
