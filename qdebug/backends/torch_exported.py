@@ -159,7 +159,7 @@ class ExportedGraph:
         if not any(_is_tensor(each) for each in values):
             return
         op = str(node.target)
-        if op.partition(".")[2].startswith("choose_qparams"):
+        if _only_scales(node):
             return  # what it gives is recorded as the scale and zero point of the codes that are made with it
         path, kind = _module_of(node)
         title = self._names.unique(node_title(path, kind, op))
@@ -217,6 +217,10 @@ class ExportedGraph:
         if op.startswith("quantized_decomposed"):
             self.notes["fake"] = (
                 "quantized_decomposed nodes are run as they are, in float: the integer kernels of a backend do not run"
+            )
+        if op.startswith("torchao"):
+            self.notes["torchao"] = (
+                "torch.export took torchao's layers apart: to see each layer as one node, record the module itself"
             )
         name = title if makes else self._called[node.args[0].name]
         info = self._infos[name]
@@ -368,6 +372,14 @@ def _changes_in_place(program: Any) -> bool:
         if node.op == "call_function" and schema is not None and schema.is_mutable:
             return True
     return False
+
+
+def _only_scales(node: Any) -> bool:
+    """Tell whether a node chooses a scale that nothing but quantizers and dequantizers read."""
+    if not str(node.target).partition(".")[2].startswith("choose_qparams"):
+        return False
+    readers = [reader for part in node.users for reader in part.users]
+    return all(str(reader.target).partition(".")[2].startswith(("quantize", "dequantize")) for reader in readers)
 
 
 def _module_of(node: Any) -> tuple[str, str]:

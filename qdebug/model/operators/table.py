@@ -54,7 +54,7 @@ def _products() -> Iterator[Operator]:
     yield Operator(name="TransposeMatMul", plain="MatMul", sums=Sums.MATRIX)
     yield Operator(name="Einsum")
     yield Operator(name="ConvInteger", plain="Conv", takes_codes=True, sums_codes=True)
-    yield Operator(name="MatMulInteger", plain="MatMul", takes_codes=True, sums_codes=True)
+    yield Operator(name="MatMulInteger", words="intmm", plain="MatMul", takes_codes=True, sums_codes=True)
     yield Operator(
         name="MatMulIntegerToFloat", plain="MatMul", takes_codes=True, scales_sums=True,
         bias=6, added=6, places=(0, 1, 6),
@@ -94,7 +94,7 @@ def _quantized() -> Iterator[Operator]:
 def _movements() -> Iterator[Operator]:
     """Operators that move data, or choose elements of it."""
     move = Operator(name="", moves=True, unit="requantize", folds=True, data=_FIRST)
-    yield replace(move, name="Transpose", words="permute transpose swapaxes", transposes=True)
+    yield replace(move, name="Transpose", words="permute transpose swapaxes t numpyt", transposes=True)
     yield replace(move, name="Reshape", words="reshape view unsafeview unflatten", regroups=True)
     yield replace(move, name="Flatten", words="flatten flattenusingints", regroups=True)
     yield replace(move, name="Squeeze", words="squeeze squeezedims", drops=True)

@@ -84,10 +84,16 @@ def _sum(said: Said) -> Translated:
     return said.as_onnx()
 
 
+_TURNING = ("aten.t.default", "aten.numpy_T.default")
+"""Operators that turn all dimensions, or the two of a matrix."""
+
+
 def _permute(said: Said) -> Translated:
     rank = len(said.extents(said.node.inputs[0]))
     order = list(range(rank))
-    if "dims" in said.node.attrs:
+    if said.node.op in _TURNING:
+        order.reverse()
+    elif "dims" in said.node.attrs:
         order = [int(each) % rank for each in said.stated("dims")]
     else:
         one, other = (int(said.stated(f"dim{at}", f"axis{at}")) for at in (0, 1))
@@ -282,7 +288,7 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Cast": _cast,
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
         **dict.fromkeys(("Add", "Sub"), _sum),
-        **dict.fromkeys(("Mul", "Div", "MatMul", "Pow"), two),
+        **dict.fromkeys(("Mul", "Div", "MatMul", "MatMulInteger", "Pow"), two),
         **dict.fromkeys(SIMPLE, one),
         "Clip": _clip,
     }

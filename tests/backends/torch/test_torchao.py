@@ -130,6 +130,19 @@ def test_a_transformer_in_bfloat16_and_int8_against_float32(ao, transformer):
     assert {narrow.load(name).dtype.name for name in narrow.names if name != "ids"} == {"bfloat16"}
 
 
+def test_an_exported_module_of_torchao_has_no_false_alarm_and_says_what_to_do(ao, linear, export, tmp_path):
+    make, x = linear
+    feed = {"input": x.numpy()}
+    record_run(export(make(), x), backend="torch", inputs=feed, out=tmp_path / "float.h5")
+    path = export(quantized(ao, make(), ao.Int8DynamicActivationInt8WeightConfig()), x, name="int8")
+    record_run(path, backend="torch", inputs=feed, out=tmp_path / "int8.h5")
+    ours = qdebug.open_recording(tmp_path / "int8.h5")
+    assert "record the module itself" in ours.info.options["note"]
+    assert ours.info.fidelity is Fidelity.BIT_EQUAL
+    assert all(node.inputs and all(node.inputs) for node in ours.graph.nodes)
+    assert qdebug.diff(tmp_path / "float.h5", ours).first_divergence is None
+
+
 class Convolutions(nn.Module):
     """Two convolutions and a linear layer."""
 

@@ -54,6 +54,7 @@ def gelu(x):
 
 CAUSAL = np.triu(np.ones((5, 5), bool), 1)
 SEEN = RNG.normal(size=(1, 2, 5, 5)) > -1
+CODES = RNG.integers(-128, 128, size=(3, 4)).astype(np.int8)
 NUMBER = np.float32(2.5)
 
 
@@ -76,6 +77,8 @@ NUMBER = np.float32(2.5)
         ("aten.slice.Tensor", {"dim": 1, "start": 1, "end": 2**63 - 1, "step": 1}, [X], [X[:, 1:]]),
         ("aten.slice.Tensor", {"dim": -1, "start": -3, "end": -1, "step": 1}, [X], [X[..., 1:3]]),
         ("aten.split.Tensor", {"split_size": 2, "dim": -1}, [X], [X[..., :2], X[..., 2:]]),
+        ("aten.t.default", {}, [W], [W.T]),
+        ("aten._int_mm.default", {}, [CODES, CODES.T], [CODES.astype(np.int32) @ CODES.T]),
         ("aten.unbind.int", {"dim": 1}, [X], [X[:, 0], X[:, 1], X[:, 2]]),
         ("aten.where.self", {}, [MASK, X, -X], [np.where(MASK, X, -X)]),
         ("aten.masked_fill.Scalar", {}, [X, MASK, NUMBER], [np.where(MASK, NUMBER, X)]),
