@@ -83,6 +83,12 @@ BACKENDS: dict[str, AdapterEntry] = {
         packages=("torch",),
         summary="PyTorch: a program of torch.export, recorded node by node",
     ),
+    "tflm": AdapterEntry(
+        module="qdebug.backends.tflm",
+        extra="tflm",
+        packages=("tflite_micro", "ai_edge_litert"),
+        summary="TensorFlow Lite Micro: the reference kernels of microcontrollers",
+    ),
 }
 """Backends by the name that `--backend` takes."""
 

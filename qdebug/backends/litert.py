@@ -204,7 +204,7 @@ class LiteRTRun:
 
     def __init__(self, model: LiteRTModel, settings: _Settings, facts: RunFacts, *, weights: bool) -> None:
         self.facts = facts
-        self.graph = _as_run(model.graph)
+        self.graph = model.run_graph
         self.inputs: tuple[TensorInfo, ...] = tuple(model.graph.tensors[name] for name in model.graph.inputs)
         self.outputs: tuple[str, ...] = model.graph.outputs
         self._model = model
@@ -502,15 +502,6 @@ def _digest(array: np.ndarray) -> bytes:
     return blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
 
 
-def _as_run(graph: Graph) -> Graph:
-    """Return a graph in which shapes with extents that vary are left open: those of the run are recorded."""
-    tensors = [
-        replace(info, shape=None) if info.shape is not None and None in info.shape else info
-        for info in graph.tensors.values()
-    ]
-    return Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
-
-
 def _between(graph: Graph, inputs: set[str], outputs: Sequence[str]) -> set[str]:
     """Return the tensors that lead from some tensors to others, these included."""
     found: set[str] = set()
@@ -603,18 +594,10 @@ class LiteRTBackend:
                 **chosen,
                 "cpus": os.cpu_count() or 0,
                 "resolver": KERNELS[settings.kernels],
-                **({"note": _unrecorded(source.inner)} if source.inner else {}),
+                **({"note": source.unrecorded} if source.inner else {}),
             },
         )
         return LiteRTRun(source, settings, facts, weights=weights)
-
-
-def _unrecorded(inner: Mapping[str, tuple[int, str]]) -> str:
-    """Say which subgraphs are not recorded, and what runs them."""
-    listed = ", ".join(
-        f"{name!r} ({count} tensors) of {runner or 'another signature'}" for name, (count, runner) in inner.items()
-    )
-    return f"tensors inside these subgraphs are not recorded: {listed}"
 
 
 def _threads(text: str) -> int:

@@ -10,6 +10,7 @@ import math
 import re
 import struct
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -121,6 +122,25 @@ class LiteRTModel:
             name = name if name and name not in found else f"{name or 'subgraph'}:{number}"
             found[name] = len(graph.tensors or ()), runners.get(number, "")
         return found
+
+    @property
+    def unrecorded(self) -> str:
+        """A clause that lists the subgraphs that are not recorded; "" if there are none."""
+        listed = ", ".join(
+            f"{name!r} ({count} tensors) of {runner or 'another signature'}"
+            for name, (count, runner) in self.inner.items()
+        )
+        return f"tensors inside these subgraphs are not recorded: {listed}" if listed else ""
+
+    @property
+    def run_graph(self) -> Graph:
+        """The graph with shapes left open where an extent varies: a recording has those of the run."""
+        tensors = [
+            replace(info, shape=None) if info.shape is not None and None in info.shape else info
+            for info in self.graph.tensors.values()
+        ]
+        graph = self.graph
+        return Graph(graph.nodes, tensors=tensors, inputs=graph.inputs, outputs=graph.outputs, name=graph.name)
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of one constant.

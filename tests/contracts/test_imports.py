@@ -5,7 +5,7 @@ from graphlib import CycleError, TopologicalSorter
 
 import pytest
 
-FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "openvino", "ai_edge_litert", "dask"}
+FRAMEWORKS = {"onnx", "onnxruntime", "torch", "tensorflow", "openvino", "ai_edge_litert", "tflite_micro", "dask"}
 TERMINAL = {"rich", "textual"}
 TERMINAL_HOMES = ("qdebug.api", "qdebug.present", "qdebug.tui", "qdebug.cli")
 ACCEPTED_PRIVATE = {

@@ -1,0 +1,349 @@
+"""The backend "tflm": TensorFlow Lite Micro, whose reference kernels are what microcontrollers run.
+
+TFLM runs every operator of the file by itself, in one arena that is reused. A recorded run gives each tensor memory of
+its own, and its outputs are compared with those of a run in a reused arena. Names, graph and quantization come from
+the model file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.litert_model import CUSTOM_DOMAIN, LiteRTModel, reader
+from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.errors import BackendError, UsageError
+from qdebug.model import Recording, TensorInfo
+from qdebug.recording.environment import cpu_flags
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["TFLMBackend", "TFLMRun", "backend"]
+
+_OPTIONS = (
+    OptionSpec(
+        name="arena",
+        default="auto",
+        help="bytes of the arena of the plain run, as on the device; auto takes as many as the model needs",
+    ),
+)
+
+_LEAST_ARENA = 1 << 16
+_MOST_ARENA = 1 << 31
+"""Bytes of the first arena that is tried, and of the last: it doubles as long as TFLM says that some are missing."""
+
+_MISSING = re.compile(r"Requested: \d+, available:? \d+, missing: (\d+)")
+"""What TFLM prints when its arena is too small."""
+
+_NO_KERNEL = "Failed to get registration"
+"""What TFLM prints when it has no kernel for an operator."""
+
+
+class _Interpreter:
+    """One loaded model.
+
+    Args:
+        model: The model.
+        kept: Whether each tensor keeps memory of its own.
+        arena: Bytes of the arena; 0 finds them.
+    """
+
+    def __init__(self, model: LiteRTModel, *, kept: bool, arena: int = 0) -> None:
+        self._model, self._kept = model, kept
+        self._stateful = model.stateful or any(node.domain == CUSTOM_DOMAIN for node in model.graph.nodes)
+        self._net: Any = None
+        self.arena = arena or max(_LEAST_ARENA, 10 * model.path.stat().st_size)
+        self._grows = not arena
+
+    def restart(self) -> None:
+        """Forget state that the model keeps from one run to the next; custom operators may have some."""
+        if self._stateful:
+            self._net = None
+
+    def load(self) -> None:
+        """Load the model if it is not.
+
+        Raises:
+            BackendError: TFLM refused the model, or the arena is too small.
+        """
+        while self._net is None:
+            printed: list[str] = []
+            try:
+                with _printed(printed):
+                    self._net = self._loaded()
+            except (RuntimeError, ValueError, MemoryError) as error:
+                missing = [int(count) for count in _MISSING.findall(" ".join(printed))]
+                if not missing:
+                    raise self._refused(error, printed) from error
+                if not self._grows or self.arena >= _MOST_ARENA:
+                    raise self._too_small(max(missing)) from error
+                self.arena = min(max(2 * self.arena, self.arena + max(missing)), _MOST_ARENA)
+
+    def _loaded(self) -> Any:
+        from tflite_micro import runtime
+
+        config = runtime.InterpreterConfig
+        return runtime.Interpreter.from_file(
+            str(self._model.path),
+            arena_size=self.arena,
+            intrepreter_config=config.kPreserveAllTensors if self._kept else config.kAllocationRecording,
+        )
+
+    def _refused(self, error: Exception, printed: list[str]) -> BackendError:
+        failed = _failed("TFLM refused the model", error, printed)
+        if not any(line.startswith(_NO_KERNEL) for line in printed):
+            return failed
+        custom = ", ".join(sorted({node.op for node in self._model.graph.nodes if node.domain == CUSTOM_DOMAIN}))
+        return BackendError(
+            f"{failed.message} Custom operators of the model: {custom}." if custom else failed.message,
+            hint="TFLM lacks this operator; record it with another runtime: --backend litert:kernels=reference.",
+        )
+
+    def _too_small(self, missing: int) -> BackendError:
+        own = "Write --backend tflm without arena= to let it find a size, or give a larger one."
+        return BackendError(
+            f"An arena of {self.arena} bytes is too small for {self._model.name!r}: TFLM lacks at least {missing}.",
+            hint="Try another runtime: --backend litert:kernels=reference." if self._grows else own,
+        )
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> None:
+        """Run once.
+
+        Raises:
+            BackendError: TFLM refused the model, or failed.
+        """
+        self.load()
+        printed: list[str] = []
+        try:
+            with _printed(printed):
+                for number, name in enumerate(self._model.graph.inputs):
+                    self._net.set_input(np.ascontiguousarray(feed[name]), number)
+                self._net.invoke()
+        except (RuntimeError, ValueError) as error:
+            raise _failed("TFLM failed", error, printed) from error
+
+    def shape(self, name: str) -> tuple[int, ...]:
+        """Return the shape of an input: it is fixed."""
+        self.load()
+        details = self._net.get_input_details(self._model.graph.inputs.index(name))
+        return tuple(int(extent) for extent in details["shape"])
+
+    def output(self, name: str) -> np.ndarray:
+        """Return a copy of an output's elements."""
+        return np.asarray(self._net.get_output(self._model.graph.outputs.index(name)))
+
+    def tensor(self, name: str) -> np.ndarray:
+        """Return a copy of the elements of any tensor; each one must have kept memory of its own.
+
+        Raises:
+            BackendError: TFLM cannot give it.
+        """
+        try:
+            return np.asarray(self._net.GetTensor(self._model.indices[name], 0)["tensor_data"])
+        except (RuntimeError, ValueError, TypeError) as error:
+            raise BackendError(f"TFLM does not give tensor {name!r}: {error}.") from error
+
+
+class TFLMRun:
+    """A model made ready to run in TFLM and be recorded.
+
+    Args:
+        model: The model as it was given.
+        plain: Its interpreter as production has it, loaded.
+        facts: What is known of the run.
+        weights: Whether constants are recorded.
+    """
+
+    def __init__(self, model: LiteRTModel, plain: _Interpreter, facts: RunFacts, *, weights: bool) -> None:
+        self.facts = facts
+        self.graph = model.run_graph
+        self.inputs: tuple[TensorInfo, ...] = tuple(
+            replace(model.graph.tensors[name], shape=plain.shape(name)) for name in model.graph.inputs
+        )
+        self.outputs: tuple[str, ...] = model.graph.outputs
+        self._model, self._plain, self._weights = model, plain, weights
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            for name in self._model.constants:
+                if self.graph.is_constant(name):
+                    yield name, self._model.constant(name)
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the model once in a reused arena, as production does, and give its outputs.
+
+        Raises:
+            BackendError: TFLM failed.
+        """
+        self._plain.run(feed)
+        return {name: self._plain.output(name) for name in self._readable(self.outputs)}
+
+    def restart(self) -> None:
+        """Forget the state that plain runs left in the model."""
+        self._plain.restart()
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps and put every tensor into the recorder.
+
+        Raises:
+            BackendError: TFLM failed.
+        """
+        for name, reason in self._model.unreadable.items():
+            if name in self.graph.tensors:
+                recorder.skip(name, reason)
+        net = _Interpreter(self._model, kept=True)
+        everything = self.facts.taps != "outputs"
+        made = [name for node in self.graph.nodes for name in node.outputs] if everything else []
+        given = {*self.graph.inputs, *self._model.variables}
+        tapped = [
+            name
+            for name in self._readable((*made, *self.outputs))
+            if name not in given and not self.graph.is_constant(name)
+        ]
+        moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+        for done, (sample, step) in enumerate(moments, start=1):
+            if step == 0:
+                net.restart()
+                net.load()
+            feed = feeds.feed(sample, step)
+            states = {name: net.tensor(name) for name in self._readable(self._model.variables) if everything}
+            net.run(feed)
+            recorder.at(sample, step)
+            for name, array in {**states, **feed}.items():
+                recorder.put(name, array)
+            self._put(net, tapped, recorder)
+            if on_progress is not None:
+                on_progress(done, len(moments), f"sample {sample}")
+        if everything and self._weights:  # constants that an operator unpacks are tensors that a run writes
+            for name in self._readable(self._model.unpacked):
+                recorder.constant(name, net.tensor(name))
+
+    def _put(self, net: _Interpreter, names: list[str], recorder: Recorder) -> None:
+        for name in names:
+            try:
+                recorder.put(name, net.tensor(name))
+            except BackendError as error:
+                recorder.skip(name, str(error))
+
+    def _readable(self, names: Iterable[str]) -> list[str]:
+        """Return those of the tensors whose elements are numbers, each once."""
+        unreadable, tensors = self._model.unreadable, self.graph.tensors
+        return [name for name in dict.fromkeys(names) if name not in unreadable and name in tensors]
+
+    def close(self) -> None:
+        """Free the interpreter; safe to call twice."""
+        self._plain = _Interpreter(self._model, kept=False)
+
+
+@contextmanager
+def _printed(lines: list[str]) -> Iterator[None]:
+    """Collect what TFLM prints on the process's own stdout and stderr; without an error stderr gets it in the end.
+
+    Args:
+        lines: Gets the lines that were printed while an exception was on its way.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone
+            stream.flush()
+    with tempfile.TemporaryFile() as file:
+        saved = {number: os.dup(number) for number in (1, 2)}
+        try:
+            for number in saved:
+                os.dup2(file.fileno(), number)
+            yield
+        except BaseException:
+            file.seek(0)
+            text = file.read().decode("utf-8", "replace")
+            lines += [line.strip() for line in text.splitlines() if line.strip() and "\x1b" not in line]
+            file.truncate(0)
+            raise
+        finally:
+            for number, own in saved.items():
+                os.dup2(own, number)
+                os.close(own)
+            file.seek(0)
+            if content := file.read():
+                os.write(2, content)
+
+
+def _failed(what: str, error: Exception, printed: list[str]) -> BackendError:
+    """Say in one sentence what TFLM said in its exception and what it printed."""
+    said = "; ".join((str(error).rstrip("."), *dict.fromkeys(printed)))
+    said = said if len(said) <= 300 else f"{said[:297]}..."
+    return BackendError(
+        f"{what}: {said.rstrip('.')}.", hint="Check that the model runs in tflite_micro's Interpreter itself."
+    )
+
+
+class TFLMBackend:
+    """TensorFlow Lite Micro as a backend."""
+
+    name = "tflm"
+    options = _OPTIONS
+
+    def open(
+        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+    ) -> TFLMRun:
+        """Make a TensorFlow Lite model ready to run in TFLM.
+
+        Args:
+            model: A .tflite file.
+            options: Values of options by name; the others take their defaults.
+            taps: One of `TAPS`; TFLM fuses nothing, so "faithful" and "all" are the same.
+            weights: Whether constants are recorded.
+
+        Raises:
+            UsageError: Unknown option or value, or no TensorFlow Lite file.
+            BackendError: TFLM refused the model.
+        """
+        chosen = check_options(self.name, self.options, options)
+        if taps not in TAPS:
+            raise UsageError(
+                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
+            )
+        if not isinstance(model, Path):
+            raise UsageError(
+                "TFLM runs model files, not recordings.",
+                hint="Give the .tflite file, or replay the recording: --backend interpreter.",
+            )
+        source = reader.open(model)
+        plain = _Interpreter(source, kept=False, arena=_arena(chosen["arena"]))
+        plain.load()
+        facts = RunFacts(
+            backend=self.name,
+            model=source.name,
+            model_sha256=source.sha256,
+            taps=taps,
+            versions={"tflite-micro": version("tflite-micro")},
+            cpu_flags=cpu_flags(),
+            options={**chosen, "arena_bytes": plain.arena, **({"note": source.unrecorded} if source.inner else {})},
+        )
+        return TFLMRun(source, plain, facts, weights=weights)
+
+
+def _arena(text: str) -> int:
+    """Return the bytes of the arena; 0 if TFLM is to find them."""
+    if text == "auto":
+        return 0
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_ARENA:
+        raise UsageError(
+            f"Option 'arena' of backend 'tflm' is {text!r}; expected auto or a number of bytes up to {_MOST_ARENA}.",
+            hint="Write --backend tflm to let it find a size.",
+        )
+    return int(text)
+
+
+backend = TFLMBackend()
+"""What `qdebug.backends` loads under the name "tflm"."""
