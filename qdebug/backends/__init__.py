@@ -89,6 +89,12 @@ BACKENDS: dict[str, AdapterEntry] = {
         packages=("tflite_micro", "ai_edge_litert"),
         summary="TensorFlow Lite Micro: the reference kernels of microcontrollers",
     ),
+    "executorch": AdapterEntry(
+        module="qdebug.backends.executorch",
+        extra="executorch",
+        packages=("executorch", "torch"),
+        summary="ExecuTorch with XNNPACK or its portable kernels: program files (.pte) and exported programs (.pt2)",
+    ),
 }
 """Backends by the name that `--backend` takes."""
 

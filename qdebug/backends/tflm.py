@@ -7,12 +7,8 @@ the model file.
 
 from __future__ import annotations
 
-import os
 import re
-import sys
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.metadata import version
 from pathlib import Path
@@ -21,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.litert_model import CUSTOM_DOMAIN, LiteRTModel, reader
+from qdebug.backends.native_output import collected
 from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Recording, TensorInfo
@@ -80,7 +77,7 @@ class _Interpreter:
         while self._net is None:
             printed: list[str] = []
             try:
-                with _printed(printed):
+                with collected(printed):
                     self._net = self._loaded()
             except (RuntimeError, ValueError, MemoryError) as error:
                 missing = [int(count) for count in _MISSING.findall(" ".join(printed))]
@@ -126,7 +123,7 @@ class _Interpreter:
         self.load()
         printed: list[str] = []
         try:
-            with _printed(printed):
+            with collected(printed):
                 for number, name in enumerate(self._model.graph.inputs):
                     self._net.set_input(np.ascontiguousarray(feed[name]), number)
                 self._net.invoke()
@@ -245,37 +242,6 @@ class TFLMRun:
     def close(self) -> None:
         """Free the interpreter; safe to call twice."""
         self._plain = _Interpreter(self._model, kept=False)
-
-
-@contextmanager
-def _printed(lines: list[str]) -> Iterator[None]:
-    """Collect what TFLM prints on the process's own stdout and stderr; without an error stderr gets it in the end.
-
-    Args:
-        lines: Gets the lines that were printed while an exception was on its way.
-    """
-    for stream in (sys.stdout, sys.stderr):
-        with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone
-            stream.flush()
-    with tempfile.TemporaryFile() as file:
-        saved = {number: os.dup(number) for number in (1, 2)}
-        try:
-            for number in saved:
-                os.dup2(file.fileno(), number)
-            yield
-        except BaseException:
-            file.seek(0)
-            text = file.read().decode("utf-8", "replace")
-            lines += [line.strip() for line in text.splitlines() if line.strip() and "\x1b" not in line]
-            file.truncate(0)
-            raise
-        finally:
-            for number, own in saved.items():
-                os.dup2(own, number)
-                os.close(own)
-            file.seek(0)
-            if content := file.read():
-                os.write(2, content)
 
 
 def _failed(what: str, error: Exception, printed: list[str]) -> BackendError:

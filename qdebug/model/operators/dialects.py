@@ -8,6 +8,7 @@ and OpenVINO's operation set 15.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue, Graph, Node
@@ -56,8 +57,9 @@ def translated(node: Node, graph: Graph, constants: Constants = no_constants) ->
     rule = rules.get(plain.op)
     if rule is None:
         return None
+    said = Said(node=node, plain=plain, graph=graph, constants=constants)
     try:
-        return rule(Said(node=node, plain=plain, graph=graph, constants=constants))
+        return _with_activation(said, rule(said)) if rules is TORCH else rule(said)
     except (Unsaid, IndexError, TypeError, ValueError):  # a harness may say anything
         return None
 
@@ -74,6 +76,18 @@ def _activation(said: Said) -> dict[str, AttrValue]:
     if "activation" not in plain:
         raise Unsaid
     return {"activation": plain["activation"], "activation_params": plain.get("activation_params", ())}
+
+
+def _with_activation(said: Said, made: Translated) -> Translated:
+    """Return a node of PyTorch with the activation that a delegate fuses into it."""
+    if not any(name in said.node.attrs for name in ("fused_activation_function", "fused_activation")):
+        return made
+    fused, op = _activation(said), {"Conv": "FusedConv", "Gemm": "FusedGemm"}.get(made.node.op)
+    if not fused:
+        return made
+    if op is None:
+        raise Unsaid
+    return replace(made, node=replace(made.node, op=op, domain=CONTRIBUTED, attrs={**made.node.attrs, **fused}))
 
 
 def _lite_window(said: Said) -> dict[str, AttrValue]:

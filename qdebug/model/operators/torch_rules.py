@@ -36,6 +36,8 @@ def _window(said: Said, count: int) -> dict[str, AttrValue]:
 
 
 def _conv(said: Said) -> Translated:
+    if flag(said.optional(0, "transposed")):
+        raise Unsaid
     kernel = said.extents(said.node.inputs[1])[2:]
     attrs = _window(said, len(kernel))
     strides = said.sizes(len(kernel), "stride", default=1)

@@ -1,0 +1,415 @@
+"""The backend "executorch": ExecuTorch with the delegate XNNPACK, or with its portable kernels.
+
+A program file (.pte) is run as it is: ETDump gives what each instruction wrote. A call of a delegate is one
+instruction. An exported program (.pt2) is lowered here, twice: as it is, and with its tensors as further outputs, which
+shows what a delegate computes inside. The outputs of both are compared bit for bit.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, replace
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.executorch_exported import ExportedGraph, Lowered, lowered
+from qdebug.backends.executorch_ops import Loaded, array_of, errors
+from qdebug.backends.executorch_pte import Pte, trace_of
+from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.errors import BackendError, UsageError
+from qdebug.model import Fidelity, Recording, TensorInfo
+from qdebug.recording.environment import cpu_flags, recorded_facts
+from qdebug.regular_file import open_binary
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["DELEGATES", "ExecuTorchBackend", "ExportedRun", "PteRun", "backend", "record"]
+
+DELEGATES = ("xnnpack", "portable")
+"""What runs an exported program."""
+
+_OPTIONS = (
+    OptionSpec(
+        name="delegate",
+        default="xnnpack",
+        choices=DELEGATES,
+        help="what runs an exported program (.pt2); portable kernels run what the delegate does not take",
+    ),
+    OptionSpec(name="method", default="forward", help="the method of a program file (.pte)"),
+)
+
+
+_LISTED = 20
+"""Nodes outside a delegate that are named."""
+
+
+class PteRun:
+    """A program file made ready to run and be recorded.
+
+    Args:
+        model: The program.
+        facts: What is known of the run.
+        method: The method that is run.
+        weights: Whether constants are recorded.
+    """
+
+    def __init__(self, model: Pte, facts: RunFacts, *, method: str, weights: bool) -> None:
+        self.facts, self.graph = facts, model.graph
+        self.inputs: tuple[TensorInfo, ...] = tuple(model.graph.tensors[name] for name in model.graph.inputs)
+        self.outputs: tuple[str, ...] = model.graph.outputs
+        self._model, self._method, self._weights = model, method, weights
+        self._loaded: Loaded | None = None
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            yield from ((name, self._model.constant(name)) for name in self._model.constants)
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the program once without trace and give its outputs.
+
+        Raises:
+            BackendError: ExecuTorch failed.
+        """
+        if self._loaded is None:
+            self._loaded = Loaded(self._model.content, self._method)
+        return self._named(self._loaded.run([feed[name] for name in self.graph.inputs]))
+
+    def restart(self) -> None:
+        """Forget the state that plain runs left in the program."""
+        self._loaded = None
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps and put what ETDump has of them into the recorder.
+
+        Raises:
+            BackendError: ExecuTorch failed, or its runtime has no tracer.
+        """
+        traced = self.facts.taps != "outputs"
+        for name, reason in self._model.skipped.items() if traced else ():
+            recorder.skip(name, reason)
+        room = feeds.steps * (self._model.traced_bytes + 4096) if traced else 0
+        for sample in range(feeds.samples):
+            loaded = Loaded(self._model.content, self._method, traced=room)
+            given = [feeds.feed(sample, step) for step in range(feeds.steps)]
+            made = [self._named(loaded.run([feed[name] for name in self.graph.inputs])) for feed in given]
+            events, buffer = trace_of(loaded) if traced else ([], b"")
+            for step, (feed, outputs) in enumerate(zip(given, made, strict=True)):
+                inner = dict(self._model.tensors(events[step], buffer)) if step < len(events) else {}
+                recorder.at(sample, step)
+                for name, array in {**inner, **outputs, **feed}.items():
+                    recorder.put(name, array)
+                for name in self._unseen(inner) if traced else ():
+                    recorder.skip(name, "ExecuTorch's trace has no elements of it")
+            if on_progress is not None:
+                on_progress(sample + 1, feeds.samples, f"sample {sample}")
+
+    def _unseen(self, seen: Mapping[str, Any]) -> list[str]:
+        made = (name for node in self.graph.nodes for name in node.outputs if name)
+        return [name for name in made if name not in seen and name not in self.outputs]
+
+    def _named(self, made: Sequence[np.ndarray | None]) -> dict[str, np.ndarray]:
+        named = zip(self._model.output_names, made, strict=False)
+        return {name: array for name, array in named if name and array is not None and not self.graph.is_constant(name)}
+
+    def close(self) -> None:
+        """Free the program; safe to call twice."""
+        self._loaded = None
+
+
+class ExportedRun:
+    """An exported program made ready to run and be recorded.
+
+    Args:
+        program: The program, a `torch.export.ExportedProgram`.
+        delegate: One of `DELEGATES`.
+        facts: What is known of it before it is lowered.
+        weights: Whether constants are recorded.
+
+    Raises:
+        BackendError: ExecuTorch cannot lower the program.
+    """
+
+    def __init__(self, program: Any, delegate: str, facts: RunFacts, *, weights: bool) -> None:
+        program = _without_mutation(program)
+        self._plain = lowered(program, delegate)
+        with errors("The program's graph cannot be read", "Export the program with the installed version of torch."):
+            every = delegate == "portable" or facts.taps == "all"
+            self._exported = ExportedGraph(program, self._plain.placement, every=every)
+        self.facts = _with_placement(facts, self._exported.graph.nodes, self._plain)
+        self.graph = self._exported.graph
+        self.inputs: tuple[TensorInfo, ...] = tuple(self.graph.tensors[name] for name in self.graph.inputs)
+        self.outputs: tuple[str, ...] = self.graph.outputs
+        self._weights = weights
+        self._tapped = self._plain
+        if facts.taps != "outputs" and self._exported.taps:
+            self._tapped = _tapped(program, delegate, self._exported)
+        self._loaded: Loaded | None = None
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            yield from self._exported.constants.items()
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the untapped program once and give its outputs.
+
+        Raises:
+            BackendError: ExecuTorch failed.
+        """
+        if self._loaded is None:
+            self._loaded = Loaded(self._plain.content, "forward")
+        return self._named(self._loaded.run([feed[name] for name in self.graph.inputs]), ())
+
+    def restart(self) -> None:
+        """Forget the state that plain runs left in the program."""
+        if self._exported.states:
+            self._loaded = None
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and steps of the tapped program and put its tensors into the recorder.
+
+        Raises:
+            BackendError: ExecuTorch failed.
+        """
+        everything = self.facts.taps != "outputs"
+        for name, reason in self._exported.skipped.items() if everything else ():
+            recorder.skip(name, reason)
+        taps = tuple(self._exported.taps[name] for name in self._tapped.taps)
+        loaded = None
+        for sample in range(feeds.samples):
+            states: dict[str, np.ndarray] = dict(self._exported.states) if everything else {}
+            if loaded is None or states:
+                loaded = Loaded(self._tapped.content, "forward")
+            for step in range(feeds.steps):
+                feed = feeds.feed(sample, step)
+                made = self._named(loaded.run([feed[name] for name in self.graph.inputs]), taps)
+                recorder.at(sample, step)
+                for name, array in {**states, **made, **feed}.items():
+                    recorder.put(name, array)
+                states = {name: made[new] for name, new in self._exported.new_states.items() if new in made}
+                if on_progress is not None:
+                    on_progress(sample * feeds.steps + step + 1, feeds.samples * feeds.steps, f"sample {sample}")
+
+    def _named(self, made: Sequence[np.ndarray | None], taps: Sequence[str]) -> dict[str, np.ndarray]:
+        names = (*self._exported.output_names, *taps)
+        if len(made) != len(names):
+            raise BackendError(
+                f"The lowered program has {len(made)} outputs where {len(names)} were expected.",
+                hint="Write --taps outputs to record inputs and outputs alone.",
+            )
+        named = zip(names, made, strict=True)
+        return {name: array for name, array in named if name and array is not None and not self.graph.is_constant(name)}
+
+    def close(self) -> None:
+        """Free the program; safe to call twice."""
+        self._loaded = None
+
+
+def _tapped(program: Any, delegate: str, exported: ExportedGraph) -> Lowered:
+    """Lower a program with all taps that the delegate bears."""
+    try:
+        return lowered(program, delegate, tuple(exported.taps))
+    except BackendError:
+        if not exported.without_dequantized():
+            raise
+    return lowered(program, delegate, tuple(exported.taps))
+
+
+def _without_mutation(program: Any) -> Any:
+    """Return a program in the form in which no operator changes a tensor in place."""
+    schemas = [getattr(node.target, "_schema", None) for node in program.graph.nodes if node.op == "call_function"]
+    if not any(schema is not None and schema.is_mutable for schema in schemas):
+        return program
+    with errors("ExecuTorch cannot lower the program", "Export it without operators that change tensors in place."):
+        return program.run_decompositions({})
+
+
+def _with_placement(facts: RunFacts, nodes: Iterable[Any], made: Lowered) -> RunFacts:
+    """Add to the options what runs where: a delegate does not take every node."""
+    where: dict[str, list[str]] = {}
+    for node in nodes:
+        where.setdefault(made.placement.get(node.name, "no kernel of their own"), []).append(node.name)
+    said = []
+    for place, names in sorted(where.items()):
+        listed = names if len(where) > 1 and place != max(where, key=lambda each: len(where[each])) else []
+        more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
+        said.append(f"{place}: {', '.join(listed[:_LISTED]) or f'{len(names)} nodes'}{more}")
+    return replace(facts, options={**facts.options, "placement": "; ".join(said)})
+
+
+class ExecuTorchBackend:
+    """ExecuTorch as a backend."""
+
+    name = "executorch"
+    options = _OPTIONS
+
+    def open(
+        self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
+    ) -> PteRun | ExportedRun:
+        """Make a program ready to run in ExecuTorch.
+
+        Args:
+            model: A .pte file, or a .pt2 file that `torch.export.save` wrote.
+            options: Values of options by name; the others take their defaults.
+            taps: One of `TAPS`.
+            weights: Whether constants are recorded.
+
+        Raises:
+            UsageError: Unknown option or value, or no such file.
+            BackendError: ExecuTorch refused the program.
+        """
+        chosen = check_options(self.name, self.options, options)
+        if taps not in TAPS:
+            raise UsageError(
+                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
+            )
+        if not isinstance(model, Path):
+            raise UsageError(
+                "ExecuTorch runs program files, not recordings.",
+                hint="Give the .pte or .pt2 file, or replay the recording: --backend interpreter.",
+            )
+        with open_binary(model) as file:
+            content = file.read()
+        digest = sha256(content).hexdigest()
+        if content[:4] == b"PK\x03\x04":
+            facts = _facts(model.name, digest, taps, {"delegate": chosen["delegate"]})
+            return ExportedRun(_exported_program(model), chosen["delegate"], facts, weights=weights)
+        program = Pte(content, model.name, chosen["method"])
+        held = "; ".join(f"{count} {name}" for name, count in program.delegates.items()) or "none"
+        note = (
+            {"note": "what a delegate runs inside is not in the trace: record the .pt2 file"} if held != "none" else {}
+        )
+        facts = _facts(model.name, digest, taps, {"method": chosen["method"], "delegates": held, **note})
+        return PteRun(program, facts, method=chosen["method"], weights=weights)
+
+
+def _facts(model: str, digest: str, taps: str, options: Mapping[str, Any]) -> RunFacts:
+    return RunFacts(
+        backend="executorch",
+        model=model,
+        model_sha256=digest,
+        taps=taps,
+        versions={name: version(name) for name in ("executorch", "torch")},
+        cpu_flags=cpu_flags(),
+        options=options,
+    )
+
+
+def _exported_program(path: Path) -> Any:
+    """Load an exported program.
+
+    Raises:
+        BackendError: The file is none.
+    """
+    with errors(
+        f"The file {str(path)!r} cannot be read as an exported program",
+        "Write one: torch.export.save(torch.export.export(model, args), 'model.pt2').",
+    ):
+        import executorch.exir
+        import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
+        import torch
+
+        return torch.export.load(path)
+
+
+@dataclass(frozen=True, slots=True)
+class _Samples:
+    """Inputs of a run, a mapping for each sample."""
+
+    feeds: Sequence[Mapping[str, np.ndarray]]
+    steps: int = 1
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return len(self.feeds)
+
+    def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:  # noqa: ARG002  there is one step
+        """Return one array per model input."""
+        return dict(self.feeds[sample])
+
+
+def record(
+    program: Any,
+    args: tuple[Any, ...] | Sequence[tuple[Any, ...]],
+    out: str | Path,
+    *,
+    partitioner: str = "xnnpack",
+    quantizer: Any = None,
+    taps: str = "faithful",
+    force: bool = False,
+) -> Fidelity:
+    """Lower a PyTorch model to ExecuTorch, run it and record it; return whether recording changed the outputs.
+
+    Args:
+        program: A module or an exported program.
+        args: The tensors it is called with, or a list of such tuples: one for each sample.
+        out: The recording to make.
+        partitioner: One of `DELEGATES`.
+        quantizer: A quantizer of torchao or ExecuTorch: the program is quantized with it, calibrated on all samples.
+        taps: One of `TAPS`.
+        force: Whether `out` may be replaced.
+
+    Raises:
+        UsageError: No such partitioner.
+        BackendError: PyTorch or ExecuTorch refused the program, or failed.
+        RecordingError: `out` cannot be written.
+    """
+    import torch
+
+    from qdebug.recording.recorder import Recorder
+
+    chosen = check_options("executorch", _OPTIONS, {"delegate": partitioner})
+    calls = [tuple(map(_laid_out, call)) for call in ([args] if isinstance(args, tuple) else args)]
+    with errors("PyTorch cannot export the model", "Check that torch.export.export(model, args) works by itself."):
+        if isinstance(program, torch.nn.Module):
+            program = torch.export.export(program, calls[0], strict=True)
+        if quantizer is not None:
+            program = _quantized(program, calls, quantizer)
+    facts = _facts(type(program).__name__, "", taps, {"delegate": chosen["delegate"]})
+    with closing(ExportedRun(program, chosen["delegate"], facts, weights=True)) as run:
+        feeds = _Samples([dict(zip(run.graph.inputs, map(array_of, call), strict=True)) for call in calls])
+        recorder = Recorder(out, graph=run.graph, force=force, **recorded_facts(run.facts))
+        try:
+            for name, array in run.constants():
+                recorder.constant(name, array)
+            run.record(feeds, recorder)
+            for sample in range(feeds.samples):
+                run.restart()
+                recorder.at(sample)
+                recorder.check(run.plain(feeds.feed(sample)))
+            recorder.close()
+        except BaseException:
+            recorder.discard()
+            raise
+        return recorder.fidelity
+
+
+def _laid_out(tensor: Any) -> Any:
+    """Return a tensor that ExecuTorch takes: numpy gives a dimension of one element a stride of 0."""
+    import torch
+
+    return tensor.clone(memory_format=torch.contiguous_format) if 0 in tensor.stride() else tensor
+
+
+def _quantized(program: Any, calls: Sequence[tuple[Any, ...]], quantizer: Any) -> Any:
+    """Return an exported program quantized by PT2E, calibrated on the samples."""
+    import torch
+    from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+    prepared = prepare_pt2e(copy.deepcopy(program).module(), quantizer)
+    for call in calls:
+        prepared(*call)
+    return torch.export.export(convert_pt2e(prepared), calls[0], strict=True)
+
+
+backend = ExecuTorchBackend()
+"""What `qdebug.backends` loads under the name "executorch"."""

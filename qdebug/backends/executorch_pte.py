@@ -1,0 +1,373 @@
+"""Read ExecuTorch program files (.pte): their instructions as a graph, and what ETDump has of a run.
+
+A program is a list of instructions on numbered values: calls of kernels, and calls of delegates, which run a part of
+the network as one. ETDump holds what each instruction wrote, in the order of its output arguments.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.executorch_ops import SCALAR_TYPES, Loaded, Names, arguments, errors, quant_stated
+from qdebug.errors import BackendError, UsageError
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.dtypes import logical_dtype
+
+__all__ = ["DELEGATE_DOMAIN", "Pte", "trace_of"]
+
+DELEGATE_DOMAIN = "executorch.delegate"
+"""Domain of nodes that call a delegate: their operator is the delegate's name."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value of the program by its number, where a tensor stands."""
+
+    index: int
+
+
+class Pte:
+    """A program file.
+
+    Args:
+        content: The file's bytes.
+        name: Its name.
+        method: The method that is run.
+
+    Raises:
+        UsageError: It is no program, or has no such method.
+        BackendError: It has control flow.
+    """
+
+    def __init__(self, content: bytes, name: str, method: str) -> None:
+        self.content, self.name = content, name
+        self._program, self._plan = _parsed(content, name, method)
+        self._names = Names()
+        self._called: dict[int, str] = {}
+        self._infos: dict[str, TensorInfo] = {}
+        self._constants: dict[str, int] = {}
+        self.skipped: dict[str, str] = {}
+        self._writes: list[tuple[tuple[str, ...], ...]] = []
+        """For each instruction the names of the tensors that it writes, one tuple for each output argument."""
+        inputs = [self._declare(index, f"input_{at}", Role.INPUT) for at, index in enumerate(self._tensor_inputs())]
+        nodes = list(self._nodes())
+        outputs = list(dict.fromkeys(self._called[index] for index in self._plan.outputs if index in self._called))
+        for each in outputs:
+            if self._infos[each].role is Role.ACTIVATION:
+                self._infos[each] = replace(self._infos[each], role=Role.OUTPUT)
+        self.graph = Graph(nodes, tensors=self._infos.values(), inputs=inputs, outputs=outputs, name=method)
+
+    @property
+    def constants(self) -> Sequence[str]:
+        """Names of the constants."""
+        return tuple(self._constants)
+
+    def constant(self, name: str) -> np.ndarray:
+        """Return the elements of a constant."""
+        tensor = self._plan.values[self._constants[name]].val
+        stored = self._program.constant_buffer[tensor.data_buffer_idx].storage
+        dtype = logical_dtype(SCALAR_TYPES[tensor.scalar_type.name])
+        order = list(tensor.dim_order)
+        laid = [tensor.sizes[axis] for axis in order]
+        flat = np.frombuffer(stored, dtype, count=int(np.prod(laid, dtype=np.int64)))
+        return flat.reshape(laid).transpose(np.argsort(order)) if order else flat.reshape(())
+
+    @property
+    def output_names(self) -> tuple[str, ...]:
+        """Name of each output in the program's order; "" of one that is no tensor."""
+        return tuple(self._called.get(index, "") for index in self._plan.outputs)
+
+    @property
+    def delegates(self) -> Mapping[str, int]:
+        """How many nodes are calls of each delegate."""
+        found: dict[str, int] = {}
+        for node in self.graph.nodes:
+            if node.domain == DELEGATE_DOMAIN:
+                found[node.op] = found.get(node.op, 0) + 1
+        return found
+
+    @property
+    def traced_bytes(self) -> int:
+        """Bytes that a run may write into the buffer of ETDump."""
+        total = 0
+        for instruction in self._plan.chains[0].instructions:
+            for index in getattr(instruction.instr_args, "args", ()):
+                total += sum(self._bytes(each) for each in self._flat(index))
+        return total + sum(self._bytes(index) for index in self._plan.outputs)
+
+    def _bytes(self, index: int) -> int:
+        value = self._plan.values[index].val
+        if type(value).__name__ != "Tensor":
+            return 0
+        kind = SCALAR_TYPES.get(value.scalar_type.name)
+        width = 8 if kind is None else logical_dtype(kind).itemsize
+        return width * int(np.prod(value.sizes, dtype=np.int64)) + 64
+
+    def _flat(self, index: int) -> list[int]:
+        value = self._plan.values[index].val
+        return list(value.items) if type(value).__name__ in _LISTS else [index]
+
+    # -- the graph ---------------------------------------------------------------------------------------------------
+
+    def _tensor_inputs(self) -> list[int]:
+        for at, index in enumerate(self._plan.inputs):
+            kind = type(self._plan.values[index].val).__name__
+            if kind != "Tensor":
+                raise BackendError(
+                    f"Input {at} of {self.name!r} is of kind {kind}, not a tensor: it cannot be fed.",
+                    hint="Export the program with that input fixed, or as a tensor.",
+                )
+        return list(self._plan.inputs)
+
+    def _declare(self, index: int, name: str, role: Role = Role.ACTIVATION) -> str:
+        tensor = self._plan.values[index].val
+        name = self._names.unique(name)
+        self._called[index] = name
+        dtype = SCALAR_TYPES.get(tensor.scalar_type.name)
+        dynamic = tensor.shape_dynamism.name != "STATIC" if hasattr(tensor, "shape_dynamism") else False
+        shape = None if dynamic and role is not Role.INPUT else tuple(None if dynamic else n for n in tensor.sizes)
+        self._infos[name] = TensorInfo(name=name, shape=shape, dtype=dtype, role=role)
+        return name
+
+    def _read(self, index: int) -> str:
+        """Return the name of a tensor that an instruction reads; a constant or a state gets its name here."""
+        if index not in self._called:
+            tensor = self._plan.values[index].val
+            said = getattr(tensor.extra_tensor_info, "fully_qualified_name", None) if tensor.extra_tensor_info else None
+            if tensor.data_buffer_idx and tensor.allocation_info is None:
+                name = self._declare(index, said or f"constant_{index}", Role.CONSTANT)
+                if self._infos[name].dtype is None:
+                    self.skipped[name] = f"its elements are {tensor.scalar_type.name.lower()}"
+                else:
+                    self._constants[name] = index
+            else:
+                name = self._declare(index, said or f"state_{index}")
+                self.skipped[name] = "ExecuTorch shows no values of a state before a run"
+        return self._called[index]
+
+    def _nodes(self) -> Iterator[Node]:
+        for instruction in self._plan.chains[0].instructions:
+            call = instruction.instr_args
+            kind = type(call).__name__
+            node: Node | None = None
+            if kind == "KernelCall":
+                node = self._kernel(call)
+            elif kind == "DelegateCall":
+                node = self._delegate(call)
+            elif kind == "FreeCall":
+                self._writes.append(())
+            else:
+                raise BackendError(
+                    f"The program {self.name!r} has control flow ({kind}), whose branches are not recorded.",
+                    hint="Export it without control flow, or record the branches as programs of their own.",
+                )
+            if node is not None:
+                yield node
+
+    def _kernel(self, call: Any) -> Node:
+        operator = self._plan.operators[call.op_index]
+        schema = _schema(operator.name, operator.overload)
+        title = self._names.unique(operator.name.rpartition("::")[2].strip("_"))
+        named = zip(schema.arguments, map(self._value, call.args), strict=False)
+        every = {argument.name: value for argument, value in named}
+        given = {argument.name: every[argument.name] for argument in schema.arguments if not argument.is_out}
+        written = [argument.name for argument in schema.arguments if argument.is_out] or [
+            argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
+        ]
+        found = arguments(schema, given, self._ref_name)
+        self._quantize_input(operator.name, given)
+        outputs = self._written([_refs(every[name]) for name in written], title)
+        if outputs and "::quantize" in operator.name:
+            self._note(outputs[0], quant_stated(self._known(given), self._infos[outputs[0]].dtype))
+        return Node(name=title, op=operator.name, inputs=found.inputs, outputs=outputs, attrs=found.attrs)
+
+    def _written(self, outs: Sequence[Sequence[int]], title: str) -> tuple[str, ...]:
+        names: list[tuple[str, ...]] = []
+        for group in outs:
+            made: list[str] = []
+            for index in group:
+                first = not names and not made
+                made.append(self._declare(index, title if first else f"{title}:{sum(map(len, names)) + len(made)}"))
+            names.append(tuple(made))
+        self._writes.append(tuple(names))
+        return tuple(name for group in names for name in group)
+
+    def _delegate(self, call: Any) -> Node:
+        """A delegate's arguments are its inputs, then its outputs: those that nothing has written before."""
+        kind = self._plan.delegates[call.delegate_index].id
+        title = self._names.unique(kind)
+        inputs: list[str] = []
+        outputs: list[str] = []
+        groups: list[tuple[str, ...]] = []
+        for index in call.args:
+            value = self._plan.values[index].val
+            if type(value).__name__ != "Tensor":
+                groups.append(())
+                continue
+            fresh = index not in self._called and not (value.data_buffer_idx and value.allocation_info is None)
+            if fresh:
+                name = self._declare(index, f"{title}:{len(outputs)}" if outputs else title)
+                outputs.append(name)
+                groups.append((name,))
+            else:
+                inputs.append(self._read(index))
+                groups.append(())
+        self._writes.append(tuple(groups))
+        return Node(name=title, op=kind, inputs=tuple(inputs), outputs=tuple(outputs), domain=DELEGATE_DOMAIN)
+
+    def _value(self, index: int) -> Any:
+        """Return a value of the program as Python has it, tensors by their numbers."""
+        value = self._plan.values[index].val
+        kind = type(value).__name__
+        if kind == "Tensor":
+            return _Value(index)
+        if kind in ("TensorList", "OptionalTensorList"):
+            return [None if each < 0 else _Value(each) for each in value.items]
+        if kind == "IntList":
+            return [self._value(each) for each in value.items]
+        if kind in ("BoolList", "DoubleList"):
+            return list(value.items)
+        for field in ("int_val", "double_val", "bool_val", "string_val"):
+            if hasattr(value, field):
+                return getattr(value, field)
+        return None
+
+    def _ref_name(self, value: Any) -> str | None:
+        return self._read(value.index) if isinstance(value, _Value) else None
+
+    # -- scales ------------------------------------------------------------------------------------------------------
+
+    def _known(self, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return arguments with constants as arrays."""
+        found = {}
+        for name, value in given.items():
+            named = self._ref_name(value)
+            found[name] = self.constant(named) if named in self._constants else value
+        return found
+
+    def _quantize_input(self, op: str, given: Mapping[str, Any]) -> None:
+        name = self._ref_name(given.get("input"))
+        if "::dequantize" in op and name is not None:
+            self._note(name, quant_stated(self._known({**given, "input": None}), self._infos[name].dtype))
+
+    def _note(self, name: str, quant: QuantParams | None) -> None:
+        if quant is not None and self._infos[name].quant is None:
+            self._infos[name] = replace(self._infos[name], quant=quant)
+
+    # -- a run -------------------------------------------------------------------------------------------------------
+
+    def tensors(self, events: Sequence[Any], buffer: bytes) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield what a run wrote, instruction by instruction.
+
+        Args:
+            events: Debug events of one run, as ETDump has them.
+            buffer: The elements.
+        """
+        by_instruction: dict[int, list[Any]] = {}
+        for event in events:
+            if event.chain_index == 0:
+                by_instruction.setdefault(event.instruction_id, []).append(event.debug_entry)
+        for number, groups in enumerate(self._writes):
+            for names, entry in zip(groups, by_instruction.get(number, ()), strict=False):
+                held = entry.tensor_list.tensors if entry.tensor_list is not None else [entry.tensor]
+                for name, tensor in zip(names, held, strict=False):
+                    if (array := _elements(tensor, buffer)) is not None:
+                        yield name, array
+
+
+_LISTS = ("TensorList", "OptionalTensorList")
+
+
+def _refs(value: Any) -> list[int]:
+    parts = value if isinstance(value, list) else [value]
+    return [each.index for each in parts if isinstance(each, _Value)]
+
+
+def _parsed(content: bytes, name: str, method: str) -> tuple[Any, Any]:
+    """Return a program and the plan of one of its methods."""
+    if content[4:6] != b"ET":
+        raise UsageError(
+            f"The file {name!r} is no ExecuTorch program.", hint="Give a .pte file that to_executorch().save() wrote."
+        )
+    hint = "Export the program again with the installed version of executorch, or copy the file again."
+    with errors(f"The program {name!r} cannot be read", hint):
+        from executorch.exir._serialize._program import deserialize_pte_binary
+
+        program = deserialize_pte_binary(content).program
+    plans = {plan.name: plan for plan in program.execution_plan}
+    if method not in plans:
+        raise UsageError(
+            f"The program {name!r} has no method {method!r}; it has: {', '.join(plans)}.",
+            hint="Write --backend executorch:method=NAME with one of these.",
+        )
+    return program, plans[method]
+
+
+def _schema(name: str, overload: str) -> Any:
+    """Return the schema of an operator.
+
+    Raises:
+        BackendError: PyTorch does not know the operator.
+    """
+    with errors(
+        f"Operator {name!r} of the program is not known here",
+        "Record it with --taps outputs, or use what registers the operator in a harness of your own.",
+    ):
+        import executorch.exir  # registers operators of ExecuTorch
+        import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
+        import torch
+
+        space, _, own = name.partition("::")
+        called = getattr(getattr(torch.ops, space), own)
+        return getattr(called, overload or "default")._schema  # noqa: SLF001  as torch.fx reads it
+
+
+def _elements(tensor: Any, buffer: bytes) -> np.ndarray | None:
+    """Return what ETDump holds of a tensor; None if it holds nothing of it."""
+    kind = None if tensor is None else SCALAR_TYPES.get(tensor.scalar_type.name)
+    if kind is None:
+        return None
+    dtype, shape = logical_dtype(kind), tuple(tensor.sizes)
+    count = int(np.prod(shape, dtype=np.int64))
+    if not count:
+        return np.zeros(shape, dtype)
+    if tensor.offset is None or tensor.offset < 0:
+        return None
+    steps = tuple(stride * dtype.itemsize for stride in tensor.strides)
+    return np.array(np.ndarray(shape, dtype, buffer, tensor.offset, steps))
+
+
+def trace_of(loaded: Loaded) -> tuple[list[list[Any]], bytes]:
+    """Return the debug events of each run of a program, and the elements that they point to.
+
+    Raises:
+        BackendError: The runtime has no tracer, or traced nothing.
+    """
+    with tempfile.TemporaryDirectory(prefix="qdebug-") as folder:
+        etdump, buffer = Path(folder) / "run.etdp", Path(folder) / "run.bin"
+        loaded.write_trace(str(etdump), str(buffer))
+        found: list[list[Any]] = []
+        if etdump.is_file() and etdump.stat().st_size:
+            with errors("ExecuTorch's trace cannot be read", _TRACER):
+                from executorch.devtools.etdump.serialize import deserialize_from_etdump_flatcc
+
+                dump = deserialize_from_etdump_flatcc(etdump.read_bytes())
+            blocks = [[each.debug_event for each in run.events or () if each.debug_event] for run in dump.run_data]
+            found = [block for block in blocks if block]
+        if not found:
+            raise BackendError(
+                "ExecuTorch's trace of the run is empty: its runtime was built without the event tracer.", hint=_TRACER
+            )
+        return found, buffer.read_bytes() if buffer.is_file() else b""
+
+
+_TRACER = (
+    "Install executorch 1.5 or newer for Linux or macOS, whose wheels have the tracer; or write --taps outputs, or "
+    "record the exported program: qdebug record MODEL.pt2 --backend executorch:delegate=portable."
+)

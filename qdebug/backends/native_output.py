@@ -1,0 +1,43 @@
+"""What a framework's native code prints on the process's own stdout and stderr, kept apart from ours."""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+__all__ = ["collected"]
+
+
+@contextmanager
+def collected(lines: list[str], *, quiet: bool = False) -> Iterator[None]:
+    """Collect what is printed by native code inside the block.
+
+    Args:
+        lines: Gets the lines that were printed, if the block ends with an exception.
+        quiet: Whether they are dropped if it does not; else stderr gets them in the end.
+    """
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(AttributeError, ValueError, OSError):  # none, closed, or its reader is gone
+            stream.flush()
+    with tempfile.TemporaryFile() as file:
+        saved = {number: os.dup(number) for number in (1, 2)}
+        try:
+            for number in saved:
+                os.dup2(file.fileno(), number)
+            yield
+        except BaseException:
+            file.seek(0)
+            text = file.read().decode("utf-8", "replace")
+            lines += [line.strip() for line in text.splitlines() if line.strip() and "\x1b" not in line]
+            file.truncate(0)
+            raise
+        finally:
+            for number, own in saved.items():
+                os.dup2(own, number)
+                os.close(own)
+            file.seek(0)
+            if (content := file.read()) and not quiet:
+                os.write(2, content)
