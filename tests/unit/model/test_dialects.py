@@ -94,6 +94,22 @@ def test_pools_reshapes_and_joins():
     assert np.array_equal(joined, np.concatenate([x, x], 3))
 
 
+def test_an_activation_that_a_delegate_fuses_is_computed():
+    x, w = RNG.standard_normal((1, 3, 6, 6)), RNG.standard_normal((4, 3, 3, 3))
+    plain = computed("aten.conv2d.default", {}, {"x": x, "w": w}, (1, 4, 4, 4))
+    fused = {"fused_activation_function": "RELU6"}
+    assert np.array_equal(computed("aten.conv2d.default", fused, {"x": x, "w": w}, (1, 4, 4, 4)), np.clip(plain, 0, 6))
+    assert computed("aten.add.Tensor", fused, {"x": x, "y0": x}, x.shape) is None
+    assert computed("aten.add.Tensor", {"fused_activation_function": "NONE"}, {"x": x, "y0": x}, x.shape) is not None
+
+
+def test_a_transposed_convolution_is_not_taken_for_a_plain_one():
+    x, w = RNG.standard_normal((1, 3, 6, 6)), RNG.standard_normal((3, 3, 3, 3))
+    for turned in (False, True):
+        found = computed("aten::convolution", {"transposed": turned}, {"x": x, "w": w}, (1, 3, 4, 4))
+        assert (found is None) == turned
+
+
 def test_words_of_pytorch_and_openvino():
     x = RNG.normal(size=(1, 3, 6, 6)).astype(np.float32)
     w = RNG.normal(size=(4, 3, 3, 3)).astype(np.float32)
