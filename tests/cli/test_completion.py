@@ -5,6 +5,7 @@ import subprocess
 
 import pytest
 
+from qdebug.backends import BACKENDS
 from qdebug.cli.completion import completables, script
 from qdebug.cli.main import build_parser
 
@@ -46,7 +47,7 @@ def test_the_shell_can_read_its_script(shell, tmp_path):
         (["help", "te"], {"terminal", "tests"}),
         (["completion", ""], set(SHELLS)),
         (["record", "diff", "--taps", "a"], {"all"}),
-        (["record", "net.onnx", "--backend", ""], {"onnxruntime", "interpreter", "litert"}),
+        (["record", "net.onnx", "--backend", ""], set(BACKENDS)),
         (["probe", "--backend", "on"], {"onnxruntime"}),
         (["probe", "--kind", "soft"], {"softmax"}),
         (["file", "j"], {"join"}),
@@ -77,7 +78,7 @@ def test_a_shell_that_is_not_known_is_refused(run):
         ("qdebug fi", {"file"}),
         ("qdebug file re", {"recover"}),
         ("qdebug diff -f ", {"table", "json", "markdown", "html", "junit", "csv"}),
-        ("qdebug record net.onnx --backend ", {"onnxruntime", "interpreter", "litert"}),
+        ("qdebug record net.onnx --backend ", set(BACKENDS)),
         ("qdebug help t", {"tolerance", "table"}),
         ("qdebug explain --wri", {"--write-arithmetic"}),
     ],

@@ -175,13 +175,13 @@ def stop_after(count):
 def test_the_first_is_a_wish_and_the_second_an_order():
     with Interrupts() as interrupts:
         interrupts.check()
-        os.kill(os.getpid(), signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
         with pytest.raises(KeyboardInterrupt):
             interrupts.check()
         with pytest.raises(KeyboardInterrupt):
             interrupts.checked(lambda done, total, label="": None)(1, 2)
         with pytest.raises(KeyboardInterrupt):
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
@@ -196,7 +196,7 @@ def test_who_ignores_it_is_left_alone():
     previous = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Interrupts() as interrupts:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
             interrupts.check()
         assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     finally:
@@ -242,7 +242,7 @@ class Interrupting:
 
     def find_spec(self, name, *_):
         if name == self.module:
-            os.kill(os.getpid(), signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)
 
 sys.meta_path.insert(0, Interrupting(sys.argv.pop(1)))
 runpy.run_module("qdebug", run_name="__main__")
