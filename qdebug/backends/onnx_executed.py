@@ -177,6 +177,7 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collecti
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in named.nodes:
         readers.setdefault((_operator(node), _data(node, named)), []).append(node)
+    called = {node.name: node for node in named.nodes}
     taken: set[str] = set()
     for node in executed.nodes:
         data = _data(node, executed)
@@ -186,7 +187,7 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collecti
         alike = [other for other in alike if _shaped_alike(node, other)]
         free = [n for n in alike if n.name not in taken and len(n.outputs) == len(node.outputs)]
         twin = _choose(node, {other: _called(other, named, made) for other in free})
-        if twin is not None:
+        if twin is not None and not _is_another(node, twin, called):
             taken.add(twin.name)
             for ours, theirs in zip(node.outputs, twin.outputs, strict=True):
                 twins.setdefault(ours, theirs)
@@ -217,6 +218,15 @@ def _called(node: Node, graph: Graph, made: Collection[str]) -> set[str]:
         output = graph.consumers(output)[0].outputs[0]
         names.add(output)
     return names
+
+
+def _is_another(node: Node, twin: Node, called: Mapping[str, Node]) -> bool:
+    """Tell whether a node has the name of another one than its twin, which does the same.
+
+    Copies of one DequantizeLinear are alike, and what reads one of them may be taken for what reads another.
+    """
+    other = called.get(_ADDED.sub("", node.name), twin)
+    return other is not twin and _operator(other) == _operator(node)
 
 
 def _choose(node: Node, candidates: Mapping[Node, Collection[str]]) -> Node | None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from qdebug.backends.onnx_executed import source_tensors
+from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.session import open_recording
 from qdebug.workflow.record import record_run
 
@@ -46,3 +48,26 @@ def test_real_values_made_behind_what_moves_codes_have_the_model_s_node_as_origi
     assert len(found) == 2
     assert not {node.inputs[0] for node in found} & {"codes"}, "this runtime leaves the node where it was"
     assert [node.origin for node in found] == [("n_real",), ("n_real",)]
+
+
+SLICED = ("codes", "s", "z", "start1", "start2", "end", "axis")
+
+
+def sliced(*copies, outputs=("a", "b")):
+    """Describe two Slices, of a copy each of the same real values; they differ in a constant alone."""
+    nodes = [
+        Node(name=name, op="DequantizeLinear", inputs=SLICED[:3], outputs=(f"of {name}",))
+        for name in dict.fromkeys(copies)
+    ]
+    nodes += [
+        Node(name=f"n{at}", op="Slice", inputs=(f"of {name}", f"start{at}", "end", "axis"), outputs=(output,))
+        for at, name, output in zip((1, 2), copies, outputs, strict=True)
+    ]
+    constants = [TensorInfo(name=name, role=Role.CONSTANT) for name in SLICED[1:]]
+    return Graph(nodes, tensors=constants, inputs=("codes",), outputs=outputs, opset={"": 17})
+
+
+def test_a_node_is_not_taken_for_the_one_that_reads_another_copy_of_the_same_values():
+    executed = sliced("another", "copy", outputs=("late 1", "late 2"))  # the copy that the model's n1 reads
+    found = source_tensors(sliced("real", "real"), executed, sliced("copy", "second"))
+    assert found.get("late 2", "b") == "b"
