@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.arithmetic.candidates import candidates
 from qdebug.model import Node, QuantParams
-from qdebug.replay import Arithmetic, Coded, compute, unit_of_codes
+from qdebug.replay import Arithmetic, Coded, Variant, compute, unit_of_codes
 
 onnx = pytest.importorskip("onnx")
 ort = pytest.importorskip("onnxruntime")
@@ -192,6 +192,16 @@ def test_what_is_not_computed_on_codes_makes_no_unit():
     several = QuantParams(dtype="int8", scale=np.full(4, 0.1, np.float32), zero_point=np.zeros(4, int), axis=0)
     assert made("Relu", coded(CODES), quant=several) is None
     assert made("FusedConv", coded(CODES[None, None]), coded(CODES[None, None]), activation="Tanh") is None
+
+
+@pytest.mark.parametrize("alpha", [1.0, 0.5, -2.0])
+def test_a_gemm_s_alpha_scales_its_product(alpha):
+    a, b = coded(CODES), coded(CODES.T.copy(), 0.1, 0)
+    wide = QuantParams(dtype="int16", scale=np.float32(0.01), zero_point=0)
+    codes = compute(made("Gemm", a, b, quant=wide, alpha=alpha), Variant())
+    real = [each.values.astype(float) - int(each.quant.zero_point[0]) for each in (a, b)]
+    product = alpha * (real[0] * a.quant.scale[0]) @ (real[1] * b.quant.scale[0])
+    assert codes == pytest.approx(product / 0.01, abs=0.51)
 
 
 def test_bounds_of_fused_activations_become_codes():

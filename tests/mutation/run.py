@@ -46,6 +46,7 @@ AREAS = {
             "tests/unit/compare/explaining",
             "tests/unit/replay",
             "tests/kernels/test_plain_operators_on_codes.py",
+            "tests/kernels/test_runtime_arithmetic.py",
         ),
     ),
     "attribution": ("compare/attribute/*.py", ("tests/unit/compare/attribute", "tests/properties/test_attribution.py")),
