@@ -116,7 +116,8 @@ def _pad(said: Said) -> Translated:
     widths = [int(each) for each in said.stated("pad")]
     rank = len(said.extents(said.node.inputs[0]))
     widths += [0] * (2 * rank - len(widths))
-    found = padded(said, (*widths[-2::-2], *widths[::-2]), said.optional("constant", "mode"))
+    filling = said.node.inputs[1] if len(said.node.inputs) > 1 else ""
+    found = padded(said, (*widths[-2::-2], *widths[::-2]), said.optional("constant", "mode"), value=filling)
     value = float(said.optional(0.0, "value") or 0.0)
     return found if value == 0 else replace(found, node=replace(found.node, attrs={**found.node.attrs, "value": value}))
 

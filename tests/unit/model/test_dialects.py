@@ -175,6 +175,12 @@ def whole(*values):
         ("aten::pad", {"pad": (1, 2), "value": None}, [], lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)))),
         (
             "aten::constant_pad_nd",
+            {"pad": (1, 2)},
+            [np.float32([2.5])],
+            lambda x: np.pad(x, ((0, 0), (0, 0), (1, 2)), constant_values=2.5),
+        ),
+        (
+            "aten::constant_pad_nd",
             {"pad": (1, 2, 3, 0), "value": -1.5},
             [],
             lambda x: np.pad(x, ((0, 0), (3, 0), (1, 2)), constant_values=-1.5),
