@@ -317,7 +317,8 @@ def _schema(name: str, overload: str) -> Any:
     """
     with errors(
         f"Operator {name!r} of the program is not known here",
-        "Record it with --taps outputs, or use what registers the operator in a harness of your own.",
+        "Register it and its kernel in the process that records: python -c 'import MY_OPERATORS; from qdebug.cli.main "
+        "import main; main()' record MODEL.pte --backend executorch --inputs X.npz -o OUT.h5",
     ):
         import executorch.exir  # registers operators of ExecuTorch
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed

@@ -99,6 +99,14 @@ def test_constants_attributes_and_scales_come_from_the_program(tmp_path, digits)
     assert not [node for node in qdebug.explain(recording).nodes if node.status == "unexplained"]
 
 
+def test_an_operator_that_pytorch_does_not_know_must_be_registered(tmp_path):
+    path = program(tmp_path, module(several))
+    path.write_bytes(path.read_bytes().replace(b"aten::sin", b"aten::sim"))
+    with pytest.raises(BackendError, match="'aten::sim' of the program is not known") as caught:
+        record(tmp_path, path, ROWS[0], taps="outputs")
+    assert caught.value.hint.startswith("Register it and its kernel")
+
+
 def load_digits():
     from pathlib import Path
 
