@@ -8,9 +8,9 @@ shows what a delegate computes inside. The outputs of both are compared bit for 
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from hashlib import sha256
 from importlib.metadata import version
 from pathlib import Path
@@ -18,10 +18,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.executorch_exported import ExportedGraph, Lowered, lowered
-from qdebug.backends.executorch_ops import Loaded, array_of, errors
+from qdebug.backends.executorch_exported import DelegatedGraph, Lowered, lowered
+from qdebug.backends.executorch_ops import Loaded, errors
 from qdebug.backends.executorch_pte import Pte, trace_of
 from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.torch_exported import without_mutation
+from qdebug.backends.torch_ops import array_of
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, recorded_facts
@@ -44,10 +46,6 @@ _OPTIONS = (
     ),
     OptionSpec(name="method", default="forward", help="the method of a program file (.pte)"),
 )
-
-
-_LISTED = 20
-"""Nodes outside a delegate that are named."""
 
 
 class PteRun:
@@ -138,14 +136,15 @@ class ExportedRun:
     """
 
     def __init__(self, program: Any, delegate: str, facts: RunFacts, *, weights: bool) -> None:
-        program = _without_mutation(program)
+        with errors("ExecuTorch cannot lower the program", "Export it without operators that change tensors in place."):
+            program = without_mutation(program)
         self._plain = lowered(program, delegate)
         with errors("The program's graph cannot be read", "Export the program with the installed version of torch."):
             every = delegate == "portable" or facts.taps == "all"
-            self._exported = ExportedGraph(program, self._plain.placement, every=every)
-        self.facts = _with_placement(facts, self._exported.graph.nodes, self._plain)
+            self._exported = DelegatedGraph(program, self._plain.placement, every=every)
+        self.facts = facts
         self.graph = self._exported.graph
-        self.inputs: tuple[TensorInfo, ...] = tuple(self.graph.tensors[name] for name in self.graph.inputs)
+        self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs
         self._weights = weights
         self._tapped = self._plain
@@ -183,10 +182,12 @@ class ExportedRun:
         for name, reason in self._exported.skipped.items() if everything else ():
             recorder.skip(name, reason)
         taps = tuple(self._exported.taps[name] for name in self._tapped.taps)
+        kept = self._exported.states
+        first = {name: array_of(self._exported.value(name)) for name in kept}
         loaded = None
         for sample in range(feeds.samples):
-            states: dict[str, np.ndarray] = dict(self._exported.states) if everything else {}
-            if loaded is None or states:
+            states = first if everything else {}
+            if loaded is None or kept:
                 loaded = Loaded(self._tapped.content, "forward")
             for step in range(feeds.steps):
                 feed = feeds.feed(sample, step)
@@ -194,7 +195,7 @@ class ExportedRun:
                 recorder.at(sample, step)
                 for name, array in {**states, **made, **feed}.items():
                     recorder.put(name, array)
-                states = {name: made[new] for name, new in self._exported.new_states.items() if new in made}
+                states = {name: made[new] for name, new in kept.items() if new in made}
                 if on_progress is not None:
                     on_progress(sample * feeds.steps + step + 1, feeds.samples * feeds.steps, f"sample {sample}")
 
@@ -213,7 +214,7 @@ class ExportedRun:
         self._loaded = None
 
 
-def _tapped(program: Any, delegate: str, exported: ExportedGraph) -> Lowered:
+def _tapped(program: Any, delegate: str, exported: DelegatedGraph) -> Lowered:
     """Lower a program with all taps that the delegate bears."""
     try:
         return lowered(program, delegate, tuple(exported.taps))
@@ -221,28 +222,6 @@ def _tapped(program: Any, delegate: str, exported: ExportedGraph) -> Lowered:
         if not exported.without_dequantized():
             raise
     return lowered(program, delegate, tuple(exported.taps))
-
-
-def _without_mutation(program: Any) -> Any:
-    """Return a program in the form in which no operator changes a tensor in place."""
-    schemas = [getattr(node.target, "_schema", None) for node in program.graph.nodes if node.op == "call_function"]
-    if not any(schema is not None and schema.is_mutable for schema in schemas):
-        return program
-    with errors("ExecuTorch cannot lower the program", "Export it without operators that change tensors in place."):
-        return program.run_decompositions({})
-
-
-def _with_placement(facts: RunFacts, nodes: Iterable[Any], made: Lowered) -> RunFacts:
-    """Add to the options what runs where: a delegate does not take every node."""
-    where: dict[str, list[str]] = {}
-    for node in nodes:
-        where.setdefault(made.placement.get(node.name, "no kernel of their own"), []).append(node.name)
-    said = []
-    for place, names in sorted(where.items()):
-        listed = names if len(where) > 1 and place != max(where, key=lambda each: len(where[each])) else []
-        more = f" and {len(listed) - _LISTED} more" if len(listed) > _LISTED else ""
-        said.append(f"{place}: {', '.join(listed[:_LISTED]) or f'{len(names)} nodes'}{more}")
-    return replace(facts, options={**facts.options, "placement": "; ".join(said)})
 
 
 class ExecuTorchBackend:

@@ -13,16 +13,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from qdebug.backends.executorch_ops import Names, arguments, array_of, dtype_of, errors, quant_stated
+from qdebug.backends.executorch_ops import errors
+from qdebug.backends.executorch_pte import PORTABLE
+from qdebug.backends.torch_exported import ExportedGraph
+from qdebug.backends.torch_ops import Arguments, schema_of
 from qdebug.errors import BackendError
-from qdebug.model import Graph, Node, Role, TensorInfo
 
-__all__ = ["ExportedGraph", "Lowered", "lowered"]
+__all__ = ["DelegatedGraph", "Lowered", "lowered"]
 
 _LOWERS = "Check that to_edge_transform_and_lower(program).to_executorch() works by itself."
-_PORTABLE = "portable"
 _ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
 """Operators that XNNPACK folds into an integer operator before them."""
 
@@ -96,7 +95,7 @@ def lowered(program: Any, delegate: str, taps: Sequence[str] = ()) -> Lowered:
 
 
 def _partitioners(delegate: str) -> list[Any]:
-    if delegate == _PORTABLE:
+    if delegate == PORTABLE:
         return []
     from executorch.backends.xnnpack.partition.xnnpack_partitioner import XnnpackPartitioner
 
@@ -113,7 +112,7 @@ def _placed(program: Any, names: set[str]) -> Iterator[tuple[str, str]]:
             inner = held.original_module.graph.nodes
             delegated += [(name, held.backend_id) for each in inner for name in _ancestors(each) if name in names]
         elif node.op == "call_function" and node.target is not operator.getitem:
-            yield from ((name, _PORTABLE) for name in _ancestors(node) if name in names)
+            yield from ((name, PORTABLE) for name in _ancestors(node) if name in names)
     yield from delegated
 
 
@@ -126,8 +125,8 @@ def _ancestors(node: Any) -> Iterator[str]:
         waiting.extend(source.from_node or ())
 
 
-class ExportedGraph:
-    """The graph of an exported program as a backend runs it.
+class DelegatedGraph(ExportedGraph):
+    """The graph of an exported program as delegates run it.
 
     Args:
         program: The program, a `torch.export.ExportedProgram`; operators in it change nothing in place.
@@ -135,167 +134,85 @@ class ExportedGraph:
         every: Whether each tensor is tapped, and so no operators are folded.
 
     Attributes:
-        graph: The graph.
-        constants: Elements of its constants by name.
-        states: Buffers that the program changes, with their first values.
         taps: Fx nodes to have as outputs, with the names of their tensors.
-        skipped: Tensors that are not recorded, with the reason.
+
+    Raises:
+        BackendError: It has control flow, or an input that is no tensor.
     """
 
     def __init__(self, program: Any, placement: Mapping[str, str], *, every: bool) -> None:
-        self._program, self._placement = program, placement
-        self._every = every
-        self._names = Names()
-        self._called: dict[str, str] = {}
-        """Name of each tensor by the name of its fx node."""
-        self._parts: dict[str, tuple[str, ...]] = {}
-        self._infos: dict[str, TensorInfo] = {}
-        self.constants: dict[str, np.ndarray] = {}
-        self.states: dict[str, np.ndarray] = {}
-        self.taps: dict[str, str] = {}
-        self.skipped: dict[str, str] = {}
+        self._placement, self._every = placement, every
         self._fx = {node.name: node for node in program.graph.nodes}
-        self._inputs: list[str] = []
-        self._declare_inputs()
         self._folded = {} if every else dict(self._folds())
         self._inside = {fold.node.name for fold in self._folded.values()}
         read = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, self._inside))
         self._gone = {*read, *(name for fold in self._folded.values() for name in fold.gone)}
-        nodes = [node for each in program.graph.nodes if (node := self._node(each)) is not None]
-        signature = program.graph_signature
-        self.output_names = tuple(self._called.get(str(name), "") for name in signature.user_outputs)
-        self.new_states = {
-            str(target): self._called[new] for new, target in signature.buffers_to_mutate.items() if new in self._called
-        }
-        for name in self.output_names:
-            if name and self._infos[name].role is Role.ACTIVATION:
-                self._infos[name] = replace(self._infos[name], role=Role.OUTPUT)
-        used = {*self._inputs, *self.output_names, *(name for node in nodes for name in (*node.inputs, *node.outputs))}
-        self.graph = Graph(
-            nodes,
-            tensors=[info for info in self._infos.values() if info.name in used],
-            inputs=self._inputs,
-            outputs=tuple(dict.fromkeys(name for name in self.output_names if name)),
-            name="program",
-        )
-        self.constants = {name: array for name, array in self.constants.items() if name in used}
-        self.states = {name: array for name, array in self.states.items() if name in used}
-
-    # -- tensors -----------------------------------------------------------------------------------------------------
-
-    def _declare_inputs(self) -> None:
-        mutated = set(self._program.graph_signature.buffers_to_mutate.values())
-        for spec in self._program.graph_signature.input_specs:
-            given = spec.kind.name == "USER_INPUT"
-            node = self._fx.get(getattr(spec.arg, "name", ""))
-            value = None if node is None else node.meta.get("val")
-            if node is None or not hasattr(value, "dtype"):
-                if given:
-                    raise BackendError(
-                        f"Input {getattr(spec.arg, 'name', '')!r} of the program is no tensor: it cannot be fed.",
-                        hint="Export the program with that input fixed, or as a tensor.",
-                    )
+        for name in program.graph_signature.user_inputs:
+            if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):
+                raise BackendError(
+                    f"Input {name!r} of the program is no tensor: it cannot be fed.",
+                    hint="Export the program with that input fixed, or as a tensor.",
+                )
+        super().__init__(program)
+        self.taps: dict[str, str] = {}
+        for node in self._fx.values():
+            name = self._called.get(node.name)
+            if node.op != "call_function" or node.name in self._gone or not name:
                 continue
-            name = self._names.unique(node.name if given else str(spec.target))
-            self._called[node.name] = name
-            if given:
-                self._inputs.append(name)
-                self._declare(name, value, Role.INPUT)
-            elif spec.target in mutated:
-                self._declare(name, value)
-                self.states[name] = array_of(self._held(str(spec.target)))
+            if reason := "" if every else self._untapped(node):
+                self.skipped[name] = reason
             else:
-                self._declare(name, value, Role.CONSTANT)
-                self.constants[name] = array_of(self._held(str(spec.target)))
-
-    def _held(self, target: str) -> Any:
-        held = self._program.state_dict.get(target)
-        return self._program.constants[target] if held is None else held
-
-    def _declare(self, name: str, value: Any, role: Role = Role.ACTIVATION) -> None:
-        extents = tuple(n if isinstance(n, int) else None for n in value.shape)
-        open_ = role is not Role.INPUT and None in extents  # shapes of the run are recorded
-        self._infos[name] = TensorInfo(
-            name=name, shape=None if open_ else extents, dtype=dtype_of(value.dtype), role=role
-        )
+                self.taps[node.name] = name
 
     # -- nodes -------------------------------------------------------------------------------------------------------
 
-    def _node(self, node: Any) -> Node | None:
-        """Return a node of the graph; None for what is none of its own."""
-        if node.op != "call_function" or node.name in self._gone:
-            return None
-        if node.target is operator.getitem:
-            parts = self._parts.get(node.args[0].name, ())
-            if isinstance(node.args[1], int) and node.args[1] < len(parts):
-                self._called[node.name] = parts[node.args[1]]
-                self._tap(node, parts[node.args[1]])
-            return None
-        value = node.meta.get("val")
-        values = list(value) if isinstance(value, tuple | list) else [value]
-        if not any(hasattr(each, "dtype") for each in values):
-            return None
-        if getattr(node.target, "_schema", None) is None:
+    def _declare_node(self, node: Any) -> None:
+        """Declare a node as it runs: an integer operator reads and writes codes, and comes from several nodes."""
+        if node.name in self._gone:
+            if _is_dequantizer(node):
+                self._called[node.name] = self._called.get(node.args[0].name, "")
+                self._note_scale(node, "")
+            return
+        super()._declare_node(node)
+        made = self._nodes.get(node.name)
+        if made is None:
+            return
+        made = replace(made, origin=(), placement=self._placement.get(node.name, ""))
+        if (fold := self._folded.get(node.name)) is not None:
+            fused = {"fused_activation_function": fold.activation} if fold.activation else {}
+            made = replace(
+                made,
+                name=fold.node.name,
+                op=str(fold.node.target),
+                attrs={**made.attrs, **fused},
+                origin=(*reversed(fold.gone), node.name),
+            )
+        self._nodes[node.name] = made
+        if _is_quantizer(node):
+            self._infos[made.outputs[0]] = replace(self._infos[made.outputs[0]], stands_for=node.args[0].name)
+
+    def _left_out(self, node: Any) -> bool:  # noqa: ARG002  what chooses a scale is a node that runs
+        return False
+
+    def _title(self, node: Any) -> str:
+        return str(node.name)
+
+    def _arguments(self, node: Any, title: str) -> Arguments:
+        if schema_of(node.target) is None:
             raise BackendError(
                 f"The program has control flow ({node.target}), whose branches cannot be told in a recording.",
                 hint="Export it without control flow, or record the branches as programs of their own.",
             )
-        outputs = self._outputs(node, values)
         fold = self._folded.get(node.name)
-        made = node if fold is None else fold.node
-        found = arguments(made.target._schema, _given(made), self._name_of)  # noqa: SLF001
-        self._note_scale(node, outputs[0])
-        if isinstance(value, tuple | list):
-            self._parts[node.name] = outputs
-        else:
-            self._called[node.name] = outputs[0]
-            self._tap(node, outputs[0])
-        attrs = dict(found.attrs)
-        if fold is not None and fold.activation:
-            attrs["fused_activation_function"] = fold.activation
-        return Node(
-            name=made.name,
-            op=str(made.target),
-            inputs=found.inputs,
-            outputs=outputs,
-            attrs=attrs,
-            origin=() if fold is None else (*reversed(fold.gone), node.name),
-        )
+        return super()._arguments(node if fold is None else fold.node, title)
 
-    def _outputs(self, node: Any, values: Sequence[Any]) -> tuple[str, ...]:
-        read = {user.args[1] for user in node.users if user.target is operator.getitem}
-        outputs = tuple(
-            (node.name if position == 0 else f"{node.name}:{position}")
-            if hasattr(each, "dtype") and (position == 0 or position in read)
-            else ""
-            for position, each in enumerate(values)
-        )
-        named = tuple(name and self._names.unique(name) for name in outputs)
-        for name, each in zip(named, values, strict=True):
-            if name:
-                self._declare(name, each)
-        return named
-
-    def _name_of(self, value: Any) -> str | None:
-        """Return the name of a tensor; that of the codes where a folded operator reads these themselves."""
-        name = getattr(value, "name", None)
-        if name in self._gone and _is_dequantizer(value):
-            return self._called.get(value.args[0].name)
-        return self._called.get(name or "") if hasattr(value, "meta") else None
-
-    def _tap(self, node: Any, name: str) -> None:
-        """Have a tensor as a further output, or list it with the reason."""
-        reason = "" if self._every else self._untapped(node)
-        if reason:
-            self.skipped[name] = reason
-        else:
-            self.taps[node.name] = name
+    # -- taps --------------------------------------------------------------------------------------------------------
 
     def _untapped(self, node: Any) -> str:
         """Say why a tensor is not tapped; "" if it is."""
         source = node.args[0] if node.target is operator.getitem else node
-        delegate = self._placement.get(source.name, _PORTABLE)
-        if delegate == _PORTABLE:
+        delegate = self._placement.get(source.name, PORTABLE)
+        if delegate == PORTABLE:
             return ""
         if "choose_qparams" in str(source.target) or _is_dynamic(node):
             return _DYNAMIC.format(delegate)
@@ -323,7 +240,7 @@ class ExportedGraph:
         given_up = [name for name in self.taps if _is_dequantizer(self._fx[name]) and not self._every]
         for name in given_up:
             tensor = self.taps.pop(name)
-            self.skipped[tensor] = _DEQUANTIZED.format(self._placement.get(name, _PORTABLE))
+            self.skipped[tensor] = _DEQUANTIZED.format(self._placement.get(name, PORTABLE))
         return bool(given_up)
 
     # -- integer operators -------------------------------------------------------------------------------------------
@@ -335,7 +252,7 @@ class ExportedGraph:
                 yield node.name, fold
 
     def _fold(self, quantizer: Any) -> _Fold | None:
-        delegate = self._placement.get(quantizer.name, _PORTABLE)
+        delegate = self._placement.get(quantizer.name, PORTABLE)
         node, gone, activation = quantizer.args[0], [], ""
         if _is_dynamic(quantizer):
             return None
@@ -344,7 +261,7 @@ class ExportedGraph:
             if word is None:
                 return None
             activation, gone, node = word, [node.name], node.args[0]
-        if node.op != "call_function" or len(node.users) != 1 or delegate == _PORTABLE:
+        if node.op != "call_function" or len(node.users) != 1 or delegate == PORTABLE:
             return None
         if self._placement.get(node.name) != delegate or not hasattr(node.meta.get("val"), "dtype"):
             return None
@@ -353,31 +270,6 @@ class ExportedGraph:
         if not all(_is_dequantizer(each) or each.op == "placeholder" for each in node.all_input_nodes):
             return None
         return _Fold(node=node, activation=activation, gone=(*gone, node.name))
-
-    def _note_scale(self, node: Any, made: str) -> None:
-        """Note the scale that a node quantizes with, or that of the codes which dequantizers before it read."""
-        if _is_quantizer(node):
-            self._note(made, node)
-            self._infos[made] = replace(self._infos[made], stands_for=node.args[0].name)
-        fold = self._folded.get(node.name)
-        for each in (node, *(() if fold is None else fold.node.all_input_nodes)):
-            if _is_dequantizer(each) and (name := self._called.get(each.args[0].name)) is not None:
-                self._note(name, each)
-
-    def _note(self, name: str, node: Any) -> None:
-        given = {}
-        for key, value in _given(node).items():
-            named = self._called.get(getattr(value, "name", "")) if hasattr(value, "meta") else None
-            given[key] = self.constants.get(named, value) if named is not None else value
-        quant = quant_stated(given, self._infos[name].dtype)
-        if quant is not None and self._infos[name].quant is None:
-            self._infos[name] = replace(self._infos[name], quant=quant)
-
-
-def _given(node: Any) -> dict[str, Any]:
-    """Return the arguments of a node by name."""
-    names = [argument.name for argument in node.target._schema.arguments]  # noqa: SLF001
-    return {**dict(zip(names, node.args, strict=False)), **node.kwargs}
 
 
 def _is_quantizer(node: Any) -> bool:

@@ -14,13 +14,16 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.executorch_ops import SCALAR_TYPES, Loaded, Names, arguments, errors, quant_stated
+from qdebug.backends.executorch_ops import SCALAR_TYPES, Loaded, errors
+from qdebug.backends.torch_ops import Names, arguments, dtype_beside, quant_stated
 from qdebug.errors import BackendError, UsageError
-from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
 
-__all__ = ["DELEGATE_DOMAIN", "Pte", "trace_of"]
+__all__ = ["DELEGATE_DOMAIN", "PORTABLE", "Pte", "trace_of"]
 
+PORTABLE = "portable"
+"""Placement of nodes that no delegate runs, but a kernel of the runtime."""
 DELEGATE_DOMAIN = "executorch.delegate"
 """Domain of nodes that call a delegate: their operator is the delegate's name."""
 
@@ -51,7 +54,8 @@ class Pte:
         self._names = Names()
         self._called: dict[int, str] = {}
         self._infos: dict[str, TensorInfo] = {}
-        self._constants: dict[str, int] = {}
+        self._constants: dict[str, int | np.ndarray] = {}
+        """Number of a constant in the program, or a plain number that stands in place of a tensor."""
         self.skipped: dict[str, str] = {}
         self._writes: list[tuple[tuple[str, ...], ...]] = []
         """For each instruction the names of the tensors that it writes, one tuple for each output argument."""
@@ -70,7 +74,10 @@ class Pte:
 
     def constant(self, name: str) -> np.ndarray:
         """Return the elements of a constant."""
-        tensor = self._plan.values[self._constants[name]].val
+        held = self._constants[name]
+        if isinstance(held, np.ndarray):
+            return held
+        tensor = self._plan.values[held].val
         stored = self._program.constant_buffer[tensor.data_buffer_idx].storage
         dtype = logical_dtype(SCALAR_TYPES[tensor.scalar_type.name])
         order = list(tensor.dim_order)
@@ -180,12 +187,21 @@ class Pte:
         written = [argument.name for argument in schema.arguments if argument.is_out] or [
             argument.name for argument in schema.arguments if argument.alias_info and argument.alias_info.is_write
         ]
-        found = arguments(schema, given, self._ref_name)
-        self._quantize_input(operator.name, given)
+        found = arguments(schema, given, node=title, name_of=self._ref_name)
+        beside = [self._infos[name].dtype or "" for name in found.inputs if name in self._infos]
+        for name, number in found.numbers.items():
+            dtype = dtype_beside(beside, number)
+            self._constants[name] = number.astype(dtype)
+            self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
+        read = self._ref_name(given.get("input"))
         outputs = self._written([_refs(every[name]) for name in written], title)
+        if read is not None and "::dequantize" in operator.name:
+            self._note(read, operator.name, given)
         if outputs and "::quantize" in operator.name:
-            self._note(outputs[0], quant_stated(self._known(given), self._infos[outputs[0]].dtype))
-        return Node(name=title, op=operator.name, inputs=found.inputs, outputs=outputs, attrs=found.attrs)
+            self._note(outputs[0], operator.name, given)
+        return Node(
+            name=title, op=operator.name, inputs=found.inputs, outputs=outputs, attrs=found.attrs, placement=PORTABLE
+        )
 
     def _written(self, outs: Sequence[Sequence[int]], title: str) -> tuple[str, ...]:
         names: list[tuple[str, ...]] = []
@@ -219,7 +235,14 @@ class Pte:
                 inputs.append(self._read(index))
                 groups.append(())
         self._writes.append(tuple(groups))
-        return Node(name=title, op=kind, inputs=tuple(inputs), outputs=tuple(outputs), domain=DELEGATE_DOMAIN)
+        return Node(
+            name=title,
+            op=kind,
+            inputs=tuple(inputs),
+            outputs=tuple(outputs),
+            domain=DELEGATE_DOMAIN,
+            placement=kind,
+        )
 
     def _value(self, index: int) -> Any:
         """Return a value of the program as Python has it, tensors by their numbers."""
@@ -251,14 +274,12 @@ class Pte:
             found[name] = self.constant(named) if named in self._constants else value
         return found
 
-    def _quantize_input(self, op: str, given: Mapping[str, Any]) -> None:
-        name = self._ref_name(given.get("input"))
-        if "::dequantize" in op and name is not None:
-            self._note(name, quant_stated(self._known({**given, "input": None}), self._infos[name].dtype))
-
-    def _note(self, name: str, quant: QuantParams | None) -> None:
-        if quant is not None and self._infos[name].quant is None:
-            self._infos[name] = replace(self._infos[name], quant=quant)
+    def _note(self, name: str, op: str, given: Mapping[str, Any]) -> None:
+        """Note the scale of codes that an operator makes or reads."""
+        info = self._infos[name]
+        quant = quant_stated(op, self._known({**given, "input": None}), info.dtype or "", info.shape)
+        if quant is not None and info.quant is None:
+            self._infos[name] = replace(info, quant=quant)
 
     # -- a run -------------------------------------------------------------------------------------------------------
 

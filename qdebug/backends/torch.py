@@ -57,7 +57,7 @@ class TorchRun:
     def constants(self) -> Iterator[tuple[str, np.ndarray]]:
         """Yield the constants to record, one at a time; none if the run was opened without weights."""
         if self._weights:
-            yield from ((name, array) for name, array in self._exported.constants.items() if name in self.graph.tensors)
+            yield from self._exported.constants.items()
 
     def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Call the program's module as production would and give its outputs.

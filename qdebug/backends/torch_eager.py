@@ -316,8 +316,7 @@ class _Exported:
         for name, reason in exported.skipped.items():
             made.skip(name, reason)
         for name, array in exported.constants.items() if self._weights else ():
-            if name in exported.graph.tensors:
-                made.constant(name, array)
+            made.constant(name, array)
         return made
 
     def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:

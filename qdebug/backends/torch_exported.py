@@ -35,7 +35,7 @@ from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
 
-__all__ = ["ExportedGraph", "place_of"]
+__all__ = ["ExportedGraph", "place_of", "without_mutation"]
 
 _OnTensor = Callable[[str, Any, QuantParams | None], None]
 """Called with the name of a tensor, its elements, and the scale of these elements alone."""
@@ -59,7 +59,7 @@ class ExportedGraph:
 
     def __init__(self, program: Any) -> None:
         self.original = program
-        self.program = program.run_decompositions({}) if _changes_in_place(program) else program
+        self.program = without_mutation(program)
         signature = self.program.graph_signature
         self._module = self.program.graph_module
         self._names = Names()
@@ -86,14 +86,17 @@ class ExportedGraph:
         outputs = tuple(dict.fromkeys(said))
         for name in outputs:
             if self._infos[name].role is Role.ACTIVATION:
-                self._infos[name] = _with_role(self._infos[name], Role.OUTPUT)
+                self._infos[name] = replace(self._infos[name], role=Role.OUTPUT)
+        used = {*outputs, *(name for node in self._nodes.values() for name in node.inputs)}
         self.graph = Graph(
             self._nodes.values(),
-            tensors=self._infos.values(),
+            tensors=[each for each in self._infos.values() if each.role is not Role.CONSTANT or each.name in used],
             inputs=[info.name for info in self.inputs],
             outputs=outputs,
             name="program",
         )
+        self.constants = {name: array for name, array in self.constants.items() if name in used}
+        self.skipped = {name: reason for name, reason in self.skipped.items() if name in self.graph.tensors}
 
     # -- what the program holds --------------------------------------------------------------------------------------
 
@@ -156,13 +159,9 @@ class ExportedGraph:
     def _declare_node(self, node: Any) -> None:
         value = node.meta.get("val")
         values = list(value) if isinstance(value, tuple | list) else [value]
-        if not any(_is_tensor(each) for each in values):
+        if not any(_is_tensor(each) for each in values) or self._left_out(node):
             return
-        op = str(node.target)
-        if _only_scales(node):
-            return  # what it gives is recorded as the scale and zero point of the codes that are made with it
-        path, kind = _module_of(node)
-        title = self._names.unique(node_title(path, kind, op))
+        title = self._names.unique(self._title(node))
         read = {user.args[1] for user in node.users if user.target is operator.getitem and user.users}
         outputs = tuple(
             (title if position == 0 else self._names.unique(f"{title}:{position}"))
@@ -177,15 +176,29 @@ class ExportedGraph:
         if len(values) == 1 and not isinstance(value, tuple | list):
             self._called[node.name] = outputs[0]
         found = self._arguments(node, title)
+        beside = [self._infos[name].dtype or "" for name in found.inputs if name in self._infos]
         for name, number in found.numbers.items():
-            dtype = self._dtype_beside(found.inputs, number)
+            dtype = dtype_beside(beside, number)
             self.constants[name] = number.astype(dtype)
             self._infos[name] = TensorInfo(name=name, shape=(), dtype=dtype, role=Role.CONSTANT)
-        origin = place_of(path, node.meta.get("stack_trace"))
         self._nodes[node.name] = Node(
-            name=title, op=op, inputs=found.inputs, outputs=outputs, attrs=found.attrs, origin=origin
+            name=title,
+            op=str(node.target),
+            inputs=found.inputs,
+            outputs=outputs,
+            attrs=found.attrs,
+            origin=place_of(_module_of(node)[0], node.meta.get("stack_trace")),
+            placement=str(next(each.device for each in values if _is_tensor(each))),
         )
         self._note_scale(node, title)
+
+    def _left_out(self, node: Any) -> bool:
+        """Tell whether a node is left out: what it gives is recorded as scale and zero point of codes."""
+        return _only_scales(node)
+
+    def _title(self, node: Any) -> str:
+        """Return what a node is called."""
+        return node_title(*_module_of(node), str(node.target))
 
     def _arguments(self, node: Any, title: str) -> Arguments:
         from torch.fx import Node as FxNode
@@ -198,12 +211,8 @@ class ExportedGraph:
             self.notes[word] = f"what runs inside {word!r} is not recorded"
             flat = [name_of(each) for each in node.all_input_nodes]
             return Arguments(inputs=tuple(name for name in flat if name))
-        return arguments(node.target, node.args, node.kwargs, node=title, name_of=name_of)
-
-    def _dtype_beside(self, inputs: Sequence[str], number: np.ndarray) -> str:
-        """Return the dtype of a plain number among tensors: that of a wide tensor, else float32 or its own."""
-        beside = [self._infos[name].dtype or "" for name in inputs if name in self._infos]
-        return dtype_beside(beside, number)
+        given = bound(node.target, node.args, node.kwargs)
+        return arguments(schema_of(node.target), given, node=title, name_of=name_of)
 
     def _note_scale(self, node: Any, title: str) -> None:
         """Note the scale that a node is called with: that of the codes it makes, or of those it reads."""
@@ -211,8 +220,9 @@ class ExportedGraph:
             return
         op, given = str(node.target), self._known(node)
         makes = is_quantizer(node.target)
-        reads = op.partition(".")[2].startswith("dequantize")
-        if not (makes or reads) or not node.args or getattr(node.args[0], "name", None) not in self._called:
+        reads = op.partition(".")[2].startswith("dequantize") and node.args
+        name = title if makes else self._called.get(getattr(node.args[0], "name", ""), "") if reads else ""
+        if not name:
             return
         if op.startswith("quantized_decomposed"):
             self.notes["fake"] = (
@@ -222,15 +232,10 @@ class ExportedGraph:
             self.notes["torchao"] = (
                 "torch.export took torchao's layers apart: to see each layer as one node, record the module itself"
             )
-        name = title if makes else self._called[node.args[0].name]
         info = self._infos[name]
-        if info.quant is None and info.shape is not None and None not in info.shape:
-            quant = quant_stated(node.target, given, info.dtype or "", [n for n in info.shape if n is not None])
-            if quant is not None:
-                self._infos[name] = _with_quant(info, quant)
-        elif info.quant is None and "per_tensor" in op:
-            quant = quant_stated(node.target, given, info.dtype or "", ())
-            self._infos[name] = info if quant is None else _with_quant(info, quant)
+        quant = quant_stated(op, given, info.dtype or "", info.shape)
+        if quant is not None and info.quant is None:
+            self._infos[name] = _with_quant(info, quant)
 
     def _known(self, node: Any) -> dict[str, Any]:
         """Return the arguments of a node, constants among them as arrays."""
@@ -357,21 +362,15 @@ def _is_tensor(value: Any) -> bool:
     return isinstance(value, torch.Tensor)
 
 
-def _with_role(info: TensorInfo, role: Role) -> TensorInfo:
-    return replace(info, role=role)
-
-
 def _with_quant(info: TensorInfo, quant: QuantParams) -> TensorInfo:
     return replace(info, dtype=quant.dtype, quant=quant)
 
 
-def _changes_in_place(program: Any) -> bool:
-    """Tell whether a node of a program changes a tensor that it reads."""
-    for node in program.graph_module.graph.nodes:
-        schema = schema_of(node.target)
-        if node.op == "call_function" and schema is not None and schema.is_mutable:
-            return True
-    return False
+def without_mutation(program: Any) -> Any:
+    """Return a program in the form in which no operator changes a tensor that it reads."""
+    schemas = [schema_of(node.target) for node in program.graph.nodes if node.op == "call_function"]
+    mutable = any(schema is not None and schema.is_mutable for schema in schemas)
+    return program.run_decompositions({}) if mutable else program
 
 
 def _only_scales(node: Any) -> bool:

@@ -55,9 +55,9 @@ __all__ = [
 
 _NUMBERS = frozenset(("other", "exponent", "value", "index"))
 """Arguments that stand where ONNX has a tensor: a plain number given for one is recorded as a constant."""
-_PICKS = ("aten.select.int",)
+_PICKS = ("aten::select",)
 """Operators of which an `index` is such an argument."""
-_RESHAPES = ("view", "reshape", "_unsafe_view", "unflatten")
+_RESHAPES = ("aten::view", "aten::reshape", "aten::_unsafe_view", "aten::unflatten")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,28 +93,24 @@ def bound(op: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, 
     return found
 
 
-def arguments(
-    op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]
-) -> Arguments:
+def arguments(schema: Any, given: Mapping[str, Any], *, node: str, name_of: Callable[[Any], str | None]) -> Arguments:
     """Return the arguments of a call as a node has them.
 
     Args:
-        op: The operator, a `torch._ops.OpOverload`.
-        args: Arguments by position.
-        kwargs: Arguments by name.
+        schema: The operator's schema.
+        given: Arguments by name, in the order of the schema.
         node: Name of the node, which the constants made of plain numbers are called after.
         name_of: Returns the name of a tensor; None for anything else.
     """
-    kinds = {argument.name: str(argument.type) for argument in schema_of(op).arguments}
+    kinds = {argument.name: str(argument.type) for argument in schema.arguments}
     inputs: list[str] = []
     attrs: dict[str, AttrValue] = {}
     numbers: dict[str, np.ndarray] = {}
-    given = bound(op, args, kwargs)
     for name, value in given.items():
-        if name in ("size", "sizes", "shape") and _word(op) in _RESHAPES:
+        if name in ("size", "sizes", "shape") and schema.name in _RESHAPES:
             continue  # the extents of the result say it, and may differ from call to call
         named = name_of(value)
-        number = isinstance(value, bool | int | float) and ("Tensor" in kinds[name] or _is_operand(op, name))
+        number = isinstance(value, bool | int | float) and ("Tensor" in kinds[name] or _is_operand(schema, name))
         if named is not None:
             inputs.append(named)
         elif number:
@@ -129,13 +125,8 @@ def arguments(
     return Arguments(inputs=tuple(inputs), attrs=attrs, numbers=numbers)
 
 
-def _word(op: Any) -> str:
-    """Return an operator's name without namespace and overload."""
-    return str(op).split(".")[1]
-
-
-def _is_operand(op: Any, name: str) -> bool:
-    return name in _NUMBERS and (name != "index" or str(op) in _PICKS)
+def _is_operand(schema: Any, name: str) -> bool:
+    return name in _NUMBERS and (name != "index" or schema.name in _PICKS)
 
 
 def _attr(value: Any) -> AttrValue | None:
@@ -315,14 +306,16 @@ def quant_of_codes(
     return QuantParams(scale=real.reshape(counts), zero_point=points, axis=axis, block_size=block[axis], **facts)
 
 
-def quant_stated(op: Any, given: Mapping[str, Any], codes: str, shape: Sequence[int]) -> QuantParams | None:
+def quant_stated(
+    op: Any, given: Mapping[str, Any], codes: str, shape: Sequence[int | None] | None
+) -> QuantParams | None:
     """Return the parameters that a quantizing or dequantizing operator is called with; None if they are not known.
 
     Args:
-        op: The operator.
+        op: The operator, or its name.
         given: Its arguments by name; scales and zero points as numbers or arrays.
         codes: Logical dtype of the codes.
-        shape: Their shape.
+        shape: Their shape, if it is known; one scale for all of them needs none.
     """
     scale = given.get("scale", given.get("scales"))
     points = given.get("zero_point", given.get("zero_points"))
@@ -332,16 +325,19 @@ def quant_stated(op: Any, given: Mapping[str, Any], codes: str, shape: Sequence[
     zero = np.asarray(points) if isinstance(points, np.ndarray | int) else None
     low, high = (given.get(f"quant_{end}") for end in ("min", "max"))
     limits = _within(codes, low), _within(codes, high)
-    if "block_size" in given:
-        return quant_of_codes(codes, shape, given["block_size"], scale, zero, limits=limits)
-    block = list(shape)
+    if "per_tensor" in str(op):
+        return quant_of_codes(codes, (), (), scale, zero, limits=limits)
+    extents = [extent for extent in shape or () if extent is not None]
+    if shape is None or len(extents) < len(shape):
+        return None
+    block = [*given.get("block_size", extents)]
     if "per_channel" in str(op) and isinstance(given.get("axis"), int):
         block[given["axis"]] = 1
     elif "per_token" in str(op):
         block[:-1] = [1] * (len(shape) - 1)
-    elif "per_tensor" not in str(op):
+    elif "block_size" not in given:
         return None
-    return quant_of_codes(codes, shape, block, scale, zero, limits=limits)
+    return quant_of_codes(codes, extents, block, scale, zero, limits=limits)
 
 
 def _within(codes: str, limit: Any) -> int | None:

@@ -148,7 +148,7 @@ class Watch:
         self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any, composite: _Composite
     ) -> None:
         """Record a function as one node, that reads codes where it made some of what it was given."""
-        said = arguments(op, args, kwargs, node=composite.title, name_of=self.name_of)
+        said = arguments(schema_of(op), bound(op, args, kwargs), node=composite.title, name_of=self.name_of)
         unseen = any(quantizes_data(each) for each in _flat(args, kwargs)) and not composite.codes
         facts = {
             "op": f"{_class_of(args, kwargs)}.{op}" if unseen else str(op),
@@ -178,9 +178,10 @@ class Watch:
                 self._register(result, name)
             return result
         title = self._names.unique(title) if _gives_tensors(op) else title
-        said = arguments(op, args, kwargs, node=title, name_of=self.name_of)  # before anything is written
+        given = bound(op, args, kwargs)
+        said = arguments(schema_of(op), given, node=title, name_of=self.name_of)  # before anything is written
         result = op(*args, **kwargs)
-        self._note_writes(op, args, kwargs, title)
+        self._note_writes(op, given, title)
         if _gives_tensors(op):
             self._put_numbers(said.numbers, said.inputs)
             unwritten = str(op).startswith(_UNWRITTEN)
@@ -240,11 +241,10 @@ class Watch:
         self._known[tensor] = name, self._writes.get(_memory(tensor), 0)
         self._dtypes[name] = dtype_of(tensor.dtype) or ""
 
-    def _note_writes(self, op: Any, args: Sequence[Any], kwargs: Mapping[str, Any], title: str) -> None:
+    def _note_writes(self, op: Any, given: Mapping[str, Any], title: str) -> None:
         """Note which memory an operator has written."""
         if not schema_of(op).is_mutable:
             return
-        given = bound(op, args, kwargs)
         for argument in schema_of(op).arguments:
             if argument.alias_info is not None and argument.alias_info.is_write:
                 value = given.get(argument.name)

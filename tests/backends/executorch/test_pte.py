@@ -99,6 +99,14 @@ def test_constants_attributes_and_scales_come_from_the_program(tmp_path, digits)
     assert not [node for node in qdebug.explain(recording).nodes if node.status == "unexplained"]
 
 
+def test_a_number_that_stands_in_place_of_a_tensor_is_a_constant(tmp_path):
+    _, recording = record(tmp_path, program(tmp_path, module(lambda _, x: x**3)), ROWS[0])
+    (node,) = recording.graph.nodes
+    assert (node.op, node.inputs, node.placement) == ("aten::pow", ("input_0", "pow.exponent"), "portable")
+    assert recording.load("pow.exponent") == 3
+    assert [each.status for each in qdebug.explain(recording).nodes] == ["in_band"]
+
+
 def test_an_operator_that_pytorch_does_not_know_must_be_registered(tmp_path):
     path = program(tmp_path, module(several))
     path.write_bytes(path.read_bytes().replace(b"aten::sin", b"aten::sim"))

@@ -109,6 +109,7 @@ def test_results_that_nothing_reads_are_left_out_and_numbers_are_constants(expor
     assert split.outputs == ("split", "", "split:2")
     assert product.inputs == ("split", "mul.other")
     assert ours.load("mul.other") == np.float32(1.5)
+    assert {node.placement for node in ours.graph.nodes} == {"cpu"}
     assert ours.graph.outputs == ("add", "x")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.backends.torch_ops import arguments, codes_of, node_title, quant_of_codes
+from qdebug.backends.torch_ops import arguments, bound, codes_of, node_title, quant_of_codes
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
@@ -30,7 +30,8 @@ def test_arguments_are_inputs_attributes_and_constants():
     x = torch.ones(1)
 
     def of(op, *args, **kwargs):
-        return arguments(op, args, kwargs, node="n", name_of=lambda value: "x" if value is x else None)
+        given = bound(op, args, kwargs)
+        return arguments(op._schema, given, node="n", name_of=lambda value: "x" if value is x else None)
 
     conv = of(ops.conv2d.default, x, x, None, [2, 2])
     assert conv.inputs == ("x", "x")
