@@ -36,6 +36,8 @@ _OPTIONS = (
     ),
 )
 
+_OWN_ARENA = 1024
+"""Bytes that TFLM needs for itself: with a few hundred it ends the process instead of saying that they are too few."""
 _LEAST_ARENA = 1 << 16
 _MOST_ARENA = 1 << 31
 """Bytes of the first arena that is tried, and of the last: it doubles as long as TFLM says that some are missing."""
@@ -303,9 +305,10 @@ def _arena(text: str) -> int:
     """Return the bytes of the arena; 0 if TFLM is to find them."""
     if text == "auto":
         return 0
-    if not text.isdecimal() or not 1 <= int(text) <= _MOST_ARENA:
+    if not text.isdecimal() or not _OWN_ARENA <= int(text) <= _MOST_ARENA:
         raise UsageError(
-            f"Option 'arena' of backend 'tflm' is {text!r}; expected auto or a number of bytes up to {_MOST_ARENA}.",
+            f"Option 'arena' of backend 'tflm' is {text!r}; "
+            f"expected auto or a number of bytes from {_OWN_ARENA} to {_MOST_ARENA}.",
             hint="Write --backend tflm to let it find a size.",
         )
     return int(text)

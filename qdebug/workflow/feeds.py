@@ -216,8 +216,20 @@ def _check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo])
         raise InputError(
             f"The inputs do not fit the model: {', '.join(problems)}; "
             f"found {_names(list(arrays))}, expected {_names(expected)}.",
-            hint="Name the arrays of the .npz file after the model's inputs: numpy.savez('inputs.npz', INPUT=array).",
+            hint="Name the arrays of the .npz file after the model's inputs: "
+            f"numpy.savez('inputs.npz', **{{{expected[0] if expected else 'INPUT'!r}: array}}).",
         )
+
+
+def _conversion(info: TensorInfo, expected: np.dtype, array: np.ndarray) -> str:
+    """Say how values become what an input takes: codes by its scale and zero point."""
+    name, quant = expected.name, info.quant
+    if array.dtype.kind == "f" and quant is not None and not quant.per_channel:
+        scale, zero = quant.scale.reshape(-1)[0], quant.zero_point.reshape(-1)[0]
+        codes = f"np.clip(np.rint(array / {scale:.9g}) + {zero}, {quant.qmin}, {quant.qmax}).astype('{name}')"
+        return f"The input takes codes. Make them of real values yourself: {codes}."
+    also = " after import ml_dtypes" if expected.isbuiltin != 1 else ""
+    return f"Convert it yourself, so that nothing is rounded unseen: array.astype('{name}'){also}."
 
 
 def _of_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
@@ -230,7 +242,7 @@ def _of_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     if array.dtype.name != expected.name:
         raise InputError(
             f"Input {info.name!r} has dtype {array.dtype.name}; expected {expected.name}.",
-            hint=f"Convert it yourself, so that nothing is rounded unseen: array.astype('{expected.name}').",
+            hint=_conversion(info, expected, array),
         )
     return array.astype(expected, copy=False)
 

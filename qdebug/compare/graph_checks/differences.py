@@ -202,6 +202,8 @@ class GraphDifferences:
         mine, other = form.attrs.get(name), theirs.attrs.get(name)
         if not isinstance(mine, int) or not isinstance(other, int):
             return False
+        if name == "transB":
+            return self._is_kept_turned(form.inputs[1], theirs.inputs[1])
         block = block_of(self._backend.graph.tensors[node.outputs[0]].layout)
         if name == "group" and block is not None:
             return mine == -(-other // block) * block
@@ -214,6 +216,13 @@ class GraphDifferences:
             and (turned[other] == mine % len(turned))
         )
 
+    def _is_kept_turned(self, one: str, other: str) -> bool:
+        """Tell whether a weight is kept in the other order of rows and columns: a square one, if not as it is."""
+        if not (self._backend.has(one) and self._reference.has(other)):
+            return False
+        mine, theirs = self._backend.load(one), self._reference.load(other)
+        return mine.shape == theirs.shape[::-1] and not np.array_equal(mine, theirs)
+
     def _left_out(self, node: Node, ours: Node, theirs: Node) -> Finding | None:
         """Find an attribute that one side states, and the other leaves at another default, as its values show.
 
@@ -225,7 +234,7 @@ class GraphDifferences:
                 default = _default_in_force(self._reference, theirs, name, mine[name])
             else:
                 default = _default_in_force(self._backend, ours, name, other[name])
-            if default is None:
+            if default is None or (name == "transB" and self._is_kept_turned(ours.inputs[1], theirs.inputs[1])):
                 continue
             stated = _written((mine if name in mine else other)[name])
             pair = (stated, default) if name in mine else (default, stated)

@@ -314,7 +314,7 @@ def _open_matmul(said: Said) -> Translated:
     turned = [flag(said.optional(0, name)) for name in ("transpose_a", "transpose_b")]
     fused = _open_activation(said)
     if fused or len(said.node.inputs) > 2:
-        if len(said.extents(said.node.outputs[0])) != 2 or len(said.node.inputs) < 3:
+        if len(said.extents(said.node.inputs[0])) != 2 or len(said.node.inputs) < 3:
             raise Unsaid
         attrs = {"transA": turned[0], "transB": turned[1], **fused}
         return said.as_onnx("FusedGemm" if fused else "Gemm", attrs, domain=CONTRIBUTED if fused else "")

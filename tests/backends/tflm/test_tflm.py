@@ -148,7 +148,7 @@ def test_an_arena_that_is_too_small_is_said_with_what_is_missing():
         load_backend("tflm").open(DIGITS / "digits_int8.tflite", options={"arena": "4000"})
 
 
-@pytest.mark.parametrize("arena", ["0", "4k", "-1", str(1 << 40)])
+@pytest.mark.parametrize("arena", ["0", "100", "4k", "-1", str(1 << 40)])
 def test_an_arena_is_a_number_of_bytes(arena):
     with pytest.raises(UsageError, match="auto or a number of bytes"):
         load_backend("tflm").open(DIGITS / "digits_int8.tflite", options={"arena": arena})

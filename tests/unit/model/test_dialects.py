@@ -6,6 +6,7 @@ import pytest
 from qdebug.api import explain
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.compare.result.finding import Status
+from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.operators.dialects import translated
 from qdebug.numerics.affine import quantize
@@ -122,6 +123,11 @@ def test_words_of_pytorch_and_openvino():
     a, b = RNG.normal(size=(2, 5)).astype(np.float32), RNG.normal(size=(5, 5)).astype(np.float32)
     turned = computed("MatMul", {"transpose_a": False, "transpose_b": True}, {"x": a, "o": b}, (2, 5))
     assert turned == pytest.approx(a @ b.T, abs=1e-6)
+    c, stated = RNG.normal(size=5).astype(np.float32), {"transpose_a": False, "transpose_b": False}
+    for shape in ((2, 5), None):  # of what is never made, no extents are known
+        assert computed("MatMul", stated, {"x": a, "o": b, "c": c}, shape) == pytest.approx(a @ b + c, abs=1e-6)
+    with pytest.raises(KernelError, match="third input"):
+        run_node(Node(name="n", op="MatMul", inputs=("x", "o", "c"), outputs=("y",)), {"x": a, "o": b, "c": c})
 
 
 def whole(*values):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from qdebug.errors import InputError, UsageError
-from qdebug.model import Role, TensorInfo
+from qdebug.model import QuantParams, Role, TensorInfo
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 
 
@@ -125,6 +126,21 @@ def test_wrong_dtypes_say_found_and_expected(dtype):
     with pytest.raises(InputError, match=f"dtype {dtype}; expected float32") as caught:
         ArrayFeeds({"x": np.zeros((1, 3), dtype)}, [info()])
     assert "astype" in caught.value.hint
+
+
+def test_the_hint_for_an_input_of_codes_makes_codes_of_real_values():
+    quant = QuantParams(dtype="int8", scale=np.float32(1 / 255), zero_point=-128)
+    array = np.array([[0.0, 0.25, 1.5]], np.float32)
+    with pytest.raises(InputError) as caught:
+        ArrayFeeds({"x": array}, [replace(info(dtype="int8"), quant=quant)])
+    made = eval(caught.value.hint.rpartition(": ")[2].rstrip("."), {"np": np, "array": array})  # noqa: S307
+    np.testing.assert_array_equal(made, np.array([[-128, -64, 127]], np.int8), strict=True)
+
+
+def test_the_hint_for_a_missing_input_can_be_typed_whatever_it_is_called():
+    with pytest.raises(InputError) as caught:
+        ArrayFeeds({"y": zeros(1, 3)}, [info(name="a:0")])
+    assert "**{'a:0': array}" in caught.value.hint
 
 
 def test_text_and_objects_are_no_inputs():

@@ -119,3 +119,26 @@ def test_another_number_is_named_in_any_words_and_whatever_its_shape(op, attrs, 
     result = diff(run("Pow", np.array([2], np.float32)), run(op, np.full(shape, 3, np.float32), **attrs))
     found = result.nodes[-1].findings[0]
     assert (result.origin, found.kind, found.evidence) == ("n_y", "constant", "k")
+
+
+@pytest.mark.parametrize("size", [4, 8])
+def test_a_weight_that_is_kept_turned_is_no_other_attribute(size):
+    def run(weight, **attrs):
+        graph = Graph(
+            [node("Gemm", "x w", "y", **attrs)],
+            tensors=[TensorInfo(name="w", role=Role.CONSTANT)],
+            inputs=("x",),
+            outputs=("y",),
+            opset={"": 17},
+        )
+        whole = weight.T if attrs.get("transB") else weight
+        return MemoryRecording.single(graph, {"x": X, "w": np.ascontiguousarray(weight), "y": X @ whole})
+
+    weight = RNG.normal(size=(8, size)).astype(np.float32)
+    wrong = weight.copy()
+    wrong[3, 2] += 1
+    assert diff(run(weight), run(weight.T, transB=1)).exit_code == 0
+    result = diff(run(weight), run(wrong.T, transB=1))
+    assert (result.origin, result.nodes[-1].findings[0].kind) == ("n_y", "weight")
+    forgotten = diff(run(np.resize(weight, (8, 8)), transB=1), run(np.resize(weight, (8, 8)), transB=0))
+    assert forgotten.nodes[-1].findings[0].evidence == "transB"
