@@ -214,6 +214,8 @@ class _WatchedRecorder(Recorder):
 
 
 def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], out: Path, *, force: bool) -> None:
+    if model.is_dir():
+        raise UsageError(f"The model {str(model)!r} is a folder.", hint="Give a model file or a recording.")
     if not model.is_file():
         raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
     sources = [model] if isinstance(inputs, Mapping) else [model, Path(inputs)]
