@@ -21,7 +21,14 @@ import numpy as np
 from qdebug.backends.executorch_exported import DelegatedGraph, Lowered, lowered
 from qdebug.backends.executorch_ops import Loaded, errors
 from qdebug.backends.executorch_pte import Pte, trace_of
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.protocol import (
+    Feeds,
+    OnProgress,
+    OptionSpec,
+    RunFacts,
+    check_options,
+    check_taps,
+)
 from qdebug.backends.torch_exported import without_mutation
 from qdebug.backends.torch_ops import array_of
 from qdebug.errors import BackendError, UsageError
@@ -246,10 +253,7 @@ class ExecuTorchBackend:
             BackendError: ExecuTorch refused the program.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "ExecuTorch runs program files, not recordings.",

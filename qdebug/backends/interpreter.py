@@ -16,7 +16,14 @@ import numpy as np
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
 from qdebug.backends import load_reader, replay_kernel
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.protocol import (
+    Feeds,
+    OnProgress,
+    OptionSpec,
+    RunFacts,
+    check_options,
+    check_taps,
+)
 from qdebug.errors import NoKernelError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, package_versions
@@ -197,10 +204,7 @@ class InterpreterBackend:
             NoKernelError: No kernel is known for one of the operators.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         arithmetic = find_arithmetic(chosen["arithmetic"])
         graph, constants, title, sha256 = _opened(model)
         if arithmetic.fused:

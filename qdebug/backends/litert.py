@@ -24,7 +24,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.litert_model import LiteRTModel, reader
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options, harmless_parts
+from qdebug.backends.protocol import (
+    Feeds,
+    OnProgress,
+    OptionSpec,
+    RunFacts,
+    check_options,
+    check_taps,
+    harmless_parts,
+)
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags
@@ -572,10 +580,7 @@ class LiteRTBackend:
             UsageError: Unknown option or value, or no LiteRT file.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "LiteRT runs model files, not recordings.",

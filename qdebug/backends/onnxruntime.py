@@ -22,7 +22,14 @@ import numpy as np
 from qdebug.backends.onnx_executed import channel_block, describe
 from qdebug.backends.onnx_model import OnnxModel, read_proto, reader
 from qdebug.backends.onnx_session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.protocol import (
+    Feeds,
+    OnProgress,
+    OptionSpec,
+    RunFacts,
+    check_options,
+    check_taps,
+)
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 
@@ -290,10 +297,7 @@ class OnnxRuntimeBackend:
             BackendError: ONNX Runtime refused the model.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "ONNX Runtime runs model files, not recordings.",

@@ -21,12 +21,12 @@ from qdebug.backends.onnx_tensor import unpack
 from qdebug.backends.openvino_executed import Executed, Layer, describe, layers_of
 from qdebug.backends.openvino_model import DTYPES, OpenVINOModel, Port, errors, port, reader
 from qdebug.backends.protocol import (
-    TAPS,
     Feeds,
     OnProgress,
     OptionSpec,
     RunFacts,
     check_options,
+    check_taps,
     halves,
     harmless_parts,
 )
@@ -414,10 +414,7 @@ class OpenVINOBackend:
             BackendError: OpenVINO refused the model.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "OpenVINO runs model files, not recordings.",

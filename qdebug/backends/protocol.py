@@ -27,6 +27,7 @@ __all__ = [
     "OptionSpec",
     "RunFacts",
     "check_options",
+    "check_taps",
     "halves",
     "harmless_parts",
 ]
@@ -211,6 +212,18 @@ class Backend(Protocol):
             UsageError: Unknown option or value, or a kind of model that this backend does not run.
             BackendError: The framework refused the model.
         """
+
+
+def check_taps(taps: str) -> None:
+    """Check a way of tapping.
+
+    Raises:
+        UsageError: It is none of `TAPS`.
+    """
+    if taps not in TAPS:
+        raise UsageError(
+            f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
+        )
 
 
 def check_options(backend: str, specs: Sequence[OptionSpec], given: Mapping[str, str]) -> dict[str, str]:

@@ -18,7 +18,14 @@ import numpy as np
 
 from qdebug.backends.litert_model import CUSTOM_DOMAIN, LiteRTModel, reader
 from qdebug.backends.native_output import collected
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.protocol import (
+    Feeds,
+    OnProgress,
+    OptionSpec,
+    RunFacts,
+    check_options,
+    check_taps,
+)
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags
@@ -277,10 +284,7 @@ class TFLMBackend:
             BackendError: TFLM refused the model.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "TFLM runs model files, not recordings.",

@@ -19,7 +19,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.protocol import TAPS, Feeds, OnProgress, OptionSpec, RunFacts, check_options
+from qdebug.backends.protocol import (
+    Feeds,
+    OnProgress,
+    OptionSpec,
+    RunFacts,
+    check_options,
+    check_taps,
+)
 from qdebug.backends.torch_eager import record
 from qdebug.backends.torch_exported import ExportedGraph
 from qdebug.backends.torch_ops import array_of, facts_of, tensor_of, torch_errors, unreadable
@@ -138,10 +145,7 @@ class TorchBackend:
             BackendError: PyTorch refused the program.
         """
         chosen = check_options(self.name, self.options, options)
-        if taps not in TAPS:
-            raise UsageError(
-                f"Taps are {taps!r}; expected one of: {', '.join(TAPS)}.", hint="Write --taps faithful for the default."
-            )
+        check_taps(taps)
         if not isinstance(model, Path):
             raise UsageError(
                 "PyTorch runs exported programs, not recordings.",
