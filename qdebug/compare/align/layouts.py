@@ -482,7 +482,7 @@ def _layouts(
         block = block_of(graph.tensors[tensor].layout)
         if block is not None:
             layout = replace(layout or Transform(), channel_block=block)
-        if layout is not None and layout != Transform() and _fits(layout, tensor, run):
+        if layout is not None and layout != Transform() and _fits(layout, tensor, sides):
             layouts[tensor] = layout
     return layouts
 
@@ -542,11 +542,26 @@ def _layout_of(tensor: str, node: Node, sides: _Sides) -> Transform | None:
         partner = other.graph.producer(partners[tensor]) if tensor in partners else None
         return with_dimensions(layouts[source], node, partner, (other, run))
     if operators.plain(node).own_dimensions and not run.changes_layout(node):
-        return None
+        return _turned_next(tensor, sides)
     if row.transposes and source in layouts and tensor not in partners:
         return _turned(layouts[source], node)  # what nothing answers to was most likely put in, to turn this back
     before = next((layouts[name] for name in node.inputs if name in layouts), None)
     return _without_dimensions(before, node, run) if before is not None and _drops_dimensions(node) else before
+
+
+def _turned_next(tensor: str, sides: _Sides) -> Transform | None:
+    """Return the layout of a tensor that a Transpose brings into its partner's order, as the extents alone show."""
+    partner = sides.partners.get(tensor, "")
+    if not all(name in run.recorded and run.has(name) for run, name in ((sides.run, tensor), (sides.other, partner))):
+        return None
+    shape, theirs = sides.run.shape(tensor), sides.other.shape(partner)
+    theirs = plain_shape(theirs, (sides.frames or {}).get(partner))
+    for reader in sides.run.graph.consumers(tensor) if shape != theirs else ():
+        view = Transform(transpose=_turn_of(reader))
+        answer = sides.partners.get(reader.outputs[0], "")
+        if plain_shape(shape, view) == theirs and sides.other.root(answer) == sides.other.root(partner):
+            return view
+    return None
 
 
 def _rank(tensor: str, run: IndexedRecording) -> int:
@@ -570,8 +585,18 @@ def _turned(before: Transform | None, node: Node) -> Transform | None:
     return None if order is None else Transform(transpose=order)
 
 
-def _fits(layout: Transform, tensor: str, run: IndexedRecording) -> bool:
-    """Tell whether a layout can be that of a tensor, if it was recorded."""
+def _fits(layout: Transform, tensor: str, sides: _Sides) -> bool:
+    """Tell whether a layout can be that of a tensor: of as many dimensions, and not of other extents than its partner.
+
+    The partner's own order is known only where the other run was looked at before.
+    """
+    run, other, frames = sides.run, sides.other, sides.frames
     if layout.transpose is None or tensor not in run.recorded or not run.has(tensor):
         return True
-    return len(run.shape(tensor)) == len(layout.transpose)
+    shape, partner = run.shape(tensor), sides.partners.get(tensor, "")
+    if len(shape) != len(layout.transpose):
+        return False
+    if frames is None or layout.channel_block is not None or partner not in other.recorded or not other.has(partner):
+        return True
+    theirs = plain_shape(other.shape(partner), frames.get(partner))
+    return shape != theirs or plain_shape(shape, layout) == theirs
