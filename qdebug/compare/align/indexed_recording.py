@@ -76,6 +76,18 @@ class IndexedRecording:
         other.recording = recording
         return other
 
+    @cached_property
+    def unread(self) -> frozenset[str]:
+        """Tensors that no output of the graph is made of; none where not all is known of what nodes read."""
+        graph = self.recording.graph
+        if not graph.outputs or any(map(says_nothing, graph.nodes)):
+            return frozenset()
+        read = set(graph.outputs)
+        for node in reversed(graph.nodes):
+            if not any(node.outputs) or not read.isdisjoint(node.outputs):
+                read.update(filter(None, node.inputs))
+        return frozenset(name for node in graph.nodes for name in node.outputs if name and name not in read)
+
     def values(self, tensor: str) -> np.ndarray:
         """Return the real values of a recorded tensor, as float64; of codes without a scale, the codes."""
         return np.asarray(dequantize(self.recording.load(tensor), self.graph.tensors[tensor].quant), np.float64)

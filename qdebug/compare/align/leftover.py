@@ -137,6 +137,8 @@ def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
     node = graph.producer(tensor)
     if not graph.consumers(tensor) and tensor not in graph.outputs and not (node and says_nothing(node)):
         return "nothing reads it"
+    if tensor in run.unread:
+        return "no output of the graph is made of it"
     if run.of_shape(tensor):
         return "arithmetic on shapes"
     source = _reshaped(tensor, run, paired)

@@ -278,6 +278,16 @@ def test_what_hangs_on_constants_alone_is_benign():
     assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "computed from constants alone")
 
 
+def test_what_no_output_is_made_of_is_not_lost_where_all_nodes_say_what_they_read():
+    live = [node("Conv", "x w1", "conv1"), node("Relu", "conv1", "y")]
+    dead = [node("Exp", "conv1", "unused"), node("Neg", "unused", "end")]
+    reference = record([*dead[:1], *live, *dead[1:]], constants={"w1": W1}, outputs=("y",))
+    entry = leftover(align(reference, record(live, constants={"w1": W1})), Side.REFERENCE)["unused"]
+    assert (entry.kind, entry.reason) == (UnmatchedKind.BENIGN, "no output of the graph is made of it")
+    silent = record([*dead[:1], *live, node("Neg", "", "end")], constants={"w1": W1}, outputs=("y",))
+    assert leftover(align(silent, record(live, constants={"w1": W1})), Side.REFERENCE)["end"].kind is UnmatchedKind.LOST
+
+
 def test_a_lone_input_of_another_name_is_paired_by_shape():
     backend = record(
         [node("Conv", "image w1", "conv1"), node("Relu", "conv1", "relu1")],
