@@ -110,13 +110,14 @@ class ReproductionCheck:
         self._learn(self.last)
         return Reproduced(by=None if found is None else describe(found), firm=firm, variant=found)
 
-    def variant(self, node: Node, tensor: str, first: Variant | None) -> Variant | None:
+    def variant(self, node: Node, tensor: str, first: Variant | None = None, *, firmly: bool = False) -> Variant | None:
         """Look for the arithmetic of a node, whatever nodes were looked at before; None if none is known.
 
         Args:
             node: A node of the recording.
             tensor: One of its outputs.
             first: An arithmetic that is tried before all others.
+            firmly: Return none that may give the same bits by chance.
         """
         self._units = self._units or Units(self._recording)
         try:
@@ -127,7 +128,10 @@ class ReproductionCheck:
                 finding = search_known(source, () if first is None else (first,))
         except QdebugError:
             return None
-        return finding.matching[0] if finding.reason is None and finding.matching else None
+        found = finding.matching[0] if finding.reason is None and finding.matching else None
+        if firmly and not (found is not None and _is_telling(found, enough=finding.elements >= VARIANT_MIN_ELEMENTS)):
+            return None
+        return found
 
     def compute(self, node: Node, tensor: str, place: Place, variant: Variant) -> np.ndarray:
         """Compute a node by some arithmetic on its recorded inputs.
@@ -171,9 +175,7 @@ class ReproductionCheck:
 
     def _is_firm(self, key: tuple[object, ...], found: Variant | None, *, enough: bool) -> bool:
         """Tell whether it can hardly be chance that an arithmetic reproduces a node."""
-        if found is None:
-            return False
-        return enough or (*key, found) in self._firm or found.limited_sums is not None
+        return found is not None and (_is_telling(found, enough=enough) or (*key, found) in self._firm)
 
     def _learn(self, trial: Trial) -> None:
         """Try what was found first from now on."""
@@ -184,3 +186,8 @@ class ReproductionCheck:
         self._last[trial.key] = (trial.found, *others)[:VARIANTS_TRIED_FIRST]
         if trial.enough:
             self._firm.add((*trial.key, trial.found))
+
+
+def _is_telling(found: Variant, *, enough: bool) -> bool:
+    """Tell whether a node alone shows its arithmetic: by many elements, or by sums that are far off where it says."""
+    return enough or found.limited_sums is not None

@@ -65,12 +65,13 @@ class NodeComparer:
     ) -> None:
         reference, backend = RecentTensors(reference), RecentTensors(backend)
         self._limits, self._rules = limits, RuleFinder(limits.rules)
+        reproducer = ReproductionCheck(backend)
         self._runs = Runs(
             reference=reference,
             backend=backend,
             pairs={pair.backend: pair for pair in pairs},
-            graphs=GraphCheck(reference, backend, pairs, runs=runs),
-            reproducer=ReproductionCheck(backend),
+            graphs=GraphCheck(reference, backend, pairs, runs=runs, reproducer=reproducer),
+            reproducer=reproducer,
             reference_reproducer=ReproductionCheck(reference),
         )
         self.timing = Timing()

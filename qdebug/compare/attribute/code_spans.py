@@ -7,8 +7,9 @@ backend's graph says, and with none. The difference is rounding that no other gr
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 
 import numpy as np
 
@@ -16,7 +17,7 @@ from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.expand import parts_of
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
-from qdebug.compare.attribute.backend_replay import replay_own
+from qdebug.compare.attribute.backend_replay import real_values, replay_own
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError
@@ -89,7 +90,13 @@ def _producer_of_values(graph: Graph, tensor: str) -> Node | None:
 
 
 def rounding_inside(
-    be: IndexedRecording, pair: Pair, segment: Segment, shape: tuple[int, ...], place: tuple[int, int]
+    be: IndexedRecording,
+    pair: Pair,
+    segment: Segment,
+    shape: tuple[int, ...],
+    place: tuple[int, int],
+    *,
+    known: Collection[str] = (),
 ) -> np.ndarray:
     """Return what rounding to the backend's own codes adds to each element of a segment's result.
 
@@ -101,6 +108,7 @@ def rounding_inside(
         segment: The segment.
         shape: The shape of the reference's tensor, its dimensions in the order that the pair is compared in.
         place: Sample and step.
+        known: Tensors whose codes are taken as they were recorded, where their tensor would be rounded.
 
     Returns:
         Real values in that order.
@@ -109,9 +117,10 @@ def rounding_inside(
         KernelError: A node cannot be replayed.
         RecordingError: A constant or an input was not recorded.
     """
+    taken = {name: real_values(be.recording, name, place) for name in known}
     rounded, real = (
-        replay_own(be.recording, pair, segment, shape, place, run=partial(_run_coded, be=be, to_codes=flag))
-        for flag in (True, False)
+        replay_own(be.recording, pair, segment, shape, place, run=run)
+        for run in (partial(_run_coded, be=be, to_codes=True, taken=taken), partial(_run_coded, be=be, to_codes=False))
     )
     return np.asarray(np.subtract(rounded, real, dtype=np.float64))
 
@@ -124,6 +133,7 @@ def _run_coded(
     *,
     be: IndexedRecording,
     to_codes: bool,
+    taken: Mapping[str, np.ndarray] = MappingProxyType({}),
 ) -> dict[str, np.ndarray]:
     """Compute a node, hold what it gives to the span of its codes, and round it to them if that is asked for."""
     if operators.of(node.op).takes_codes:
@@ -132,5 +142,8 @@ def _run_coded(
     for name, array in run_form(node, form, opset, values).items():
         quant, span = be.recording.graph.tensors[name].quant, code_span(be, name)
         kept = held(array, span)
-        made[name] = dequantize(quantize(kept, quant), quant) if to_codes and quant is not None else kept
+        if name in taken:
+            made[name] = taken[name].reshape(kept.shape)
+        else:
+            made[name] = dequantize(quantize(kept, quant), quant) if to_codes and quant is not None else kept
     return made

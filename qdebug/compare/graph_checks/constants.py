@@ -282,11 +282,12 @@ class ConstantCheck:
 
     def different_weight(self, segment: Segment) -> Finding | None:
         """Find whether the weight of the one product among several backend nodes is not that of the reference's one."""
-        theirs, ours = segment.products or (None, None)
-        if theirs is None or ours is None:
+        if segment.products is None:
             return None
-        if scales_by_constants(self._ref, segment.beside(theirs)):
-            wrong = self.different_folded(ours, theirs, segment.beside(theirs), bias=False)
+        product, own = segment.products
+        theirs, ours = real_form(product, self._ref.graph.opset)[0], real_form(own, self._be.graph.opset)[0]
+        if scales_by_constants(self._ref, segment.beside(product)):
+            wrong = self.different_folded(ours, theirs, segment.beside(product), bias=False)
             return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))
         one, other = (operators.titled_input(each, 1) for each in (ours, theirs))

@@ -36,7 +36,6 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apa
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
-from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
@@ -65,15 +64,21 @@ class DynamicCheck:
     Args:
         replays: Replays the reference's nodes on what the backend recorded.
         differences: What the two graphs declare.
+        reproducer: Looks for the arithmetic of the backend's nodes.
         entry: The compared tensor.
         segment: What leads to it in either graph.
     """
 
     def __init__(
-        self, replays: ReferenceReplay, differences: GraphDifferences, entry: PlannedNode, segment: Segment
+        self,
+        replays: ReferenceReplay,
+        differences: GraphDifferences,
+        reproducer: ReproductionCheck,
+        entry: PlannedNode,
+        segment: Segment,
     ) -> None:
         self._replays, self._differences, self._be = replays, differences, replays.be
-        self._reference, self._backend = replays.ref.recording, replays.be.recording
+        self._reference, self._backend, self._reproducer = replays.ref.recording, replays.be.recording, reproducer
         self._entry, self._segment, self._last = entry, segment, segment.own[-1]
 
     @cached_property
@@ -124,17 +129,29 @@ class DynamicCheck:
         """
         for node in self._segment.own:
             step, known = _counted_wrong(self._backend, node, place)
-            if step is not None and known is None and not self._is_known(node, step):
+            if step is not None and known is None and not self._is_known(node):
                 return step
         return None
 
-    def _is_known(self, node: Node, step: _Step) -> bool:
+    def _is_known(self, node: Node) -> bool:
         """Tell whether a known arithmetic gives a node's codes bit for bit, which can hardly be chance."""
         output = next(name for name in node.outputs if name)
         if self._backend.graph.tensors[output].quant is None:
             return False
-        variant = ReproductionCheck(self._backend).variant(node, output, None)
-        return variant is not None and (step[2] >= VARIANT_MIN_ELEMENTS or variant.limited_sums is not None)
+        return self._reproducer.variant(node, output, firmly=True) is not None
+
+    @property
+    def short_sums(self) -> frozenset[str]:
+        """Tensors of codes within the segment whose node is known to add products in fewer than 32 bits."""
+        found = set[str]()
+        for node in self._segment.own:
+            name = next((each for each in node.outputs if each), "")
+            if not name or self._backend.graph.tensors[name].quant is None:
+                continue
+            variant = self._reproducer.variant(node, name, firmly=True)
+            if variant is not None and variant.limited_sums is not None:
+                found.add(name)
+        return frozenset(found)
 
     def attribution(self) -> Attribution:
         """Split the tensor's error: what is introduced is what rounding data to codes makes of it."""

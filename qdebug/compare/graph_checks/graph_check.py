@@ -8,12 +8,13 @@ may differ by what rounding each constant to its nearest code makes of them, and
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import cache, cached_property, partial
 
 import numpy as np
 
+from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, clamp_of
@@ -58,6 +59,7 @@ class GraphCheck:
         backend: The backend run.
         pairs: All pairs of the alignment.
         runs: What is known of both graphs; derived from the recordings if None.
+        reproducer: Looks for the arithmetic of the backend's nodes; one of its own if None.
 
     Attributes:
         replays: Replays the reference's nodes on what the backend recorded.
@@ -71,7 +73,9 @@ class GraphCheck:
         pairs: Sequence[Pair],
         *,
         runs: tuple[IndexedRecording, IndexedRecording] | None = None,
+        reproducer: ReproductionCheck | None = None,
     ) -> None:
+        self.reproducer = reproducer or ReproductionCheck(backend)
         known = runs or (IndexedRecording.of(reference), IndexedRecording.of(backend))
         ref, be = known[0].read_through(reference), known[1].read_through(backend)
         self.replays = ReferenceReplay(ref, be, pairs)
@@ -104,7 +108,7 @@ class TensorCheck:
     def __init__(self, graphs: GraphCheck, entry: PlannedNode, node: Node, segment: Segment) -> None:
         self._entry, self.node, self.segment = entry, node, segment
         self._replays, self._differences = graphs.replays, graphs.differences
-        self._dynamic = DynamicCheck(graphs.replays, graphs.differences, entry, segment)
+        self._dynamic = DynamicCheck(graphs.replays, graphs.differences, graphs.reproducer, entry, segment)
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
         self._graphs, self._be = graphs, graphs.replays.be
         self._theirs = partial(graphs.replays.values, entry.pair, segment)
@@ -590,14 +594,24 @@ class TensorCheck:
         if not exceeds(difference, self._rounding_noise(place)):
             return None
         inside = self._rounding_inside(theirs.shape, place) if coded else None
-        if inside is None or norm(difference + inside) > share * norm(theirs):
-            return self._declared
-        return lost_to_rounding(entry, theirs, inside, "data")
+        if inside is not None and not norm(difference + inside) > share * norm(theirs):
+            return lost_to_rounding(entry, theirs, inside, "data")
+        known = self._dynamic.short_sums if coded and self._dynamic.unaccounted(place) is None else ()
+        inside = self._rounding_inside(theirs.shape, place, known) if known else None
+        return self._declared if inside is None or norm(difference + inside) > share * norm(theirs) else None
 
-    def _rounding_inside(self, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray | None:
-        """Return what rounding to the backend's codes within a part makes of its result; None where it is not known."""
+    def _rounding_inside(
+        self, shape: tuple[int, ...], place: tuple[int, int], known: Collection[str] = ()
+    ) -> np.ndarray | None:
+        """Return what rounding to the backend's codes within a part makes of its result; None where it is not known.
+
+        Args:
+            shape: Of the reference's tensor.
+            place: Sample and step.
+            known: Tensors whose codes are taken as recorded: their arithmetic is another matter than the graphs.
+        """
         try:
-            return rounding_inside(self._be, self._entry.pair, self.segment, shape, place).reshape(shape)
+            return rounding_inside(self._be, self._entry.pair, self.segment, shape, place, known=known).reshape(shape)
         except (KernelError, RecordingError):
             return None
 

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
+from qdebug.arithmetic.presets import other_sums
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
 
@@ -19,19 +20,25 @@ CONSTANTS = {
 }
 
 
-def node(op, inputs, output, **attrs):
-    return Node(name=f"n_{output}", op=op, inputs=tuple(inputs.split()), outputs=(output,), attrs=attrs)
+def node(op, inputs, output, *, domain="", **attrs):
+    return Node(name=f"n_{output}", op=op, inputs=tuple(inputs.split()), outputs=(output,), attrs=attrs, domain=domain)
 
 
-def recorded(nodes, *, kept, feeds=None, **other):
+def recorded(nodes, *, kept, feeds=None, quants=(), arithmetic=None, **other):
     """Run nodes and record some of their results."""
     feeds = feeds or {"x": X}
     read = {name for each in nodes for name in each.inputs}
     constants = {name: np.asarray(array) for name, array in (CONSTANTS | other).items() if name in read}
-    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    known = dict(quants)
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=known.pop(name, None)) for name in constants]
+    infos += [TensorInfo(name=name, quant=quant) for name, quant in known.items()]
     graph = Graph(nodes, tensors=infos, inputs=tuple(feeds), outputs=("y",), opset={"": 17})
     arrays = {**feeds, **constants}
-    run_graph(graph, feeds, constants, on_tensor=lambda name, array: arrays.setdefault(name, np.array(array)))
+
+    def keep(name, array):
+        arrays.setdefault(name, np.array(array))
+
+    run_graph(graph, feeds, constants, on_tensor=keep, arithmetic=arithmetic)
     names = {*feeds, *constants, *kept}
     return MemoryRecording.single(graph, {name: array for name, array in arrays.items() if name in names})
 
@@ -142,3 +149,41 @@ def test_a_weight_that_is_kept_turned_is_no_other_attribute(size):
     assert (result.origin, result.nodes[-1].findings[0].kind) == ("n_y", "weight")
     forgotten = diff(run(np.resize(weight, (8, 8)), transB=1), run(np.resize(weight, (8, 8)), transB=0))
     assert forgotten.nodes[-1].findings[0].evidence == "transB"
+
+
+CODED = (
+    node("QuantizeLinear", "x one zero", "q"),
+    node("Reshape", "q flat", "f"),
+    node("QGemm", "f one zero w one signed c step middle", "m", domain="com.microsoft"),
+    node("Reshape", "m whole", "n"),
+    node("DequantizeLinear", "n step middle", "y"),
+)
+
+
+def test_sums_in_sixteen_bits_inside_a_part_are_no_other_computation():
+    """Their arithmetic is said of them; the graphs declare the same. A wrong weight beside them is still found."""
+    rng, step = np.random.default_rng(6), np.float32(2000)
+    weight = rng.choice([-127, 127], size=(16, 6), p=[0.4, 0.6]).astype(np.int8)
+    pixels, bias = rng.integers(0, 255, size=(1, 8, 16)).astype(np.float32), rng.integers(-9000, 9000, size=6)
+    constants = {"one": np.float32(1), "zero": np.uint8(0), "middle": np.uint8(128), "signed": np.int8(0), "step": step}
+    constants |= {"c": bias.astype(np.int32), "flat": np.array([8, 16]), "whole": np.array([1, 8, 6])}
+    quants = [(name, QuantParams(dtype="uint8", scale=np.float32(1), zero_point=np.uint8(0))) for name in "qf"]
+    quants += [(name, QuantParams(dtype="uint8", scale=step, zero_point=np.uint8(128))) for name in "mn"]
+    quants.append(("w", QuantParams(dtype="int8", scale=np.float32(1), zero_point=np.int8(0))))
+    plain = (node("MatMul", "x w", "p"), node("Add", "p b", "y"))
+    feeds = {"x": pixels}
+    reference = recorded(plain, kept="y", feeds=feeds, w=weight.astype(np.float32), b=bias.astype(np.float32))
+
+    def compared(held, arithmetic):
+        kept = "qfmny"
+        return diff(
+            reference,
+            recorded(CODED, kept=kept, feeds=feeds, quants=quants, arithmetic=arithmetic, w=held, **constants),
+        )
+
+    for words, arithmetic in other_sums().items():
+        said = {node.node: str([f.sentence for f in node.findings]) for node in compared(weight, arithmetic).nodes}
+        assert words in said["n_m"], said
+        assert "does not do" not in str(said), said
+        wrong = compared(np.roll(weight, 1, axis=0), arithmetic)
+        assert (wrong.origin, str(wrong.nodes[-1].findings[0].kind)) == ("n_m", "weight"), wrong.verdict.sentence
