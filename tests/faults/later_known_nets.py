@@ -255,6 +255,27 @@ def einsums() -> onnx.ModelProto:
     return b.build(b.scope("head").dense(root_norm(x), width, 40))
 
 
+def forecast() -> onnx.ModelProto:
+    """Build a forecaster of series: causal dilated convolutions gated by themselves, sums of all levels, quantiles."""
+    b, width, length = Builder(50, "forecast"), 18, 48
+    series = b.input("series", [1, 5, length])
+    x = b.scope("in").conv(series, 5, width, 1, rank=1)
+    total = ""
+    for number, dilation in enumerate((1, 2, 4, 8)):
+        b.scope(f"level{number}")
+        padded = b.op("Pad", x, b.integers([0, 0, 2 * dilation, 0, 0, 0], "amounts"))
+        filtered, gate = (b.conv(padded, width, width, 3, rank=1, dilations=[dilation], pads=[0, 0]) for _ in range(2))
+        y = b.op("Mul", b.op("Tanh", filtered), b.op("Sigmoid", gate))
+        skipped = b.conv(y, width, width, 1, rank=1)
+        total = b.op("Add", total, skipped) if total else skipped
+        x = b.op("Add", x, b.conv(y, width, width, 1, rank=1))
+    x = b.scope("head").op("Relu", b.conv(b.op("Relu", total), width, 24, 1, rank=1))
+    last = b.op("Slice", x, *(b.integers([n], "bound") for n in (length - 8, length, 2)))
+    middle = b.conv(last, 24, 1, 1, rank=1)
+    apart = b.op("CumSum", b.op("Softplus", b.conv(last, 24, 2, 1, rank=1)), b.constant(1, "axis", np.int64))
+    return b.build(b.op("Concat", middle, b.op("Add", middle, apart), axis=1))
+
+
 NETS = {
     "stereo": (
         lambda cache: stereo(),
@@ -267,6 +288,7 @@ NETS = {
         lambda cache: diffusion(),
         lambda n: {"picture": smooth(n, 3, 16, 16, seed=76), "time": np.linspace(1, 9, n, dtype="f4").reshape(n, 1, 1)},
     ),
+    "forecast": (lambda cache: forecast(), lambda n: {"series": smooth(n, 5, 48, seed=53)}),
     "experts": (lambda cache: experts(), lambda n: {"ids": tokens(n, 10, most=60, seed=77)}),
     "prototypes": (lambda cache: prototypes(), lambda n: {"image": smooth(n, 1, 26, 26, seed=78)}),
     "pose": (lambda cache: pose(), lambda n: {"image": smooth(n, 3, 48, 48, seed=79)}),
