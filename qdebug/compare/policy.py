@@ -565,9 +565,12 @@ def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | No
             first = origin
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
         place += _in_the_model(first, graph)
-        text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}. "
+        text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}."
         over = int(np.count_nonzero(of.beyond & ~apart))
-        text += f"{over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
+        if over or not incomparable:
+            text += f" {over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
+        else:
+            text += f" {every} within the limit."
         if origin is not None and origin.node != first.node:
             place = f"{origin.op} {origin.node!r}{_in_the_model(origin, graph)}"
             text += f" What is wrong at the output comes from {place}."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from bisect import bisect_left
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -497,7 +498,7 @@ class FileRecording(Closable):
         return FileRecording, (self.path.absolute(),)
 
     def __del__(self) -> None:
-        if hasattr(self, "_container"):
+        if hasattr(self, "_container") and not sys.is_finalizing():  # then modules that closing needs may be gone
             self.close()
 
 

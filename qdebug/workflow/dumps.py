@@ -458,6 +458,10 @@ def _read_description(files: _Files, source: Path, graph: Graph | None) -> Dump:
         for number, entry in enumerate({**defaults, **each} for each in entries)
     ]
     tensors.sort(key=lambda pair: pair[0])
+    known = {tensor.name for _, tensor in tensors} | (set() if graph is None else graph.tensors.keys())
+    unknown = next((name for name in outputs if name not in known), None)
+    if unknown is not None:
+        raise _unclear(source, f"the output {unknown!r} is no tensor of it")
     return Dump(tensors=[tensor for _, tensor in tensors], facts={**said, "outputs": tuple(outputs)})
 
 
@@ -468,7 +472,7 @@ def _parsed(source: Path) -> dict[str, Any]:
         UsageError: It is none, or has unknown keys.
     """
     try:
-        plain = json.loads(read_regular(source, _MOST_DESCRIPTION))
+        plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_no_number)
     except OSError as error:
         raise UsageError(f"{str(source)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
     except (ValueError, RecursionError) as error:
@@ -477,6 +481,10 @@ def _parsed(source: Path) -> dict[str, Any]:
         raise _unclear(source, 'it does not say "format": "qdebug.dump", "version": 1')
     _check_keys(source, "", plain, _OF_RUN)
     return plain
+
+
+def _no_number(word: str) -> float:
+    raise ValueError(f"it says {word}, which is no number of JSON's")
 
 
 def _described(files: _Files, source: Path, number: int, entry: dict[str, Any], *, graph: bool) -> DumpedTensor:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,6 +21,7 @@ from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Graph, QuantParams, Role, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
+from qdebug.model.recording import FUSED_AWAY
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
 from qdebug.recording.opening import is_manifest, open_recording
@@ -94,13 +96,14 @@ class ImportSummary:
 
 
 class _Model(NamedTuple):
-    """What a model file or a recording gives to a dump."""
+    """What a model file or a recording gives to a dump; `never` says why a run of it never makes some tensors."""
 
     name: str
     sha256: str
     graph: Graph
     constants: Sequence[str]
     constant: Callable[[str], np.ndarray]
+    never: Mapping[str, str] = MappingProxyType({})
 
 
 class _Fit(NamedTuple):
@@ -182,7 +185,7 @@ def _imported(
         absent=work.absent,
         constants=len(work.from_model),
         ignored=dump.ignored,
-        notes={name: fit.note for name, fit in fits.items() if fit.note},
+        notes=_notes(entries, fits),
         said=dump.said,
     )
 
@@ -232,6 +235,22 @@ def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
     return grouped
 
 
+def _notes(entries: Sequence[DumpedTensor], fits: Mapping[str, _Fit]) -> dict[str, str]:
+    """Return what is to be said of tensors: how they differ from the graph, and where they have no values."""
+    places: dict[str, set[tuple[int, int]]] = {}
+    for entry in entries:
+        if fits[entry.name].info.role is not Role.CONSTANT:
+            places.setdefault(entry.name, set()).add(entry.place)
+    every = set().union(*places.values())
+    notes = {name: fit.note for name, fit in fits.items() if fit.note}
+    for name, known in places.items():
+        if known != every:
+            sample, step = min(every - known)
+            said = f"it has values at {len(known)} of {len(every)} places; none at sample {sample}, step {step}"
+            notes[name] = "; ".join(filter(None, (notes.get(name), said)))
+    return notes
+
+
 def _few(names: Sequence[str]) -> str:
     return ", ".join(map(repr, names[:3])) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
 
@@ -257,7 +276,8 @@ def _model(path: Path) -> _Model:
         recording = open_recording(path)
         names = [name for name in recording.names if recording.graph.is_constant(name)]
         info = recording.info
-        return _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load)
+        never = {name: why for name, why in info.skipped.items() if why.startswith(FUSED_AWAY)}
+        return _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, never)
     source = load_reader(path)
     return _Model(source.name, source.sha256, source.graph, source.constants, source.constant)
 
@@ -525,7 +545,7 @@ class _Work:
                 for name in self.from_model:
                     recorder.constant(name, self._model.constant(name))
             for name in self.absent:
-                recorder.skip(name, _ABSENT)
+                recorder.skip(name, _ABSENT if self._model is None else self._model.never.get(name, _ABSENT))
             self._put_all(recorder, on_progress)
             recorder.outputs(*self._dump.facts.get("outputs", ()))
             recorder.close()

@@ -5,6 +5,7 @@ from dataclasses import fields, replace
 
 from qdebug.compare.align.pairs import Match, Side, Unmatched, UnmatchedKind
 from qdebug.compare.policy import shortcomings, verdict
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, SampleResult, Status
 from qdebug.compare.result.result_table import ResultTable
@@ -53,6 +54,17 @@ def test_first_divergence_is_the_first_in_order_and_is_named_in_the_sentence():
 def test_incomparable_tensors_are_counted_apart():
     assert verdict(ResultTable(nodes(Status.WITHIN, Status.INCOMPARABLE)), ()).sentence == (
         "The one compared tensor is within the limit. 1 could not be compared."
+    )
+
+
+def test_where_only_a_shape_is_wrong_nothing_is_counted_as_beyond():
+    said = Finding(kind=FindingKind.OPERATOR, role=FindingRole.DIFFERENCE, node="n1", sentence="another shape")
+    wrong = replace(nodes(Status.WITHIN, Status.INCOMPARABLE)[1], findings=(said,), declared=said.sentence)
+    summed = verdict(ResultTable((*nodes(Status.WITHIN), wrong)), ())
+    assert summed.status is Status.DIVERGED
+    assert summed.sentence == (
+        "The backend diverges first at Conv 'n1' (tensor 't1'): it is far off. The one compared tensor is within the "
+        "limit. 1 could not be compared."
     )
 
 

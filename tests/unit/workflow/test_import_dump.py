@@ -1,6 +1,7 @@
 """Imports: names, types and shapes held against a graph; what does not fit is recorded as dumped, and said."""
 
 import json
+import math
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import strategies as st
 import qdebug
 from qdebug.errors import OutputExistsError, QdebugError, RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model.recording import FUSED_AWAY
 from qdebug.present.reports.exports import write_npz
 from qdebug.workflow.import_dump import import_dump, match_names
 from qdebug.workflow.random_net import random_recording
@@ -172,6 +174,42 @@ def test_facts_that_make_no_sense_leave_nothing_behind(tmp_path, change, said):
         import_dump(tmp_path / "d.json", tmp_path / "out.h5")
     assert said in caught.value.message
     assert sorted(path.name for path in tmp_path.iterdir()) == ["a.npy", "d.json"]
+
+
+@pytest.mark.parametrize(
+    ("entry", "run", "said"),
+    [
+        ({"scale": math.nan}, {}, "NaN, which is no number"),
+        ({}, {"outputs": ["b"]}, "the output 'b' is no tensor of it"),
+    ],
+)
+def test_a_description_that_contradicts_itself_is_refused(tmp_path, entry, run, said):
+    np.save(tmp_path / "a.npy", np.int8([100]))
+    plain = {"format": "qdebug.dump", "version": 1, "tensors": [{"file": "a.npy", **entry}], **run}
+    (tmp_path / "d.json").write_text(json.dumps(plain))
+    with pytest.raises(UsageError) as caught:
+        import_dump(tmp_path / "d.json", tmp_path / "out.h5")
+    assert said in caught.value.message
+
+
+def test_a_sample_without_some_tensor_is_said(tmp_path):
+    for number, names in enumerate([("a", "b"), ("a",), ("a", "b")]):
+        (tmp_path / f"dump/sample{number}").mkdir(parents=True)
+        for name in names:
+            np.save(tmp_path / f"dump/sample{number}/{name}.npy", np.float32([number]))
+    summary = import_dump(tmp_path / "dump", tmp_path / "out.h5")
+    assert summary.notes == {"b": "it has values at 2 of 3 places; none at sample 1, step 0"}
+
+
+def test_what_a_recording_says_is_never_made_is_not_missing_in_a_dump_of_the_same_net(tmp_path):
+    nodes = [Node(name=f"n{i}", op="Relu", inputs=(a,), outputs=(b,)) for i, (a, b) in enumerate(["xt", "ty"])]
+    with qdebug.Recorder(tmp_path / "ref.h5", backend="ref", graph=Graph(nodes, inputs=("x",), outputs=("y",))) as rec:
+        rec.skip("t", f"{FUSED_AWAY}n1 computes it inside")
+        rec.put("x", np.float32([1]))
+        rec.put("y", np.float32([1]))
+    _, recording = imported(tmp_path, tmp_path / "ref.h5", x=np.float32([1]), y=np.float32([1]))
+    result = qdebug.diff(tmp_path / "ref.h5", recording)
+    assert (str(result.status), result.exit_code) == ("identical", 0), result.verdict.sentence
 
 
 def test_nothing_in_common_with_the_graph_is_an_error(tmp_path, model):
