@@ -29,7 +29,7 @@ from qdebug.backends.protocol import (
     check_options,
     check_taps,
 )
-from qdebug.backends.torch_exported import without_mutation
+from qdebug.backends.torch_exported import load_program, unlogged, without_mutation
 from qdebug.backends.torch_ops import array_of
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Recording, TensorInfo
@@ -290,17 +290,14 @@ def _exported_program(path: Path) -> Any:
     """Load an exported program.
 
     Raises:
-        BackendError: The file is none.
+        BackendError: ExecuTorch cannot be loaded.
+        UsageError: The file is none.
     """
-    with errors(
-        f"The file {str(path)!r} cannot be read as an exported program",
-        "Write one: torch.export.save(torch.export.export(model, args), 'model.pt2').",
-    ):
+    with errors("ExecuTorch cannot be loaded", "Install it again: pip install executorch."), unlogged():
         import executorch.exir
         import executorch.kernels.quantized  # noqa: F401  registers quantized_decomposed
-        import torch
 
-        return torch.export.load(path)
+    return load_program(path)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,6 @@ run is the program's own module, or the call of the user's module.
 
 from __future__ import annotations
 
-import logging
-import warnings
 import zipfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -28,7 +26,7 @@ from qdebug.backends.protocol import (
     check_taps,
 )
 from qdebug.backends.torch_eager import record
-from qdebug.backends.torch_exported import ExportedGraph
+from qdebug.backends.torch_exported import ExportedGraph, load_program, unlogged
 from qdebug.backends.torch_ops import array_of, facts_of, tensor_of, torch_errors, unreadable
 from qdebug.errors import MissingExtraError, UsageError
 from qdebug.model import Recording, TensorInfo
@@ -153,8 +151,7 @@ class TorchBackend:
             )
         _set_threads(chosen["threads"])
         program = _loaded(model)
-        with torch_errors("PyTorch refused the program", _RUNS), warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+        with torch_errors("PyTorch refused the program", _RUNS), unlogged():
             exported = ExportedGraph(program)
         with open_binary(model) as file:
             digest = sha256(file.read()).hexdigest()
@@ -174,20 +171,10 @@ def _loaded(path: Path) -> Any:
         UsageError: The file is no exported program.
         MissingExtraError: It has operators of torchao, which is not installed.
     """
-    import torch
-
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of deprecations inside PyTorch
+    with unlogged():
         if _names_operators(path):
             _register_operators(path)
-        try:
-            return torch.export.load(path)
-        except Exception as error:  # whatever the loader raises of a file that is something else
-            text = " ".join(str(error).split())
-            raise UsageError(
-                f"The file {str(path)!r} cannot be read as an exported program: {text[:200].rstrip('.')}.",
-                hint="Write one: torch.export.save(torch.export.export(model, args), 'model.pt2').",
-            ) from error
+        return load_program(path)
 
 
 def _names_operators(path: Path) -> bool:
@@ -201,19 +188,14 @@ def _names_operators(path: Path) -> bool:
 
 
 def _register_operators(path: Path) -> None:
-    """Let torchao register its operators; what it logs of accelerators that are not there is no news.
+    """Let torchao register its operators.
 
     Raises:
         MissingExtraError: It is not installed.
     """
     if find_spec("torchao") is None:
         raise MissingExtraError("torchao", extra="torch", purpose=f"Running {path.name!r}")
-    before = logging.root.manager.disable
-    logging.disable(logging.WARNING)
-    try:
-        import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401
-    finally:
-        logging.disable(before)
+    import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401
 
 
 def _set_threads(text: str) -> None:

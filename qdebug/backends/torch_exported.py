@@ -6,10 +6,14 @@ Programs with operators that change a tensor in place are brought into the form 
 
 from __future__ import annotations
 
+import logging
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,15 +34,48 @@ from qdebug.backends.torch_ops import (
     unreadable,
     weight_of,
 )
+from qdebug.errors import UsageError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
 
-__all__ = ["ExportedGraph", "place_of", "without_mutation"]
+__all__ = ["ExportedGraph", "load_program", "place_of", "unlogged", "without_mutation"]
 
 _OnTensor = Callable[[str, Any, QuantParams | None], None]
 """Called with the name of a tensor, its elements, and the scale of these elements alone."""
+
+
+@contextmanager
+def unlogged() -> Iterator[None]:
+    """Keep PyTorch from logging and warning inside the block: of accelerators that are not there, or an error twice."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def load_program(path: Path) -> Any:
+    """Load an exported program.
+
+    Raises:
+        UsageError: The file is none.
+    """
+    import torch
+
+    with unlogged():
+        try:
+            return torch.export.load(path)
+        except Exception as error:  # whatever the loader raises of a file that is something else
+            text = " ".join(str(error).split())
+            raise UsageError(
+                f"The file {str(path)!r} cannot be read as an exported program: {text[:200].rstrip('.')}.",
+                hint="Write one: torch.export.save(torch.export.export(model, args), 'model.pt2').",
+            ) from error
 
 
 class ExportedGraph:

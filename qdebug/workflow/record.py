@@ -219,6 +219,8 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
     if not model.is_file():
         raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
     sources = [model] if isinstance(inputs, Mapping) else [model, Path(inputs)]
+    if out.is_dir():
+        raise UsageError(f"{str(out)!r} is a folder.", hint="Name a file in it, such as run.h5.")
     if out.exists():
         for source in sources:
             if source.exists() and out.samefile(source):
