@@ -32,6 +32,7 @@ from qdebug.model.thresholds.attribution import (
     SLICE_MIN_ELEMENTS,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
+from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.blocks import stretches
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
@@ -256,6 +257,8 @@ class ReferenceReplay:
             raise KernelError(f"No scale was recorded for {bare!r}, which it computes with.")
         shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
+        if shared.shape != shape and same_elements(shared.shape, shape):
+            shared = shared.reshape(shape)  # axes are counted in it, those of one element too
         if entry.reference_view == self._layouts.get(name):
             return shared
         shared = into_stored_order(shared, entry.reference_view)

@@ -187,3 +187,20 @@ def test_sums_in_sixteen_bits_inside_a_part_are_no_other_computation():
         assert "does not do" not in str(said), said
         wrong = compared(np.roll(weight, 1, axis=0), arithmetic)
         assert (wrong.origin, str(wrong.nodes[-1].findings[0].kind)) == ("n_m", "weight"), wrong.verdict.sentence
+
+
+@pytest.mark.parametrize(("axis", "code"), [(1, 0), (2, 1)])
+def test_axes_are_counted_in_the_references_shape_where_a_part_drops_one_element(axis, code):
+    rng = np.random.default_rng(9)
+    held = {"w": rng.normal(size=(8, 1)).astype(np.float32), "b": np.float32([0.3])}
+    feeds = {"x": rng.normal(size=(1, 5, 8)).astype(np.float32)}
+    plain = (node("MatMul", "x w", "p"), node("Add", "p b", "q"), node("Softmax", "q", "y", axis=1))
+    flat = (
+        *(node("Reshape", "x flat", "f"), node("Gemm", "f w b", "g"), node("Reshape", "g whole", "r")),
+        node("Softmax", "r", "y", axis=axis),
+    )
+    shapes = {"flat": np.array([5, 8]), "whole": np.array([1, 5, 1])}
+    result = diff(
+        recorded(plain, kept="pqy", feeds=feeds, **held), recorded(flat, kept="fgry", feeds=feeds, **held, **shapes)
+    )
+    assert result.exit_code == code, result.verdict.sentence
