@@ -281,7 +281,7 @@ def verdict(
     origin = way[-1] if way else None
     status = _status(of, incomplete=bool(missing), accumulated=bool(short or costs))
     if status is Status.ACCUMULATED:
-        origin = costliest(costs, contributing)
+        origin = costliest(of, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
     if nonfinite is not None:

@@ -121,16 +121,22 @@ def way_to_origin(
     return tuple(of[at] for at in way)
 
 
-def costliest(costs: Sequence[NodeResult], contributing: Contributions | None) -> NodeResult | None:
-    """Find the tensor whose codes cost an output most, where no node does wrong; None if all have codes that fit.
+def costliest(
+    of: ResultTable, costs: Sequence[NodeResult], contributing: Contributions | None, floor: float | None
+) -> NodeResult | None:
+    """Find the tensor that costs an output most, where no node does wrong; None if all have codes that fit.
 
     Args:
+        of: How compared tensors stand.
         costs: The tensors whose codes lose too much, in order: the first of them where no contribution is known.
         contributing: What nodes contribute to the output that is below its limit; None if nobody looked.
+        floor: That limit: a node whose error alone brings the output below it counts, whatever its codes lose.
     """
     by_tensor = {node.tensor: node for node in costs}
-    known = () if contributing is None else contributing.nodes
-    found = next((by_tensor[each.tensor] for each in known if each.how == "exact" and each.tensor in by_tensor), None)
+    known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
+    if known and floor is not None and known[0].sqnr_db < floor:
+        return of[of.rows[known[0].tensor]]
+    found = next((by_tensor[each.tensor] for each in known if each.tensor in by_tensor), None)
     return found or next(iter(costs), None)
 
 

@@ -7,9 +7,9 @@ from qdebug.compare.align.pairs import Match, Side, Unmatched, UnmatchedKind
 from qdebug.compare.policy import shortcomings, verdict
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.result import Coverage, NodeResult, SampleResult, Status
+from qdebug.compare.result.result import Contributions, Contributor, Coverage, NodeResult, SampleResult, Status
 from qdebug.compare.result.result_table import ResultTable
-from qdebug.model import Fidelity, RunInfo
+from qdebug.model import Fidelity, Graph, Node, RunInfo
 from qdebug.numerics.stats import ErrorStats
 
 
@@ -156,3 +156,25 @@ def test_an_output_with_much_error_is_said_where_all_is_within_the_limits():
     assert "SQNR" not in sentence(7.2, statuses=(Status.DIVERGED, Status.WITHIN)), "what is wrong is said instead"
     part = sentence(-3.0, statuses=(Status.INCOMPARABLE, Status.WITHIN), missing=("half of it",))
     assert "is left with an SQNR of -3 dB all the same. Incomplete" in part, "what was not compared may be the reason"
+
+
+def test_a_node_that_alone_ruins_an_output_is_the_origin_before_one_whose_codes_cost_little_there():
+    rows = nodes(Status.WITHIN, Status.WITHIN, Status.WITHIN)
+    said = Finding(kind=FindingKind.SCALE, role=FindingRole.COST, node="n1", sentence="its scale does not fit")
+    rows[1] = replace(rows[1], findings=(said,))
+    graph = Graph(
+        [Node(name=f"n{i}", op="Conv", inputs=(f"t{i - 1}",), outputs=(f"t{i}",)) for i in (1, 2)], outputs=("t2",)
+    )
+
+    def origin(*levels):
+        made = [
+            Contributor(node=f"n{i}", tensor=f"t{i}", output="t2", sqnr_db=level, how="exact")
+            for i, level in enumerate(levels)
+        ]
+        known = Contributions(nodes=tuple(sorted(made, key=lambda each: each.sqnr_db)))
+        of = ResultTable(tuple(rows))
+        return verdict(of, (), graph=graph, short=rows[2:], costs=rows[1:2], floor=20.0, contributing=known).origin
+
+    assert origin(7.0, 25.0) == "n0"
+    assert origin(22.0, 25.0) == "n1"
+    assert origin(7.0, 3.0) == "n1"
