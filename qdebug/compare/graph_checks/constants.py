@@ -133,7 +133,9 @@ class ConstantCheck:
             if slot > 1 and title == "constant" and not (one and other):
                 continue  # what it leaves out may be what holds without it
             if one and not other and any(operators.of(n.op).adds_term for n in segment.nodes):
-                continue  # the reference adds it in a node of its own
+                other = self._added(theirs, segment.nodes)  # in a node of its own
+                if not other:
+                    continue
             if not one or not other:
                 said = f"it has {'no' if not one else 'a'} {title}, the reference has {'one' if other else 'none'}"
                 return _finding(ours, title, said, evidence=one or None)

@@ -238,7 +238,8 @@ class Operator:
     @property
     def rounds_by_element(self) -> bool:
         """Whether each element is rounded in proportion to the one element of each input that it is made of."""
-        return self.moves or self.exact or self.adds or self.neutral is not None or self.least is not None
+        known = self.moves or self.exact or self.adds or self.casts
+        return known or self.neutral is not None or self.least is not None
 
     @property
     def rounds_nothing(self) -> bool:

@@ -185,7 +185,7 @@ def test_one_element_is_not_accused_by_chance(form, seed):
         (plain(weight, x, bias=bias), dynamic(weight, x, bias=bias, form=form)),
         (dynamic(weight, x, bias=bias, form=form), plain(weight, x, bias=bias)),
     ):
-        assert diff(*pair).origin is None
+        assert diff(*pair).first_divergence is None
 
 
 @pytest.mark.parametrize("form", ["half", "fused"])
@@ -300,6 +300,16 @@ def test_a_wrong_row_is_found_though_its_error_is_no_larger_than_that_of_roundin
         assert result.verdict.status.value == "diverged"
         assert f"{who} gives 24 of 144 {what} that are not those of its inputs" in result.verdict.sentence
     assert diff(plain(), right).status.value == "within"
+
+
+def test_sums_that_a_cast_spoils_are_put_down_to_the_cast():
+    right = dynamic()
+    changed = {name: right.load(name).copy() for name in ("real", "p", "y")}
+    for name, unit in (("real", np.float32(1)), ("p", right.load("s")), ("y", right.load("s"))):
+        changed[name][:, 20:] += 900 * unit
+    result = diff(plain(), spoilt(right, **changed))
+    assert (result.status.value, result.origin) == ("diverged", "cast"), result.verdict.sentence
+    assert "Cast 'cast' gives 24 of 144 elements that are not those of its inputs" in result.verdict.sentence
 
 
 def after_tanh(*, wrong):

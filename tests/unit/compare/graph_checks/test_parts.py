@@ -204,3 +204,27 @@ def test_axes_are_counted_in_the_references_shape_where_a_part_drops_one_element
         recorded(plain, kept="pqy", feeds=feeds, **held), recorded(flat, kept="fgry", feeds=feeds, **held, **shapes)
     )
     assert result.exit_code == code, result.verdict.sentence
+
+
+def test_a_bias_in_codes_is_held_against_what_a_node_of_the_reference_adds():
+    rng = np.random.default_rng(10)
+    data, weight = rng.integers(0, 60, size=(7, 8)).astype(np.float32), rng.integers(-5, 5, size=(8, 6)).astype(np.int8)
+    bias = rng.integers(-90, 90, size=6).astype(np.int32)
+    plain = (node("MatMul", "x w", "p"), node("Add", "p b", "y"))
+    coded = (
+        node("QuantizeLinear", "x one zero", "q"),
+        node("QGemm", "q one zero w one signed c step middle", "m", domain="com.microsoft"),
+        node("DequantizeLinear", "m step middle", "y"),
+    )
+    constants = {"one": np.float32(1), "zero": np.uint8(0), "middle": np.uint8(128), "signed": np.int8(0)}
+    scales = [("q", "uint8", 1, 0), ("m", "uint8", 16, 128), ("w", "int8", 1, 0), ("c", "int32", 1, 0)]
+    quants = [(name, QuantParams(dtype=kind, scale=np.float32(size), zero_point=at)) for name, kind, size, at in scales]
+    constants["step"] = np.float32(16)
+    real = {"w": weight.astype(np.float32), "b": bias.astype(np.float32)}
+    reference = recorded(plain, kept="y", feeds={"x": data}, **real)
+    for held, code in ((bias, 0), (np.roll(bias, 1), 1)):
+        backend = recorded(coded, kept="qmy", feeds={"x": data}, quants=quants, w=weight, c=held, **constants)
+        result = diff(reference, backend)
+        assert result.exit_code == code, result.verdict.sentence
+    first = next(each.findings[0] for each in result.nodes if each.node == "n_m")
+    assert (result.origin, str(first.kind), first.evidence) == ("n_m", "bias", "c")
