@@ -1,6 +1,6 @@
 """The recording file, format version 1. This page is its specification.
 
-A recording is one HDF5 file (library version bounds v110) that plain h5py, h5dump and HDFView read.
+A recording is one HDF5 file that plain h5py, h5dump and HDFView read (HDF5 1.10 and later).
 It holds integers, IEEE floats, enums of them, compounds of fixed fields, and nothing else: no
 variable-length data, no object, reference or opaque types, no soft or external links, no external
 storage, no virtual datasets. A tensor's name is never a path. All numbers are little-endian.

@@ -11,14 +11,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from h5py import h5d, h5p, h5s, h5z
+from h5py import h5z
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.recording.container import BAD_FILE, Container, Expected, damaged, read_payload
-from qdebug.recording.format import PARTLY, hdf5_type, payload_key
+from qdebug.recording.format import PARTLY
+from qdebug.recording.hdf5_file import Chunks, PayloadFile, Placed
 from qdebug.recording.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module
-from qdebug.recording.payload_store import PayloadFile, write_all
 from qdebug.recording.read import FileRecording
 from qdebug.recording.target import WriterLock, cannot_write, check_ours, check_target, mode_of, take_name, to_disk
 
@@ -120,12 +120,12 @@ def _rewrite(
     file = PayloadFile(scratch, mode=None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR)
     try:
         to_disk(file.fd)  # else a power cut could leave what no later run dares to replace
-        payloads = list(_payloads(container).values())
+        payloads, placed = list(_payloads(container).values()), []
         for done, expected in enumerate(payloads, start=1):
-            _add(file, expected, _read(container, expected), codec, level)
+            placed.append(_add(file, expected, _read(container, expected), codec, level))
             if progress is not None:
                 progress(done, len(payloads))
-        file.write_tables({**container.tables, **container.optional}, complete=container.complete)
+        file.finish(placed, {**container.tables, **container.optional}, complete=container.complete)
         file.close()
     except BaseException:
         file.abandon()
@@ -156,28 +156,25 @@ def _payloads(container: Container) -> dict[int, Expected]:
     return {expected.number: expected for expected in sorted(found)}
 
 
-def _add(file: PayloadFile, expected: Expected, array: np.ndarray, wanted: int, level: int) -> None:
-    """Write a payload into a file under its number, compressed if that makes it smaller."""
+def _add(file: PayloadFile, expected: Expected, array: np.ndarray, wanted: int, level: int) -> Placed:
+    """Write a payload into a file, compressed if that makes it smaller."""
+    number, dtype = expected.number, expected.dtype
     if array.nbytes > _SMALL and array.ndim:
         chunk = chunk_shape(array.shape, array.itemsize)
         for codec in dict.fromkeys((wanted, h5z.FILTER_DEFLATE)):
             shuffle = _shuffles(array, chunk, codec, level)
-            chunks = [
-                (place, compress(part, codec=codec, shuffle=shuffle, level=level)) for place, part in _cut(array, chunk)
-            ]
-            size = sum(len(data) for _, data in chunks)
+            places, parts = zip(*_cut(array, chunk), strict=True)
+            made = [compress(part, codec=codec, shuffle=shuffle, level=level) for part in parts]
+            size = sum(map(len, made))
             if array.nbytes <= _MOST_RATIO * size:
                 break
         if size < array.nbytes:
-            plist = _filters(chunk, codec, shuffle=shuffle, level=level)
-            kind, space = hdf5_type(expected.dtype), h5s.create_simple(array.shape)
-            dataset = h5d.create(file.group, payload_key(expected.number), kind, space, plist)
-            for place, data in chunks:
-                dataset.write_direct_chunk(place, data)
-            return
-    offset = file.allocate(expected.number, expected.dtype, array.shape)
-    if offset is not None:
-        write_all(file.fd, np.ascontiguousarray(array).reshape(-1).view(np.uint8).data, offset)
+            filters = ((h5z.FILTER_SHUFFLE, (array.itemsize,)),) if shuffle else ()
+            stored = [(file.write(memoryview(data)), len(data)) for data in made]
+            chunks = Chunks(chunk, (*filters, (codec, (level,))), places, stored)
+            return Placed(number, dtype, array.shape, None, chunks)
+    data = np.ascontiguousarray(array).reshape(-1).view(np.uint8).data
+    return Placed(number, dtype, array.shape, file.write(data) if array.nbytes else None)
 
 
 def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int) -> bool:
@@ -187,21 +184,6 @@ def _shuffles(array: np.ndarray, chunk: tuple[int, ...], codec: int, level: int)
     _, first = next(_cut(array, chunk))
     sizes = [len(compress(first, codec=codec, shuffle=shuffle, level=level)) for shuffle in (True, False)]
     return sizes[0] <= sizes[1]
-
-
-def _filters(chunk: tuple[int, ...], codec: int, *, shuffle: bool, level: int) -> Any:
-    """Return how a dataset is made whose chunks are compressed (an h5py PropDCID)."""
-    plist = h5p.create(h5p.DATASET_CREATE)
-    plist.set_chunk(chunk)
-    plist.set_fill_time(h5d.FILL_TIME_NEVER)
-    plist.set_obj_track_times(False)
-    if shuffle:
-        plist.set_shuffle()
-    if codec == ZSTD:
-        plist.set_filter(ZSTD, h5z.FLAG_OPTIONAL, (level,))
-    else:
-        plist.set_deflate(level)
-    return plist
 
 
 def _cut(array: np.ndarray, chunk: tuple[int, ...]) -> Any:

@@ -11,8 +11,7 @@ import pytest
 
 from qdebug.errors import OutputExistsError, RecordingError
 from qdebug.model import Graph, Node, RunInfo, TensorInfo
-from qdebug.recording import payload_store
-from qdebug.recording import payload_store as payload_file
+from qdebug.recording import hdf5_file, payload_store
 from qdebug.recording import write as writer_module
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recovery import recover
@@ -185,8 +184,8 @@ class TestAppend:
             raise KeyboardInterrupt
 
         for module, victim in (
-            (payload_file, "hdf5_type"),
-            (payload_store, "write_all"),
+            (payload_store, "to_bytes"),
+            (hdf5_file, "write_all"),
             (writer_module, "pack_row"),
             (writer_module, "encode_event"),
             (os, "pwrite"),

@@ -78,13 +78,23 @@ def test_a_full_disk_is_one_clear_error(tmp_path, limit, size, run_python, left_
         assert files(tmp_path) == ["run.h5"]
 
 
-def test_too_little_space_to_finish_is_said_before_the_container_breaks(tmp_path, monkeypatch, left_in):
+@pytest.mark.parametrize("number", range(3))
+def test_a_disk_that_is_full_when_it_is_finished_keeps_what_was_put(tmp_path, monkeypatch, left_in, number):
+    """At any of the writes: of the tables, of the first bytes, of the journal's end, which nobody needs by then."""
     writer = RecordingWriter(tmp_path / "run.h5")
     writer.append("x", np.zeros(10))
-    real = os.statvfs(tmp_path)
-    full = os.statvfs_result((real.f_bsize, real.f_frsize, real.f_blocks, 0, 0, *tuple(real)[5:10]))
-    monkeypatch.setattr(os, "fstatvfs", lambda _: full)
-    with pytest.raises(RecordingError, match="no space is left") as caught:
+    real, count = os.pwrite, iter(range(10))
+
+    def pwrite(*args):
+        if next(count) == number:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return real(*args)
+
+    monkeypatch.setattr(os, "pwrite", pwrite)
+    if number == 2:
+        assert writer.close(Graph(), INFO) == tmp_path / "run.h5"
+        return
+    with pytest.raises(RecordingError, match="no space left") as caught:
         writer.close(Graph(), INFO)
     assert "qdebug file recover" in caught.value.hint
     assert left_in(tmp_path / "run.h5") == {"x": [0.0] * 10}
