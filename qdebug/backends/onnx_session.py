@@ -180,16 +180,17 @@ def _array(value: Any) -> np.ndarray:
     return unpack(buffer, dtype, shape)
 
 
+_ERRORS_FROM = "onnxruntime.capi.onnxruntime_pybind11_state"
+
+
 @contextmanager
 def _errors(what: str) -> Iterator[None]:
     """Turn ONNX Runtime's exceptions, which share no base of their own, into one sentence."""
-    from onnxruntime.capi import onnxruntime_pybind11_state as state
-
-    kinds: tuple[type[Exception], ...] = (RuntimeError, ValueError)
-    kinds += tuple(kind for kind in vars(state).values() if isinstance(kind, type) and issubclass(kind, Exception))
     try:
         yield
-    except kinds as error:
+    except Exception as error:
+        if not isinstance(error, RuntimeError | ValueError) and type(error).__module__ != _ERRORS_FROM:
+            raise
         text = " ".join(str(error).split())
         text = text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
         text = text if len(text) <= 300 else f"{text[:297]}..."

@@ -14,7 +14,7 @@ import math
 import os
 import struct
 from collections.abc import Iterable, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -49,10 +49,10 @@ _UNDEFINED = (1 << 64) - 1
 _SUPERBLOCK = struct.Struct("<8s4B4Q")
 _HEADER, _MESSAGE = struct.Struct("<BxHII4x"), struct.Struct("<HHB3x")
 _CONTIGUOUS = struct.Struct("<QQ6x")
-_ENTRY = struct.Struct("<QQ24x")
 _NODE = struct.Struct("<4sBBHQQ")
 _IN_LEAF = 8
 """Names in a SNOD: twice the default of HDF5's leaf K."""
+_LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("entries", "<u8", (_IN_LEAF, 5))])
 _IN_NODE = {0: 32, 1: 64}
 """Children of a node of a B-tree, by its type (groups, chunks): twice HDF5's defaults."""
 _DATASPACE, _DATATYPE, _FILL, _LAYOUT, _FILTERS, _ATTRIBUTE, _SYMBOLS = 1, 3, 5, 8, 11, 12, 17
@@ -158,15 +158,14 @@ class PayloadFile:
         Raises:
             OSError: The disk is full, or it broke; the payloads are as they were.
         """
-        datasets = [(payload_key(each.number), self._add(self._header_of(each))) for each in payloads]
-        members = [(PAYLOADS.encode(), self._add(_header([(_SYMBOLS, self._group(datasets))])))]
+        members = {PAYLOADS.encode(): self._add(_header([(_SYMBOLS, self._group(self._datasets(payloads)))]))}
         written = {}
         for name in (*TABLES, *OPTIONAL_TABLES):
             if name in tables:
                 raw = written[name] = np.ascontiguousarray(tables[name]).view(np.uint8).reshape(-1)
                 offset = self._add(raw.data) if raw.size else None
                 head = _contiguous(_table_type(name), tables[name].shape)
-                members.append((name.encode(), self._add(_at(head, offset, raw.size))))
+                members[name.encode()] = self._add(head + _CONTIGUOUS.pack(_place(offset), raw.size))
         symbols = self._group(members)
         self._flush()
         attributes = {
@@ -193,32 +192,50 @@ class PayloadFile:
         waiting, self._waiting = self._waiting, bytearray()
         write_all(self.fd, memoryview(waiting), self._end - len(waiting))
 
-    def _header_of(self, payload: Placed) -> bytes:
-        _, kind, shape, offset, chunks = payload
-        if chunks is not None:
-            return self._chunked(_payload_type(kind), shape, physical_dtype(kind).itemsize, chunks)
-        head, nbytes = _payload_header(kind, shape)
-        return _at(head, offset, nbytes)
+    def _datasets(self, payloads: Iterable[Placed]) -> dict[bytes, int]:
+        """Write the headers of payloads; return where each is, by its name."""
+        alike: dict[tuple[str, tuple[int, ...]], tuple[list[int], list[int]]] = {}
+        found = {}
+        for number, dtype, shape, offset, chunks in payloads:
+            if chunks is not None:
+                itemsize = physical_dtype(dtype).itemsize
+                found[payload_key(number)] = self._add(self._chunked(_payload_type(dtype), shape, itemsize, chunks))
+                continue
+            numbers, places = alike.setdefault((dtype, shape), ([], []))
+            numbers.append(number)
+            places.append(_place(offset))
+        for (dtype, shape), (numbers, places) in alike.items():
+            head = _contiguous(_payload_type(dtype), shape)
+            rows = np.zeros(len(numbers), [("head", "u1", len(head)), ("place", "<u8"), ("nbytes", "<u8"), ("", "V6")])
+            rows["head"] = np.frombuffer(head, np.uint8)
+            rows["place"] = places
+            rows["nbytes"] = math.prod(shape) * physical_dtype(dtype).itemsize
+            first = self._add(rows.tobytes())
+            found.update(zip(map(payload_key, numbers), range(first, self._end, rows.itemsize), strict=True))
+        return found
 
-    def _group(self, members: Iterable[tuple[bytes, int]]) -> bytes:
+    def _group(self, members: Mapping[bytes, int]) -> bytes:
         """Write a group's names; return its symbol table message.
 
         Args:
-            members: The name of each member, and where its header is.
+            members: Where the header of each member is, by its name, which has less than 16 bytes.
         """
-        heap, entries = bytearray(8), []
-        for name, header in sorted(members):
-            entries.append((len(heap), header))
-            heap += name + bytes(8 - len(name) % 8)
-        data = self._add(heap)
-        root = self._add(struct.pack("<4sB3xQQQ", b"HEAP", 0, len(heap), 1, data))
-        leaves, keys = [], [(0).to_bytes(8, "little")]
-        for start in range(0, len(entries), _IN_LEAF):
-            part = entries[start : start + _IN_LEAF]
-            leaf = b"".join([_ENTRY.pack(*entry) for entry in part]).ljust(_ENTRY.size * _IN_LEAF, b"\0")
-            leaves.append(self._add(struct.pack("<4sBxH", b"SNOD", 1, len(part)) + leaf))
-            keys.append(part[-1][0].to_bytes(8, "little"))
-        return struct.pack("<QQ", self._tree(0, leaves, keys), root)
+        names = sorted(members)
+        starts = 8 + 16 * np.arange(len(names))
+        data = self._add(bytes(8) + np.array(names, "S16").tobytes())
+        heap = self._add(struct.pack("<4sB3xQQQ", b"HEAP", 0, 8 + 16 * len(names), 1, data))
+        leaves = np.zeros(-(-len(names) // _IN_LEAF), _LEAF)
+        entries = np.zeros((len(leaves) * _IN_LEAF, 5), "<u8")
+        entries[: len(names), 0] = starts
+        entries[: len(names), 1] = [members[name] for name in names]
+        leaves["signature"], leaves["version"], leaves["count"] = b"SNOD", 1, _IN_LEAF
+        leaves["count"][-1:] -= len(entries) - len(names)
+        leaves["entries"] = entries.reshape(-1, _IN_LEAF, 5)
+        first = self._add(leaves.tobytes())
+        last = np.minimum(_IN_LEAF * np.arange(1, len(leaves) + 1), len(names)) - 1
+        keys = [start.to_bytes(8, "little") for start in (0, *starts[last].tolist())]
+        children = list(range(first, first + leaves.nbytes, _LEAF.itemsize))
+        return struct.pack("<QQ", self._tree(0, children, keys), heap)
 
     def _tree(self, kind: int, children: list[int], keys: list[bytes]) -> int:
         """Write a B-tree; return where its root is.
@@ -326,19 +343,13 @@ def _space(shape: tuple[int, ...]) -> bytes:
 
 
 def _contiguous(kind: bytes, shape: tuple[int, ...]) -> bytes:
-    """Return the header of a contiguous dataset up to where its bytes are, which `_at` adds."""
+    """Return the header of a contiguous dataset up to where its bytes are, which follows."""
     layout = bytes((3, 1)) + _CONTIGUOUS.pack(0, 0)
     return _header([*_described(kind, shape), (_LAYOUT, layout)])[: -_CONTIGUOUS.size]
 
 
-def _at(head: bytes, offset: int | None, nbytes: int) -> bytes:
-    return head + _CONTIGUOUS.pack(_UNDEFINED if offset is None else offset, nbytes)
-
-
-@lru_cache(maxsize=1024)
-def _payload_header(logical: str, shape: tuple[int, ...]) -> tuple[bytes, int]:
-    """Return the beginning of a payload's header, and the size of the payload."""
-    return _contiguous(_payload_type(logical), shape), math.prod(shape) * physical_dtype(logical).itemsize
+def _place(offset: int | None) -> int:
+    return _UNDEFINED if offset is None else offset
 
 
 @cache

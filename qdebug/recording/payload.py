@@ -79,7 +79,9 @@ def to_bytes(array: np.ndarray, logical: str) -> memoryview:
         logical: Its logical dtype.
     """
     physical = physical_dtype(logical)
-    if logical in _SMALL_INTEGERS:
+    if array.dtype == physical:
+        stored = np.ascontiguousarray(array)
+    elif logical in _SMALL_INTEGERS:
         # ml_dtypes keeps them in the low bits of a byte, whatever the high bits are; the file holds the value.
         stored = np.ascontiguousarray(array.astype(physical))
     elif logical in _SMALL_FLOAT_BITS:

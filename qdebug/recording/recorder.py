@@ -34,7 +34,7 @@ from qdebug.recording.graph_builder import (
 from qdebug.recording.payload import payload_hash, to_bytes
 from qdebug.recording.policy import Keep, KeepPolicy, keep_partly, policy_of
 from qdebug.recording.sinks import BackgroundSink, MemorySink, Sink, warn_stopped
-from qdebug.recording.table_writing import check_storable
+from qdebug.recording.table_writing import check_quants, encode_tables
 from qdebug.recording.write import At, RecordingWriter
 
 __all__ = ["Recorder"]
@@ -113,7 +113,7 @@ class Recorder:
                 hint="Use durable=True, which is each second.",
             )
         if graph is not None:
-            check_storable(graph)  # what a file could not take is refused here, not after the run
+            check_quants(graph)
         self.path = None if path is None else _path_of(path)
         facts = {**texts, **run_facts(versions, options, cpu_flags)}
         sink = self._sink_for(facts, graph, force=force, durable=durable)
@@ -127,6 +127,8 @@ class Recorder:
         self._lock = RLock()
         self._open = True
         self._any = self._discarded = self._warned = False
+        self._bare: dict[str, tuple[np.dtype[Any], tuple[int, ...]]] = {}
+        """Dtype and shape of tensors that were last put without saying anything of them."""
         self._names: dict[str, str | None] = {}
         """Tensors that were put, with the dtype that the caller gave."""
         self._places: dict[At, set[str]] = {}
@@ -137,6 +139,8 @@ class Recorder:
 
     def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
         if self.path is None:
+            if graph is not None:
+                encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)  # what no file could take is refused
             return MemorySink()
         info = RunInfo(**facts, complete=False)
         sync_every = (1.0 if durable is True else float(durable)) if durable else None
@@ -196,10 +200,18 @@ class Recorder:
             GraphError: The node would read what is made of its own output.
         """
         self._check_open()
-        data = as_array(name, array, dtype)
-        quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
-        facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
-        said = _said(name, data, quant, layout, stands_for)
+        bare = scale is zero_point is axis is block_size is qmin is qmax is multiplier is shift is None
+        bare = (
+            bare and node is op is dtype is layout is stands_for is None and not (attrs or inputs or domain or origin)
+        )
+        said: Mapping[str, Any] | None = None
+        if bare and type(array) is np.ndarray and self._bare.get(name) == (array.dtype, array.shape):
+            data, facts = array, NO_FACTS  # as before: nothing is to be checked or noted
+        else:
+            data = as_array(name, array, dtype)
+            quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
+            facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
+            said = _said(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
             if name in self._places.get(place, ()):
@@ -210,6 +222,8 @@ class Recorder:
             if self._builder.is_constant(name):
                 raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
             self._put(name, data, place, facts=facts, said=said, dtype=dtype)
+            if said is not None and bare:
+                self._bare[name] = data.dtype, data.shape
 
     @property
     def failure(self) -> str | None:
@@ -415,7 +429,7 @@ class Recorder:
         place: At | None,
         *,
         facts: NodeFacts,
-        said: Mapping[str, Any],
+        said: Mapping[str, Any] | None,
         dtype: str | None,
     ) -> None:
         """Keep values and what was said of them; nothing happens once recording has stopped.
@@ -425,7 +439,7 @@ class Recorder:
             data: Its values.
             place: Sample and step; None for a constant.
             facts: The node that makes it.
-            said: Fields of `TensorInfo`, those that were said.
+            said: Fields of `TensorInfo`, those that were said; None if all of it is known, and of these values too.
             dtype: Logical dtype as the caller gave it.
 
         Raises:
@@ -437,12 +451,10 @@ class Recorder:
         sample = None if place is None else place[0]
         wanted = self._policy.decide(name, facts.op, data.nbytes, sample=sample)
         keep = self._policy.without_room(wanted, self._used, data.nbytes)
-        new, quant = self._builder.note(name, data.shape, facts, **said)
-        if new and "quant" in said and (doubt := doubt_of(said["quant"])):
-            self._doubts.setdefault(name, doubt)
+        quant = None
         try:
-            if new and (facts or not keep.anything or not said.keys() <= _TOLD):
-                self._sink.note(put_note(name, data.shape, facts, said), now=not keep.anything)
+            if said is not None:
+                quant = self._note_said(name, data.shape, facts, said, now=not keep.anything)
             if keep.anything:
                 self._keep_values(name, data, place, keep, quant, truncated=keep is not wanted)
                 self._skipped.pop(name, None)
@@ -453,6 +465,25 @@ class Recorder:
                 self._places[place].add(name)
         except RecordingError as error:
             self._stop_at(error)
+
+    def _note_said(
+        self, name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[str, Any], *, now: bool
+    ) -> QuantParams | None:
+        """Note what was said of a tensor; return the quantization of these values, if it is theirs alone.
+
+        Args:
+            name: The tensor.
+            shape: Shape of its values.
+            facts: The node that makes it.
+            said: Fields of `TensorInfo`, those that were said.
+            now: Whether no values follow.
+        """
+        new, quant = self._builder.note(name, shape, facts, **said)
+        if new and "quant" in said and (doubt := doubt_of(said["quant"])):
+            self._doubts.setdefault(name, doubt)
+        if new and (facts or now or not said.keys() <= _TOLD):
+            self._sink.note(put_note(name, shape, facts, said), now=now)
+        return quant
 
     def _keep_values(
         self,

@@ -31,7 +31,7 @@ from qdebug.recording.format import (
 )
 from qdebug.recording.payload_store import Stored
 
-__all__ = ["EventPlace", "IndexRows", "Partly", "check_storable", "encode_tables", "pack_kept_row", "pack_row"]
+__all__ = ["EventPlace", "IndexRows", "Partly", "check_quants", "encode_tables", "pack_kept_row", "pack_row"]
 
 # One row of TABLES["index"]: before the hash, and behind it.
 _EVENT, _VALUES, _NUMBERS = struct.Struct("<5IiH"), struct.Struct("<BBf8QQ"), struct.Struct("<6Q7d")
@@ -105,11 +105,8 @@ class IndexRows:
         self._samples: list[tuple[int, Stored, Stored]] = []
         self._histograms: list[tuple[int, np.ndarray]] = []
         self._samples_seen = self._steps_seen = 1
-
-    @property
-    def count(self) -> int:
+        self.count = 0
         """Number of rows."""
-        return len(self._rows) // TABLES["index"].itemsize
 
     def place(self, name: str, sample: int, step: int, *, constant: bool) -> EventPlace:
         """Return the place of the next event; the tensor is known from the moment its first row is added."""
@@ -156,6 +153,7 @@ class IndexRows:
             if partly.values is not None and partly.positions is not None:
                 self._samples.append((number, partly.values, partly.positions))
         self._rows += row
+        self.count += 1
 
     def tables(self, graph: Graph, info: RunInfo) -> dict[str, np.ndarray]:
         """Make all tables.
@@ -252,12 +250,11 @@ def _placements(graph: Graph) -> dict[str, list[int]]:
     return found
 
 
-def check_storable(graph: Graph) -> None:
-    """Refuse a graph that no file can hold: better before a run than after it.
+def check_quants(graph: Graph) -> None:
+    """Refuse a graph whose codes cannot be at their zero points: better before a run than after it.
 
     Raises:
-        RecordingError: An attribute or a tensor cannot be stored, or codes cannot be at a zero point; the message
-            names it.
+        RecordingError: So it is for a tensor; the message names it.
     """
     for tensor in graph.tensors.values():
         try:
@@ -265,7 +262,6 @@ def check_storable(graph: Graph) -> None:
                 tensor.quant.check_zero_point()
         except ValueError as exc:
             raise RecordingError(f"The quantization of tensor {tensor.name!r} makes no sense: {exc}.") from None
-    encode_tables(graph, RunInfo(backend=""), (), samples=1, steps=1)
 
 
 class _Encoder:

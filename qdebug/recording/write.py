@@ -53,7 +53,13 @@ __all__ = ["At", "RecordingWriter", "Values", "begin", "check_finished", "give_n
 
 
 def begin(
-    part: Path, journal_path: Path, info: RunInfo, graph: Graph | None, *, mode: int | None, durable: bool
+    part: Path,
+    journal_path: Path,
+    info: RunInfo,
+    graph: Mapping[str, np.ndarray] | None,
+    *,
+    mode: int | None,
+    durable: bool,
 ) -> tuple[PayloadStore, Journal]:
     """Make the two files of a recording that is written; neither is there if that fails.
 
@@ -61,13 +67,12 @@ def begin(
         part: The file for the payloads; nothing may be there.
         journal_path: The journal; nothing may be there.
         info: Facts of the run.
-        graph: The graph, if it is known beforehand.
+        graph: The tables of the graph, if it is known beforehand.
         mode: Permissions of both; those of new files if None.
         durable: Return only when a power cut cannot take the files, nor what tells that a recorder made them.
 
     Raises:
         OSError: They cannot be made.
-        RecordingError: The graph cannot be stored.
     """
     payloads = PayloadStore(part, mode=mode)
     fd = -1
@@ -80,8 +85,7 @@ def begin(
         head = {"journal": 1, "created_by": f"qdebug {__version__}", "info": plain_facts(info)}
         journal.add(FrameKind.RUN, encode_json(head))
         if graph is not None:
-            tables, *_ = encode_tables(graph, info, (), samples=1, steps=1)
-            journal.add(FrameKind.GRAPH, encode_tables_body(tables))
+            journal.add(FrameKind.GRAPH, encode_tables_body(graph))
         journal.commit()
         if durable:
             to_disk(payloads.file.fd)
@@ -192,7 +196,8 @@ class RecordingWriter:
     Raises:
         OutputExistsError: The file exists and `force` is not set.
         RecordingError: The folder is missing or not writable, somebody writes this file already, a run that did
-            not finish left values there and `force` is not set, or a name beside it belongs to somebody else's file.
+            not finish left values there and `force` is not set, a name beside it belongs to somebody else's file, or
+            the graph cannot be stored.
     """
 
     def __init__(
@@ -246,13 +251,14 @@ class RecordingWriter:
         left = self._part, self._journal_path  # of a process that died; the lock says nobody owns it
         for name in left:
             check_ours(name)
+        tables = None if graph is None else encode_tables(graph, info, (), samples=1, steps=1)[0]  # or it is refused
         for name in left:
             name.unlink(missing_ok=True)
         mode = mode_of(self.path)
         if mode is None and self._source is not None:
             mode = mode_of(self._source)
         mode = None if mode is None else mode | stat.S_IRUSR | stat.S_IWUSR
-        self._payloads, self._journal = begin(*left, info, graph, mode=mode, durable=self._durable)
+        self._payloads, self._journal = begin(*left, info, tables, mode=mode, durable=self._durable)
         self._journal_made = os.fstat(self._journal.fd)
 
     @property
