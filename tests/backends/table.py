@@ -97,6 +97,10 @@ def nets(folder: Path) -> list[Net]:
     spec = importlib.util.spec_from_file_location("models", Path(__file__).with_name("models.py"))
     models = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(models)
+
+    def lines(_: Path, __: str, samples: int, ___: tuple[int, ...], ____: np.dtype) -> np.ndarray:
+        return models.crops(samples, cache=folder)[:, None]
+
     own = sorted(
         path for path in folder.glob("models/*") if path.suffix != ".npz" and path.with_suffix(".npz").exists()
     )
@@ -107,8 +111,8 @@ def nets(folder: Path) -> list[Net]:
         Net(title="digits int8 tflite", path=lambda _: DIGITS / "digits_int8.tflite", inputs=digits),
         Net(title="digits fp32 pt2", path=lambda cache: models.digits_program("float", cache), inputs=digits),
         Net(title="digits int8 pt2", path=lambda cache: models.digits_program("int8", cache), inputs=digits),
-        Net(title="cls onnx", path=lambda cache: models.net("cls", cache)),
-        Net(title="cls int8 onnx", path=lambda cache: models.quantized("cls", "qdq", cache)),
+        Net(title="cls onnx", path=lambda cache: models.net("cls", cache), inputs=lines),
+        Net(title="cls int8 onnx", path=lambda cache: models.quantized("cls", "qdq", cache), inputs=lines),
         Net(title="basic-pitch onnx", path=lambda cache: models.net("pitch-onnx", cache)),
         Net(title="basic-pitch tflite", path=lambda cache: models.net("pitch", cache)),
         *(Net(title=path.name, path=lambda _, path=path: path, inputs=beside) for path in own),
