@@ -441,3 +441,23 @@ def test_the_last_word_holds_of_what_is_skipped_and_put(record):
     recording = record(body)
     assert recording.info.skipped == {"given_up": "too slow"}
     assert recording.load("late").tolist() == recording.load("given_up").tolist() == [1.0]
+
+
+def test_what_is_put_by_name_alone_is_looked_at_again_where_it_differs(tmp_path):
+    """A tensor that comes as before is neither checked nor noted; one of another shape, dtype or kind is."""
+    with qdebug.Recorder(tmp_path / "run.h5", backend="test") as rec:
+        for count in (2, 2, 3, 2):
+            rec.put("x", np.zeros(count, np.float32))
+            rec.put("y", [1.0] * count)
+            rec.next_sample()
+        with pytest.raises(RecordingError, match=r"dtype 'float32' and is now put with 'int8'"):
+            rec.put("x", np.zeros(2, np.int8))
+        with pytest.raises(RecordingError, match="cannot hold"):
+            rec.put("x", np.array(["a", "b"]))
+        rec.put("x", np.zeros(2, ">f4"))
+        rec.put("y", np.full(2, 2.0), scale=0.5)
+    with FileRecording(tmp_path / "run.h5") as made:
+        assert made.graph.tensors["x"].shape == (None,)
+        assert made.graph.tensors["y"].quant is not None
+        assert made.load("x", 2).shape == (3,)
+        assert made.load("y", 3).tolist() == [1.0, 1.0]
