@@ -319,9 +319,9 @@ def _head(attributes: Mapping[str, np.generic], end: int, symbols: bytes | None)
 
 def _attribute(name: bytes, value: np.generic) -> bytes:
     dtype = np.asarray(value).dtype.newbyteorder("<")
-    kind, space = _encoded(h5py.h5t.py_create(dtype, logical=True)), _space(())
-    head = struct.pack("<BBHHH", 2, 0, len(name) + 1, len(kind), len(space))
-    return head + name + b"\0" + kind + space + np.asarray(value, dtype).tobytes()
+    parts = name + b"\0", _encoded(h5py.h5t.py_create(dtype, logical=True)), _space(())
+    head = struct.pack("<BxHHH", 1, *map(len, parts))
+    return head + b"".join(part + bytes(-len(part) % 8) for part in parts) + np.asarray(value, dtype).tobytes()
 
 
 def _header(messages: Iterable[tuple[int, bytes]]) -> bytes:
