@@ -9,6 +9,7 @@ test that fails.
 from __future__ import annotations
 
 import contextlib
+import cProfile
 import gc
 import json
 import os
@@ -41,6 +42,7 @@ class Watch:
         self.seconds: dict[str, float] = {}
         self.failed: list[str] = []
         self._into: set = set()
+        self._profile: cProfile.Profile | None = None
         sys.addaudithook(lambda event, _: event in STARTS and self._into.add("process"))
 
     def _called(self, frame: types.FrameType, *_: object) -> None:
@@ -51,13 +53,22 @@ class Watch:
     @contextlib.contextmanager
     def into(self, name: str):
         """Note under a name what is called meanwhile."""
-        before, self._into = self._into, self.calls[name]
-        sys.settrace(self._called)
+        outer = self._into, self._profile
+        if self._profile is not None:
+            self._profile.disable()
+        self._into, self._profile = self.calls[name], cProfile.Profile(builtins=False)
         threading.settrace(self._called)
+        self._profile.enable()
         try:
             yield
         finally:
-            self._into = before
+            self._profile.disable()
+            codes = (entry.code for entry in self._profile.getstats() if not isinstance(entry.code, str))
+            inside = (code for code in codes if code.co_filename.startswith(self.package))
+            self._into.update((code.co_filename, code.co_firstlineno) for code in inside)
+            self._into, self._profile = outer
+            if self._profile is not None:
+                self._profile.enable()
 
     @pytest.hookimpl(wrapper=True)
     def pytest_fixture_setup(self, fixturedef, request):
@@ -114,7 +125,6 @@ def unchanged(session, package: str) -> tuple[dict, list[str]]:
             begun = time.monotonic()
             with watch.into(item.nodeid):
                 item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
-            sys.settrace(None)
             watch.seconds[item.nodeid] = time.monotonic() - begun
         known = {item.nodeid: (watch.all_of(item), watch.seconds[item.nodeid]) for item in session.items}
         send(json.dumps([known, watch.failed]))
