@@ -6,9 +6,9 @@ A mutant turns around a comparison, an operation, a condition or a sign, moves a
 away. Some of each area are drawn by seed; `by_hand.toml` holds others, each the opposite of a promise. A mutant is
 *killed* if a test fails or takes too long, and *survives* if none does: no test of the area holds its line. Read the
 survivors. One that changes nothing that anybody can see goes into `equivalent.toml` with the reason, and is not drawn.
-Only those tests run that call the changed function (see `forking.py`). TREE is a checkout (this one if none is given);
-it is copied and never changed. `--only` draws from some files alone, `--tests` takes some tests alone. The exit code is
-1 if an area is below 90 %, or a mutant by hand survives.
+Only those tests run that call the changed function (see `forking.py`), the near ones first. TREE is a checkout (this
+one if none is given); it is copied and never changed. `--only` draws from some files alone, `--tests` takes some tests
+alone. The exit code is 1 if an area is below 90 %, or a mutant by hand survives.
 
 The nightly run draws others each night: --each 150 --seed "$(date +%Y%m%d)".
 """
@@ -36,23 +36,23 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 ENOUGH = 90
 """Percent of the mutants of an area that tests must kill."""
-AREAS = {
-    "numerics": ("numerics/*.py", ("tests/unit/numerics", "tests/properties")),
-    "recording": ("recording/*.py", ("tests/unit/recording", "tests/attacks")),
+AREAS: dict[str, tuple[str, tuple[tuple[str, ...], ...]]] = {
+    "numerics": ("numerics/*.py", (("tests/unit/numerics",), ("tests/properties",))),
+    "recording": ("recording/*.py", (("tests/unit/recording",), ("tests/attacks",))),
     "search": (
         "arithmetic/**/*.py",
         (
-            "tests/unit/arithmetic",
-            "tests/unit/compare/explaining",
-            "tests/unit/replay",
-            "tests/kernels/test_plain_operators_on_codes.py",
-            "tests/kernels/test_runtime_arithmetic.py",
+            ("tests/unit/arithmetic", "tests/kernels/test_plain_operators_on_codes.py"),
+            ("tests/unit/compare/explaining", "tests/unit/replay", "tests/kernels/test_runtime_arithmetic.py"),
         ),
     ),
-    "attribution": ("compare/attribute/*.py", ("tests/unit/compare/attribute", "tests/properties/test_attribution.py")),
-    "alignment": ("compare/align/*.py", ("tests/unit/compare",)),
+    "attribution": (
+        "compare/attribute/*.py",
+        (("tests/unit/compare/attribute",), ("tests/properties/test_attribution.py",)),
+    ),
+    "alignment": ("compare/align/*.py", (("tests/unit/compare/align",), ("tests/unit/compare",))),
 }
-"""Files of each area, and the folders of its tests."""
+"""Files of each area, and the folders of its tests: the near ones, and those that see what survives these."""
 
 COMPARED = {ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq}
 COMPARED |= {ast.Is: ast.IsNot, ast.IsNot: ast.Is, ast.In: ast.NotIn, ast.NotIn: ast.In}
@@ -217,12 +217,21 @@ def tried(tests: Sequence[str], mutants: Sequence[Mutant], tree: Path) -> list[s
     return [line["outcome"] for line in lines[1:]]
 
 
-def run_all(tests: Sequence[str], mutants: Sequence[Mutant], trees: Sequence[Path]) -> list[str]:
-    """Share mutants among trees, and print each with what became of it."""
-    shares = [mutants[job :: len(trees)] for job in range(len(trees))]
-    with ThreadPoolExecutor(len(trees)) as pool:
-        found = list(pool.map(lambda job: tried(tests, shares[job], trees[job]), range(len(trees))))
-    outcomes = [found[number % len(trees)][number // len(trees)] for number in range(len(mutants))]
+def run_all(stages: Sequence[Sequence[str]], mutants: Sequence[Mutant], trees: Sequence[Path]) -> list[str]:
+    """Share mutants among trees, each stage of tests for what the one before lets live; print what became of each."""
+    outcomes = ["not called"] * len(mutants)
+    for tests in stages:
+        left = [number for number, said in enumerate(outcomes) if not said.startswith("killed")]
+        shares = [left[job :: len(trees)] for job in range(len(trees))]
+        with ThreadPoolExecutor(len(trees)) as pool:
+            each = [
+                pool.submit(tried, tests, [mutants[number] for number in share], tree)
+                for share, tree in zip(shares, trees, strict=True)
+                if share
+            ]
+            found = [said for one in each for said in one.result()]
+        for number, said in zip((number for share in shares for number in share), found, strict=True):
+            outcomes[number] = outcomes[number] if said == "not called" else said
     for each, said in zip(mutants, outcomes, strict=True):
         print(f"{said[:60]:60} {each.path}:{each.line}  {each.change}", flush=True)
     return outcomes
@@ -256,7 +265,8 @@ def main() -> int:
                     if (each.path, each.before, each.change) not in known
                 ]
             print(f"{area}: {len(mutants)} mutants", flush=True)
-            outcomes = run_all(given.tests or AREAS[area][1], mutants, trees[: max(1, min(given.jobs, len(mutants)))])
+            stages = [given.tests] if given.tests else AREAS[area][1]
+            outcomes = run_all(stages, mutants, trees[: max(1, min(given.jobs, len(mutants)))])
             killed = sum(said.startswith("killed") for said in outcomes)
             share = 100 * killed / max(len(mutants), 1)
             lines.append(f"{area:12}{len(mutants):8}{killed:8}{len(mutants) - killed:10}{share:8.0f} %")
