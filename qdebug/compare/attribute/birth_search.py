@@ -10,7 +10,7 @@ selects it.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import ml_dtypes
@@ -176,14 +176,16 @@ class _Node:
             arriving: Which elements of each input are not finite.
             stored: The output.
         """
-        clean = [
-            {name: np.where(mask, fill, self._ours[name]) for name, mask in arriving.items()} for fill in (0.0, 1.0)
-        ]
-        made = [self._computed(self._ours | each) for each in clean]
-        if made[0] is None or made[1] is None or made[0].shape != stored.shape:
+        first, second = (
+            self._computed(
+                self._ours | {name: np.where(mask, fill, self._ours[name]) for name, mask in arriving.items()}
+            )
+            for fill in (0.0, 1.0)
+        )
+        if first is None or second is None or first.shape != stored.shape:
             return None
-        alike = (made[0] == made[1]) | (np.isnan(made[0]) & np.isnan(made[1]))
-        return np.asarray(alike & ~(np.abs(made[0]) <= _format(stored, math.inf)[0]))
+        alike = (first == second) | (np.isnan(first) & np.isnan(second))
+        return np.asarray(alike & ~(np.abs(first) <= _format(stored, math.inf)[0]))
 
     def _arriving(self, name: str) -> np.ndarray:
         """Tell which elements of an input are not finite; those that the reference has alike do not count."""
@@ -254,15 +256,16 @@ class _Node:
         rule = _elementwise_rule(row, values) if row.elementwise and values else None
         if rule is BirthRule.DOMAIN and row.domain is not None:
             return replace(found, rule=rule, function=row.domain.function)
-        if rule is None and all(np.all(np.isfinite(self._ours[name])) for name in self._real):
+        read = [self._ours[name] for name in self._real]
+        if rule is None and all(np.all(np.isfinite(array)) for array in read):
             if row.elementwise:  # even float64 has no number for it
                 largest, name = _format(stored, math.inf)
                 return replace(found, rule=BirthRule.OVERFLOW, exact=None, format=name, largest=largest)
-        elif rule is None and row.product:
+        elif rule is None and _from_infinities(found, read) and row.product:
             terms = self._magnitudes()
             zeros = terms is not None and math.isnan(float(terms[found.index]))
             rule = BirthRule.ZERO_TIMES_INFINITY if zeros else BirthRule.INFINITIES
-        elif rule is None and (row.sums is not None or row.hides_low):
+        elif rule is None and _from_infinities(found, read) and (row.sums is not None or row.hides_low):
             rule = BirthRule.INFINITIES
         return replace(found, rule=rule or BirthRule.UNDEFINED)
 
@@ -299,6 +302,11 @@ class _Node:
 
 def _alike(one: np.ndarray, other: np.ndarray) -> bool:
     return np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+
+
+def _from_infinities(found: Birth, read: Sequence[np.ndarray]) -> bool:
+    """Tell whether the exact result is NaN, and none of what was read is."""
+    return math.isnan(found.exact or 0.0) and not any(np.any(np.isnan(array)) for array in read)
 
 
 def _elementwise_rule(row: operators.Operator, values: list[float]) -> BirthRule | None:

@@ -6,7 +6,15 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
-from qdebug.compare.attribute.band import allowed_error, beyond_own_sums, beyond_own_terms, held_unit, norm, sum_terms
+from qdebug.compare.attribute.band import (
+    allowed_error,
+    beyond_own_sums,
+    beyond_own_terms,
+    held_unit,
+    narrow_sums_error,
+    norm,
+    sum_terms,
+)
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
 from qdebug.numerics.checkpoint import asking
@@ -208,3 +216,19 @@ def test_the_rounding_of_a_product_grows_with_the_root_of_its_terms():
     assert sum_terms(node, {name: array.shape for name, array in values.items()}, output.shape) == 16
     expected = ROUNDING_SUM_FACTOR * (math.sqrt(16) + 1) * 2.0**-24 * norm(output)
     assert allowed_error(node, values, output, {"": 13}, 2.0**-24) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("mixed", [True, False])
+def test_sums_in_half_precision_are_off_by_about_what_is_estimated(mixed):
+    """Where signs are mixed the error comes of the terms, where they are not of the partial sums."""
+    x, w = RNG.normal(size=(16, 256)).astype(np.float32), RNG.normal(size=(256, 16)).astype(np.float32)
+    values = {"x": x, "w": w} if mixed else {"x": np.abs(x), "w": np.abs(w)}
+    node = Node(name="n", op="MatMul", inputs=("x", "w"), outputs=("y",))
+    exact = values["x"].astype(np.float64) @ values["w"]
+    total = np.zeros(exact.shape, np.float16)
+    for at in range(256):
+        total = (total + np.outer(values["x"][:, at], values["w"][at])).astype(np.float16)
+    estimate = narrow_sums_error(node, values, exact, {"": 17}, 2.0**-11)
+    assert 0.1 < norm(total - exact) / estimate < 1
+    assert narrow_sums_error(node, values, exact, {"": 17}, 2.0**-8) == pytest.approx(8 * estimate)
+    assert narrow_sums_error(Node(name="n", op="Relu", inputs=("x",), outputs=("y",)), values, x, {"": 17}, 1) is None

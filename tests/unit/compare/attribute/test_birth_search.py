@@ -92,8 +92,7 @@ def test_of_an_operator_without_kernel_the_element_is_named_and_no_rule():
 def test_a_row_that_a_mask_leaves_nothing_of_is_born_in_the_softmax_though_its_infinities_are_alike():
     masked = row(-INF, -INF)
     found = born([("Softmax", "x", "y")], {"x": masked, "y": row(0.5, 0.5)}, {"y": row(NAN, NAN)})
-    assert found.rule in (BirthRule.INFINITIES, BirthRule.UNDEFINED)
-    assert found.selected == ()
+    assert (found.rule, found.selected) == (BirthRule.INFINITIES, ())
     other = born([("Softmax", "x", "y")], {"x": row(1, 2), "y": row(0.25, 0.75)}, {"x": masked, "y": row(NAN, NAN)})
     assert other is None  # it came with the input of the network
 
@@ -133,3 +132,86 @@ def test_the_first_sample_in_which_it_is_born_is_named():
     (_, entry) = DiffSession(MemoryRecording(graph, right), MemoryRecording(graph, wrong)).result().nodes
     assert (entry.born.sample, entry.born.rule, entry.born.function) == (1, BirthRule.DOMAIN, "logarithm")
     assert [(each.tensor, each.difference) for each in entry.born.selected] == [("x", 4)]
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "c", "rule", "said"),
+    [
+        ("Div", 1, 0, BirthRule.BY_ZERO, "1 is divided by 'c', which is 0"),
+        ("Div", 0, 0, BirthRule.ZERO_BY_ZERO, "0 is divided by 'c', which is 0"),
+        ("Div", INF, INF, BirthRule.INFINITY_BY_INFINITY, "an infinity is divided by an infinity"),
+        ("Div", INF, 1, BirthRule.UNDEFINED, "its exact result is no finite number either"),
+        ("Div", 1, 1, BirthRule.ARITHMETIC, "its arithmetic makes it where the exact result is 1"),
+        ("Reciprocal", 0, None, BirthRule.BY_ZERO, "1 is divided by 'x', which is 0"),
+        ("Log", 0, None, BirthRule.DOMAIN, "'x' is 0, which has no finite logarithm"),
+        ("Log", 1, None, BirthRule.ARITHMETIC, "its arithmetic makes it where the exact result is 0"),
+        ("Sqrt", -0.5, None, BirthRule.DOMAIN, "'x' is -0.5, which has no finite root"),
+        ("Sqrt", 0, None, BirthRule.ARITHMETIC, "its arithmetic makes it where the exact result is 0"),
+        ("Acos", 1.5, None, BirthRule.DOMAIN, "'x' is 1.5, which has no finite inverse cosine"),
+        ("Atanh", 1, None, BirthRule.DOMAIN, "'x' is 1, which has no finite inverse hyperbolic tangent"),
+        ("Exp", 1000, None, BirthRule.OVERFLOW, "its exact result is beyond 3.40282e+38, the largest float32"),
+        ("Exp", 100, None, BirthRule.OVERFLOW, "its exact result 2.68812e+43 is beyond 3.40282e+38"),
+        ("Exp", INF, None, BirthRule.UNDEFINED, "its exact result is no finite number either"),
+        ("Pow", -2, 0.5, BirthRule.POWER, "'x' is -2, which has no power of 0.5"),
+        ("Pow", 0, -1, BirthRule.POWER, "'x' is 0, which has no power of -1"),
+        ("Pow", -2, 2, BirthRule.ARITHMETIC, "its arithmetic makes it where the exact result is 4"),
+        ("Pow", 0.5, -2000.5, BirthRule.OVERFLOW, "its exact result is beyond 3.40282e+38, the largest float32"),
+        ("Pow", -2, 2001, BirthRule.OVERFLOW, "its exact result is beyond 3.40282e+38, the largest float32"),
+        ("Add", INF, -INF, BirthRule.INFINITIES, "an infinity is subtracted from another"),
+        ("Add", INF, 1, BirthRule.UNDEFINED, "its exact result is no finite number either"),
+        ("Add", 3e38, 3e38, BirthRule.OVERFLOW, "its exact result 6e+38 is beyond 3.40282e+38, the largest float32"),
+        ("Mul", 0, INF, BirthRule.ZERO_TIMES_INFINITY, "0 is multiplied by an infinity"),
+        ("Mul", 1, INF, BirthRule.UNDEFINED, "its exact result is no finite number either"),
+    ],
+)
+def test_the_operands_of_an_element_tell_the_rule(op, x, c, rule, said):
+    """The reference had a number there, of the same operands: it may not have computed what its graph says."""
+    known = {"x": row(2, x), "y": row(1, 1)} | ({} if c is None else {"c": row(2, c)})
+    found = born([(op, "x" if c is None else "x c", "y")], known, {"y": row(1, NAN)}, constants=("c",))
+    assert (found.rule, found.index, found.elements) == (rule, (0, 1), 1)
+    assert found.sentence.startswith(f"element [0, 1] is NaN since {said}")
+    given = [("x", x)] + ([] if c is None else [("c", c)])
+    assert [(each.tensor, each.value) for each in found.operands] == [(name, np.float32(v)) for name, v in given]
+
+
+@pytest.mark.parametrize(
+    ("op", "x", "w", "rule"),
+    [
+        ("MatMul", (0, 1), (INF, 1), BirthRule.ZERO_TIMES_INFINITY),
+        ("MatMul", (1, 1), (INF, -INF), BirthRule.INFINITIES),
+        ("MatMul", (1, 1), (INF, 1), BirthRule.UNDEFINED),
+        ("MatMul", (1, 1), (NAN, 1), BirthRule.UNDEFINED),
+        ("ReduceSum", (INF, -INF), None, BirthRule.INFINITIES),
+        ("ReduceSum", (INF, 1), None, BirthRule.UNDEFINED),
+    ],
+)
+def test_the_terms_of_a_sum_tell_the_rule(op, x, w, rule):
+    known = {"x": row(*x), "y": row(1)} | ({} if w is None else {"w": row(*w).T})
+    found = born([(op, "x" if w is None else "x w", "y")], known, {"y": row(NAN)}, constants=("w",))
+    assert (found.rule, found.selected) == (rule, ())
+
+
+def test_a_constant_that_is_no_number_on_one_side_is_the_birth():
+    known = {"x": row(1, 2), "c": row(3, 4), "y": row(4, 6)}
+    found = born([("Add", "x c", "y")], known, {"c": row(3, NAN), "y": row(4, NAN)}, constants=("c",))
+    assert (found.rule, [each.tensor for each in found.operands]) == (BirthRule.CONSTANT, ["c"])
+    assert "its constant 'c' has NaN, and not in the reference" in found.sentence
+
+
+def test_a_wrong_index_takes_an_infinity_that_is_alike_on_both_sides():
+    nodes = [("ArgMax", "x", "i", {"axis": 1}), ("GatherElements", "x i", "y", {"axis": 1})]
+    known = {"x": row(1, -INF, -INF), "i": np.array([[0]]), "y": row(1)}
+    found = born(nodes, known, {"i": np.array([[2]]), "y": row(-INF)})
+    assert (found.rule, [each.tensor for each in found.operands]) == (BirthRule.TAKEN, ["x"])
+    assert [(each.tensor, each.difference) for each in found.selected] == [("i", 2)]
+    assert "it is taken from 'x', and not in the reference" in found.sentence
+
+
+def test_what_changes_with_an_infinity_that_arrives_is_accounted_for_and_nothing_else_is():
+    """In the second element an infinity arrives; in the third one is born."""
+    nodes = [("Neg", "x", "h"), ("Mul", "h k", "y")]
+    right = {"x": row(2, 3, 4), "h": row(-2, -3, -4), "k": row(1, 1, 3e38), "y": row(-2, -3, -3e38)}
+    wrong = {"h": row(-2, -INF, -4), "y": row(-2, -INF, -INF)}
+    found = born(nodes, right, wrong, constants=("k",))
+    assert (found.rule, found.index, found.elements) == (BirthRule.OVERFLOW, (0, 2), 1)
+    assert born(nodes, right, wrong, constants=("k",), tensor="h").index == (0, 1)

@@ -84,6 +84,30 @@ def test_what_a_mask_hides_is_counted_over_all_samples():
     assert found.arriving.count == 2 * X.size - found.hidden
 
 
+@pytest.mark.parametrize("last", ["Softmax", "Tanh"])
+def test_the_fit_of_codes_is_that_of_the_elements_that_count(last):
+    """The codes hold less than the scores reach; the backend adds something else to each."""
+    span = (float(X.min()) - 20, float(X.max()) - 1)
+    ref, be = scores(-1e4, last=last), scores(-1e4, span=span, last=last)
+    arrays = {name: be.load(name) for name in be.names}
+    be = MemoryRecording.single(be.graph, arrays | {"s": arrays["s"] + np.float32(0.25)})
+    entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "q")
+    found = attribute(ref, be, entry)
+    counts = np.broadcast_to(~LATER, X.shape) if last == "Softmax" else np.ones(X.shape, bool)
+    theirs = ref.load("s")[counts]
+    low, high = (entry.quant.scale[0] * (end - entry.quant.zero_point[0]) for end in (-128, 127))
+    cut = np.clip(theirs, low, high) - theirs
+    assert found.saturation_error.max_abs == pytest.approx(np.abs(cut).max(), rel=1e-5)
+    assert found.saturation_error.rmse == pytest.approx(np.sqrt(np.mean(np.square(cut))), rel=1e-5)
+    assert np.abs(found.quantization_error.max_abs - np.abs(cut).max()) <= entry.quant.scale[0] / 2
+    assert found.quantization_error.count == theirs.size
+    assert found.hidden == X.size - theirs.size
+    if last == "Softmax":
+        assert (found.arriving.count, found.arriving.max_abs) == (theirs.size, pytest.approx(0.25, rel=1e-4))
+    else:
+        assert found.arriving is None
+
+
 def test_which_elements_count():
     reference = np.array([[1.0, -200, 0, -200]])
     codes = np.array([[1.0, -20, 0, -2]])

@@ -1,13 +1,20 @@
 """What rounding makes of the reference's nodes is allowed for, and nothing beyond it."""
 
+import math
+from itertools import pairwise
+
 import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.compare.attribute.band import held_unit
-from qdebug.compare.attribute.reference_replay import exceeds
+from qdebug.compare.align.align import align
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.attribute.band import held_unit, norm
+from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
+from qdebug.compare.attribute.segments import SegmentFinder
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.model.thresholds.attribution import COMPUTED_CONSTANT_MAX_NODES
 from qdebug.session import DiffSession
 
 RNG = np.random.default_rng(11)
@@ -198,3 +205,65 @@ def test_a_wrong_table_that_the_model_computes_is_found_in_half_precision():
     wrong = with_table(halved(SQUARE), halved(FACTOR), turned=True)
     result = DiffSession(with_table(SQUARE, FACTOR), wrong).result()
     assert (result.status, result.verdict.origin) == (Status.DIVERGED, "turn")
+
+
+def noise_of(ref, be, tensor, *, beside=()):
+    """Return the plain replay and the rounding noise of a backend tensor, as if some others were not compared."""
+    pairs = [pair for pair in align(ref, be).pairs if pair.backend not in beside]
+    sides = IndexedRecording.of(ref), IndexedRecording.of(be)
+    replays = ReferenceReplay(*sides, pairs)
+    pair = replays.pairs[tensor]
+    segment = SegmentFinder(*sides, replays.pairs).of(pair)
+    return replays.values(pair, segment, (0, 0)), replays.rounding_noise(pair, segment, (0, 0))
+
+
+def test_what_a_network_is_fed_says_nothing_of_how_its_constants_were_rounded(monkeypatch):
+    monkeypatch.setitem(globals(), "X", X.astype(np.float16).astype(np.float32))
+    other = W * np.float32(1.000001)
+    plain, noise = noise_of(recording(W, X @ W), recording(other, X @ other), "h")
+    assert norm(noise) < 3e-5 * norm(plain)
+    half = W.astype(np.float16).astype(np.float32)
+    plain, noise = noise_of(recording(W, X @ W), recording(half, X @ half), "h")
+    assert 1e-4 < norm(noise) / norm(plain) < 1e-2
+
+
+@pytest.mark.parametrize("low", [0, -128])
+def test_what_codes_in_between_cut_off_is_noise_and_what_they_do_of_a_relu_is_not(low):
+    """Codes of no number below zero do what a Relu does; those of fewer numbers than there are cut off."""
+    quant = QuantParams(dtype="uint8" if low == 0 else "int8", scale=np.float32(0.004))
+    h = X @ W
+    ends = np.float32(0.004) * np.float32([low, low + 255])
+    codes = np.clip(np.rint(h / np.float32(0.004)), low, low + 255).astype(quant.dtype)
+    whole = recording(W, h)
+    tensors = [*(i for n, i in whole.graph.tensors.items() if n != "h"), TensorInfo(name="h", quant=quant)]
+    graph = Graph(whole.graph.nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    y = (1 / (1 + np.exp(-codes * np.float32(0.004)))).astype(np.float32)
+    ref = MemoryRecording.single(graph, {"x": X, "w": W, "h": codes, "y": y})
+    real = np.maximum(h, 0) if low == 0 else h
+    be = MemoryRecording.single(whole.graph, {"x": X, "w": W, "h": real, "y": 1 / (1 + np.exp(-real))})
+    plain, noise = noise_of(ref, be, "y", beside=("h",))
+    assert plain == pytest.approx(1 / (1 + np.exp(-np.clip(h, *ends))), abs=1e-5)
+    cut = np.abs(1 / (1 + np.exp(-real)) - 1 / (1 + np.exp(-np.clip(h, *ends))))
+    assert cut.max() > 0.1
+    assert noise == pytest.approx(cut, abs=1e-4)
+
+
+def test_a_constant_that_nodes_in_a_row_make_is_computed_in_the_backend_s_format():
+    """Each Reciprocal rounds what it gives to half precision; of very many the last ones alone are looked at."""
+
+    def noise(length):
+        table = (np.abs(W) * 4 + np.float32(0.25)).astype(np.float16).astype(np.float32)
+        names = ["c0", *(f"c{at}" for at in range(1, length)), "w"]
+        nodes = [Node(name=b, op="Reciprocal", inputs=(a,), outputs=(b,)) for a, b in pairwise(names)]
+        nodes.append(Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",)))
+        tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in names]
+        graph = Graph(nodes, tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+        held = {name: 1 / table if at % 2 else table for at, name in enumerate(names)}
+        ref = MemoryRecording.single(graph, {"x": X, **held, "y": X @ held["w"]})
+        half = (held["w"] * np.float32(1.001)).astype(np.float16).astype(np.float32)
+        bare = Graph(nodes[-1:], tensors=tensors[-1:], inputs=("x",), outputs=("y",), opset={"": 17})
+        return norm(noise_of(ref, MemoryRecording.single(bare, {"x": X, "w": half, "y": X @ half}), "y")[1])
+
+    few, most = noise(2), noise(COMPUTED_CONSTANT_MAX_NODES)
+    assert most == pytest.approx(few * math.sqrt(COMPUTED_CONSTANT_MAX_NODES / 2), rel=0.3)
+    assert noise(4 * COMPUTED_CONSTANT_MAX_NODES) == pytest.approx(most, rel=0.3)
