@@ -107,6 +107,14 @@ def log10(value):
     return math.log10(value.numerator) - math.log10(value.denominator)
 
 
+@pytest.mark.parametrize("size", [1e-200, 1e200])
+@pytest.mark.parametrize("order", [1, -1])
+def test_a_stretch_of_nothing_takes_nothing_from_squares_beyond_the_exponents(size, order):
+    errors = np.array([size] * BLOCK + [0.0] * BLOCK)[::order].reshape(1, -1)
+    found = errors_of(np.zeros(errors.shape), errors, 0)
+    assert found.rmse[0] == pytest.approx(size * math.sqrt(0.5), rel=1e-14)
+
+
 def test_one_bad_channel_is_seen_that_the_whole_hides():
     a = np.ones((2, 3, 4))
     b = a.copy()

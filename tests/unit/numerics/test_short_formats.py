@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdebug.numerics.short_formats import SHORT_FORMATS, fits, held_format, to_tf32
+from qdebug.numerics.short_formats import _STRETCH, SHORT_FORMATS, fits, held_format, to_tf32
 
 NAMES = [short.name for short in SHORT_FORMATS]
 seeds = st.integers(0, 2**32 - 1)
@@ -24,6 +24,15 @@ def test_values_that_were_rounded_are_told_from_their_digits(short, seed, power,
     assert (found.bits, fits(rounded, found)) == (short.bits, True)
     assert held_format(np.append(rounded, np.array([0, np.nan, 0.0], dtype))) == found
     assert held_format(np.append(rounded, np.array([np.pi], dtype))) is None
+
+
+@pytest.mark.parametrize("short", SHORT_FORMATS, ids=NAMES)
+@pytest.mark.parametrize("place", [0, _STRETCH - 1, _STRETCH, _STRETCH + 9])
+def test_one_value_in_all_its_digits_fits_no_short_format_wherever_it_is(short, place):
+    values = np.ones(_STRETCH + 10, np.float32)
+    assert fits(values, short)
+    values[place] = np.pi
+    assert not fits(values, short)
 
 
 @given(seed=seeds)
