@@ -88,8 +88,10 @@ class Mutant:
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Change one thing after the other in place; yield where and what, and take it back."""
-    for node in ast.walk(tree):
+    """Change one thing after the other in place; yield where and what, and take it back. Annotations do nothing."""
+    held = (getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns"))
+    unread = {part for each in held if each is not None for part in ast.walk(each)}
+    for node in (each for each in ast.walk(tree) if each not in unread):
         if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED:
             before, node.ops[0] = node.ops[0], COMPARED[type(node.ops[0])]()
             yield node, f"{type(before).__name__} -> {type(node.ops[0]).__name__}"
