@@ -238,8 +238,7 @@ def products(unit: Unit) -> int:
     if unit.kind not in ("conv", "linear"):
         return 0
     x, weight = (operand.codes for operand in unit.operands[:2])
-    per_output = weight.size / max(weight.shape[0] if unit.kind == "conv" else weight.shape[-1], 1)
-    return int(x.size * weight.size / max(per_output, 1)) if unit.kind == "linear" else int(x.size * per_output)
+    return x.size * (weight.shape[-1] if unit.kind == "linear" else weight.size // max(weight.shape[0], 1))
 
 
 _WINDOWED = ("conv", "average_pool", "max_pool")

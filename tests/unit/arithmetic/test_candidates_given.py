@@ -7,8 +7,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.candidates import candidates, given_ratio, given_variants
+from qdebug.arithmetic.candidates import _powers_of_two, candidates, given_ratio, given_variants
 from qdebug.arithmetic.canonical import canonical
+from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.replay.evaluate import compute
 from qdebug.replay.scaling import GIVEN, Multiplier, scales_of, whole_of
@@ -111,3 +112,30 @@ def test_other_multipliers_are_what_they_were():
     whole = whole_of(unit, scales_of(unit), Multiplier(number="q31", expression="d:xw/y"))
     np.testing.assert_array_equal(whole.multiplier.reshape(-1), integers(W)[0])
     assert Variant().multiplier.real
+
+
+def test_an_integer_bias_of_another_scale_is_added_as_glow_adds_it():
+    plain = replace(unit_of(W[:1]), bias=np.int32([5, -7]))
+    scaled = replace(plain, bias_scale=np.float32(0.25))
+    assert {variant.bias for variant in candidates(plain)} == {"int32", "float", "codes"}
+    assert {variant.bias for variant in candidates(scaled)} == {"int32", "float", "glow"}
+    assert {variant.bias for variant in candidates(replace(plain, bias=None))} == {"int32"}
+
+
+@pytest.mark.parametrize(
+    ("dtype", "scale", "out", "known"),
+    [
+        (np.int16, FIXED_POINT_MIN_SCALE, 2.0**-15, True),
+        (np.int16, FIXED_POINT_MIN_SCALE / 2, 2.0**-15, False),
+        (np.int16, 0.3, 2.0**-15, False),
+        (np.int16, FIXED_POINT_MIN_SCALE, 0.3, False),
+        (np.int8, 0.3, 2.0**-8, True),
+        (np.int8, 0.3, 0.3, False),
+    ],
+)
+def test_fixed_point_functions_need_powers_of_two_that_are_not_too_small(dtype, scale, out, known):
+    codes = np.arange(-9, 9).astype(dtype)
+    operand = Operand(codes=codes, scale=np.float32(scale), zero_point=np.zeros((), dtype))
+    target = Target(dtype=np.dtype(dtype), scale=np.float32(out), zero_point=np.zeros((), dtype))
+    unit = Unit(kind="lookup", operands=(operand,), out=target, function="Tanh", op="Tanh")
+    assert _powers_of_two(unit) == known

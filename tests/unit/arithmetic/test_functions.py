@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.functions import same_functions, shape_of
+from qdebug.arithmetic.functions import _reach, same_functions, shape_of
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.replay.columns import Columns
@@ -128,3 +128,23 @@ def test_saturated_outputs_name_no_arithmetic(quantized):
     assert node.presets == ()
     assert node.witnesses == 0
     assert "nothing recorded tells them apart" in node.reason
+
+
+@pytest.mark.parametrize(
+    ("kind", "shapes", "transposed", "bias", "reach"),
+    [
+        ("mul", ((3,), (3,)), False, None, 255 * 255),
+        ("linear", ((4, 5), (5, 3)), False, None, 255 * 255 * 5),
+        ("linear", ((4, 5), (5, 3)), False, [-9, 4, 7], 255 * 255 * 5 + 9),
+        ("conv", ((1, 2, 4, 4), (3, 2, 3, 3)), False, None, 255 * 255 * 18),
+        ("conv", ((1, 3, 4, 4), (3, 2, 3, 3)), True, None, 255 * 255 * 18 * 3),
+        ("linear", ((4, 50000), (50000, 3)), False, None, 255 * 255 * 50000),  # more than 32 bits hold
+    ],
+)
+def test_sums_reach_as_far_as_the_ends_of_all_codes_can_add_up(kind, shapes, transposed, bias, reach):
+    zero, one = np.uint8(0), np.float32(1)
+    operands = tuple(Operand(codes=np.zeros(shape, np.uint8), scale=one, zero_point=zero) for shape in shapes)
+    bias = None if bias is None else np.int32(bias)
+    out = Target(dtype=np.dtype(np.uint8), scale=one, zero_point=zero)
+    unit = Unit(kind=kind, operands=operands, out=out, bias=bias, transposed=transposed)
+    assert _reach(unit, accumulate(unit, Variant().sums)) == (max(-reach, -(2**31)), min(reach, 2**31 - 1))

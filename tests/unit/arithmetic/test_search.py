@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.search import search
+from qdebug.arithmetic.search import products, search
 from qdebug.arithmetic.selection import decisive
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay.evaluate import accumulate, finish
+from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
 VARIANTS = (
@@ -227,3 +228,20 @@ def test_the_simplest_variant_stands_for_a_node_unless_another_is_wrong_less_tha
     assert finding.match == 1 - (apart + more) / finding.elements
     assert finding.best != Variant()
     assert finding.plain == (finding.best if nearest else Variant())
+
+
+@pytest.mark.parametrize(
+    ("kind", "x", "weight", "expected"),
+    [
+        ("linear", (7, 5), (5, 3), 7 * 5 * 3),
+        ("conv", (1, 4, 6, 6), (4, 4, 3, 3), 4 * 36 * 4 * 9),
+        ("conv", (1, 4, 6, 6), (4, 1, 3, 3), 4 * 36 * 9),
+        ("conv", (1, 4, 6, 6), (0, 4, 3, 3), 0),
+        ("add", (7, 5), (7, 5), 0),
+    ],
+)
+def test_how_heavy_a_unit_is_is_how_many_products_it_takes(kind, x, weight, expected):
+    one = np.float32(1)
+    operands = (Operand(codes=np.zeros(shape, np.int8), scale=one, zero_point=np.int8(0)) for shape in (x, weight))
+    out = Target(dtype=np.dtype(np.int8), scale=one, zero_point=np.int8(0))
+    assert products(Unit(kind=kind, operands=tuple(operands), out=out)) == expected

@@ -10,6 +10,7 @@ import pytest
 from qdebug.arithmetic import selection
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.selection import decisive, never_decreases
+from qdebug.model.thresholds.explanation import DECIDING_MAX_ELEMENTS
 from qdebug.numerics.checkpoint import asking
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Operand, Target, Unit
@@ -129,3 +130,15 @@ def test_the_extremes_of_blocks_are_those_of_the_whole(monkeypatch, many):
     found = selection._extremes(numbers, codes, key)
     assert pairs_at(found.places) == pairs_at(whole.places)
     assert found.consistent == whole.consistent
+
+
+@pytest.mark.parametrize("more", [0, 1])
+def test_where_nothing_tells_alike_elements_a_tensor_is_looked_at_whole_up_to_a_limit(more):
+    """Each channel has a scale of its own, so that no two elements are computed alike."""
+    size = int(DECIDING_MAX_ELEMENTS) + more
+    unit = pair("add", shape=(1, size))
+    unit = replace(unit, out=replace(unit.out, scale=np.linspace(0.05, 0.06, size, dtype=np.float32)[None]))
+    columns = accumulate(unit, candidates(unit)[0].sums)
+    deciding = decisive(unit, columns, np.zeros(size, np.int8))
+    assert deciding.every == (not more)
+    assert deciding.places.size == size if deciding.every else size / 2 < deciding.places.size < size

@@ -8,6 +8,8 @@ import pytest
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
+from qdebug.arithmetic.patterns.wrong_values import _spared
+from qdebug.model.thresholds.patterns import JUMP_MIN_CODES
 from qdebug.numerics.checkpoint import asking
 
 NCHW = Layout(channel=0, spatial=(1, 2))
@@ -316,3 +318,94 @@ def test_wide_codes_have_factors_too():
     wide = np.random.default_rng(7).integers(-(10**6), 10**6, (2, 24, 12, 16)).astype(np.int32)
     told = found(wide, np.rint(wide * 0.75).astype(np.int32), span=(-(2**31), 2**31 - 1))
     assert (told.pattern, told.detail) == ("factor", "the elements are 0.75 times what they should be")
+
+
+def wrong_in(shape, where):
+    wrong = np.zeros(shape, bool)
+    wrong[where] = True
+    return wrong
+
+
+@pytest.mark.parametrize(
+    ("wrong", "details"),
+    [
+        (wrong_in((7, 40), np.s_[2]), ["only in sample 2 of 7"]),
+        (wrong_in((7, 40), np.s_[[2, 5]]), []),  # two of seven are not few
+        (wrong_in((8, 40), np.s_[[2, 5]]), ["only in 2 of 8 samples"]),
+        (wrong_in((1, 40), np.s_[0]), []),
+        (wrong_in((3, 40), np.s_[1, :3]), []),  # three elements may lie in one of three samples by chance
+    ],
+)
+def test_few_samples_are_a_place_if_hardly_by_chance(wrong, details):
+    assert [place.detail for place in places(wrong, Layout())] == details
+
+
+@pytest.mark.parametrize(
+    ("hit", "total", "detail"),
+    [
+        ([0, 1, 3, 6], 8, "only in 4 of 8 channels: 0, 1, 3, 6"),
+        ([0, 1, 3, 5, 6], 9, None),  # more than half is no few
+        ([0, 1, 3, 6, 7, 9, 12, 17], 23, "only in 8 of 23 channels: 0, 1, 3, 6, 7, 9, ..."),
+        ([0, 1, 3, 6, 7, 9], 23, "only in 6 of 23 channels: 0, 1, 3, 6, 7, 9"),
+        ([3, 7, 11, 15, 19], 20, "only in the last of every 4 of the channels"),
+        ([6, 7, 14, 15, 22, 23], 24, "only in the last 2 of every 8 of the channels"),
+        ([1, 5, 9, 13, 17], 20, "only in number 1 of every 4 of the channels"),
+        ([4], 9, "only in channel 4 of 9"),
+        ([8], 9, "only in the last channel of 9"),
+        ([0], 9, "only in the first channel of 9"),
+    ],
+)
+def test_indices_along_an_axis_are_listed_or_told_by_their_order(hit, total, detail):
+    found = places(wrong_in((2, total, 50), np.s_[:, hit]), Layout(channel=0))
+    assert [place.detail for place in found] == ([] if detail is None else [detail])
+    assert all(place.share == len(hit) / total for place in found)
+
+
+@pytest.mark.parametrize("width", [1, 2])
+def test_a_frame_is_as_wide_as_it_has_to_be_and_names_its_sides(width):
+    """The first rows and the last columns; nothing else."""
+    wrong = wrong_in((2, 3, 9, 11), np.s_[:, :, :width]) | wrong_in((2, 3, 9, 11), np.s_[..., 11 - width :])
+    (place,) = places(wrong, NCHW)
+    said = "first row and the last column" if width == 1 else "first 2 rows and the last 2 columns"
+    assert (place.pattern, place.detail) == ("borders", f"only in the {said}")
+    assert place.share == pytest.approx(1 - (1 - width / 9) * (1 - width / 11))
+
+
+def test_a_constant_away_from_the_borders_leaves_one_element_on_each_side():
+    """What padding reaches is anything; next to it every element is off by three."""
+    expected = codes()
+    recorded = (expected + 3).astype(np.int8)
+    frame = np.ones(expected.shape, bool)
+    frame[:, :, 1:-1, 1:-1] = False
+    told = found(expected, np.where(frame, spoil(expected, frame), recorded))
+    assert told.pattern == "constant"
+    assert "every element away from the borders is off by 3 codes" in told.detail
+    recorded[0, 0, 1, 1] = expected[0, 0, 1, 1] - 9
+    assert found(expected, np.where(frame, spoil(expected, frame), recorded)).pattern != "constant"
+
+
+@pytest.mark.parametrize("by", [JUMP_MIN_CODES, JUMP_MIN_CODES + 1])
+def test_wrapped_sums_jump_to_the_other_sign_by_many_codes(by):
+    """The wrong ones are those of large sums; to the other sign by no more than a few codes is no jump."""
+    size = np.random.default_rng(4).permutation(2000).reshape(2, 1000)
+    wrong = size > 1700
+    expected = np.where(wrong, np.int8(5), codes((2, 1000)))
+    recorded = np.where(wrong, expected - by, expected).astype(np.int8)
+    facts = {"magnitude": size.astype(np.float64), "layout": Layout()}
+    told = found(expected, recorded, **facts)
+    assert told.pattern == "growing"
+    assert ("and often of the other sign" in told.detail) == (by > JUMP_MIN_CODES)
+
+
+def test_right_elements_count_as_spared_only_inside_the_codes():
+    """Half of the right elements lie as near to a tie as the wrong ones, but at the end of the codes."""
+    expected = np.full((1, 400), 100, np.int8)
+    expected[0, 100:200] = 127
+    recorded = expected.copy()
+    recorded[0, :100] += 1
+    distance = np.where(np.arange(400) < 200, 0.1, 0.4)[None]
+    evidence = Evidence(expected=expected, recorded=recorded, layout=Layout(), distance=distance)
+    assert _spared(evidence) == 0
+    expected[0, 100:130] = 110
+    recorded[0, 100:130] = 110
+    assert _spared(Evidence(expected=expected, recorded=recorded, layout=Layout(), distance=distance)) == 30

@@ -11,6 +11,7 @@ from qdebug.compare.attribute.band import (
     beyond_own_sums,
     beyond_own_terms,
     held_unit,
+    is_free_scale,
     narrow_sums_error,
     norm,
     sum_terms,
@@ -232,3 +233,47 @@ def test_sums_in_half_precision_are_off_by_about_what_is_estimated(mixed):
     assert 0.1 < norm(total - exact) / estimate < 1
     assert narrow_sums_error(node, values, exact, {"": 17}, 2.0**-8) == pytest.approx(8 * estimate)
     assert narrow_sums_error(Node(name="n", op="Relu", inputs=("x",), outputs=("y",)), values, x, {"": 17}, 1) is None
+
+
+@pytest.mark.parametrize(
+    ("op", "attrs", "shapes", "output", "terms"),
+    [
+        ("MatMul", {}, [(2, 3), (3, 5)], (2, 5), 4),
+        ("Gemm", {"transA": 1}, [(3, 2), (3, 5)], (2, 5), 4),
+        ("MatMul", {}, [(), ()], (), 1),
+        ("Conv", {}, [(1, 4, 9, 9), (6, 2, 3, 3)], (1, 6, 7, 7), 19),
+        ("ReduceSum", {}, [(4, 6, 5)], (4, 5), 6),
+        ("ReduceSum", {}, [(0, 5)], (5,), 1),
+        ("AveragePool", {"kernel_shape": (2, 3)}, [(1, 1, 8, 9)], (1, 1, 7, 7), 6),
+        ("Sum", {}, [(5,)] * 3, (5,), 3),
+    ],
+)
+def test_how_many_terms_each_sum_has(op, attrs, shapes, output, terms):
+    names = tuple("abc"[: len(shapes)])
+    node = Node(name="n", op=op, inputs=names, outputs=("y",), attrs=attrs)
+    assert sum_terms(node, dict(zip(names, shapes, strict=True)), output) == terms
+
+
+def test_a_scale_of_data_that_is_all_zero_may_be_any_number_and_no_other():
+    node = Node(name="n", op="DynamicQuantizeLinear", inputs=("x",), outputs=("y", "scale", "zero"))
+    zeros, one = {"x": np.zeros(4, np.float32)}, np.float32([1])
+    assert is_free_scale(node, "scale", zeros, one)
+    assert is_free_scale(node, "scale", zeros, 0 * one)
+    assert not is_free_scale(node, "scale", {"x": np.float32([0, 1])}, one)
+    assert not any(is_free_scale(node, "scale", zeros, each * one) for each in (-1, np.inf, np.nan))
+    assert not is_free_scale(node, "y", zeros, one)
+    other = Node(name="n", op="Split", inputs=("x",), outputs=("y", "scale"))
+    assert not is_free_scale(other, "scale", zeros, one)
+
+
+def test_of_what_comes_in_no_more_than_rounding_of_the_largest_result_counts():
+    node, values, y = made("Mul", A[2:] * np.float32(1e-6), B[2:])
+    off = y + np.float32(1e-9)
+    assert beyond_own_terms(node, values, y, off, UNIT, carried=1.0) == y.size
+    assert beyond_own_terms(node, values, y, y + 2 * UNIT * np.abs(y).max(), UNIT, carried=1.0) == 0
+
+
+def test_of_a_product_in_another_arrangement_no_bound_is_known():
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    y = np.ones((48, 2000), np.float32)
+    assert beyond_own_sums(node, {"a": ROWS, "b": COLUMNS}, y, y + 9, opset={"": 17}, unit=UNIT) == 0

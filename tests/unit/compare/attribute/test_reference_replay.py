@@ -267,3 +267,45 @@ def test_a_constant_that_nodes_in_a_row_make_is_computed_in_the_backend_s_format
     few, most = noise(2), noise(COMPUTED_CONSTANT_MAX_NODES)
     assert most == pytest.approx(few * math.sqrt(COMPUTED_CONSTANT_MAX_NODES / 2), rel=0.3)
     assert noise(4 * COMPUTED_CONSTANT_MAX_NODES) == pytest.approx(most, rel=0.3)
+
+
+def small(nodes, arrays, *, constants=(), infos=()):
+    """Record a small net of nodes that are given as (op, inputs, output)."""
+    made = [Node(name=f"n_{out}", op=op, inputs=tuple(read.split()), outputs=(out,)) for op, read, out in nodes]
+    tensors = [TensorInfo(name=name, role=Role.CONSTANT) for name in constants]
+    graph = Graph(made, tensors=[*tensors, *infos], inputs=("x",), outputs=(made[-1].outputs[0],), opset={"": 17})
+    return MemoryRecording.single(graph, {name: np.asarray(array) for name, array in arrays.items()})
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_is_computed_of_shapes_is_the_backend_s_if_it_was_compared_and_else_the_reference_s(both):
+    nodes = [("Shape", "x", "s"), ("ConstantOfShape", "s", "e"), ("Add", "x e", "h"), ("Tanh", "h", "y")]
+    e = np.full((32, K), 2, np.float32)
+    ref = small(nodes, {"x": X, "s": np.int64(X.shape), "e": e, "h": X + e, "y": np.tanh(X + e)})
+    x, own = X * np.float32(0.5), e * np.float32(3)
+    ours = nodes if both else [("Add", "x e", "y")]
+    be = small(
+        ours,
+        {"x": x, "s": np.int64(X.shape), "e": own, "h": x + own, "y": np.tanh(x + own)},
+        constants=() if both else ("e",),
+    )
+    plain, _ = noise_of(ref, be, "y", beside=("h",))
+    assert plain == pytest.approx(np.tanh(x + (own if both else e)))
+
+
+def test_a_tensor_that_the_reference_keeps_in_another_shape_is_fed_in_that_shape():
+    """A runtime makes one dimension of two before a node; the backend does not."""
+    infos = [TensorInfo(name="x", shape=(4, 8, K)), TensorInfo(name="flat", shape=(32, K), stands_for="x")]
+    arrays = {"x": X.reshape(4, 8, K), "to": np.int64([32, K]), "flat": X, "y": np.tanh(X)}
+    ref = small([("Reshape", "x to", "flat"), ("Tanh", "flat", "y")], arrays, constants=("to",), infos=infos)
+    be = small([("Tanh", "x", "y")], {"x": 2 * arrays["x"], "y": np.tanh(2 * arrays["x"])})
+    plain, noise = noise_of(ref, be, "y")
+    assert plain == pytest.approx(np.tanh(2 * X))
+    assert (plain.shape, noise.shape) == (X.shape, X.shape)
+
+
+def test_a_weight_of_nothing_has_no_error():
+    ref, be = (recording(weight, X @ weight) for weight in (W * 0, W * 0))
+    replays = ReferenceReplay(IndexedRecording.of(ref), IndexedRecording.of(be), align(ref, be).pairs)
+    theirs, ours = ref.graph.nodes[0], be.graph.nodes[0]
+    assert replays.weight_error(theirs, ours, []).tolist() == (W * 0).tolist()
