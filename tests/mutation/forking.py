@@ -3,7 +3,7 @@
 The tests are collected once. A first fork runs all of them and notes which functions each calls, with what its shared
 fixtures call, and which tests start processes. Then each mutant gets a fork of its own: the file is changed on the
 disk, for processes that the tests start, and the code of the function is changed in memory. The fork ends at the first
-test that fails.
+test that fails. For a function that no test calls, the tests of its file run in a process that imports it anew.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import threading
@@ -143,10 +144,14 @@ def outcome(session, mutant: dict, known: dict) -> str:
         (item for item in session.items if item.nodeid in calling | others),
         key=lambda item: (item.nodeid in others, not item.path.name.startswith(stem), known[item.nodeid][1]),
     )
-    if not order:
-        return "not called"
     path = Path(mutant["file"])
     before = path.read_text(encoding="utf-8")
+    if not order:
+        path.write_text(mutant["text"], encoding="utf-8")
+        try:
+            return afresh([item for item in session.items if item.path.name.startswith(stem)])
+        finally:
+            path.write_text(before, encoding="utf-8")
 
     def work(send) -> None:
         change(mutant)
@@ -163,6 +168,15 @@ def outcome(session, mutant: dict, known: dict) -> str:
     finally:
         path.write_text(before, encoding="utf-8")
     return "killed (time)" if said is None else said or "killed (process)"
+
+
+def afresh(items: list) -> str:
+    """Run the tests of a changed file in a process that imports it anew: its functions may run then alone."""
+    files = sorted({str(item.path) for item in items})
+    words = [sys.executable, "-B", "-m", "pytest", "-qx", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "addopts="]
+    words += ["--import-mode=importlib", "-m", "not slow", *files]
+    failed = files and subprocess.run(words, capture_output=True, check=False).returncode
+    return f"killed by {files[0]}, afresh" if failed else "not called"
 
 
 def change(mutant: dict) -> None:
