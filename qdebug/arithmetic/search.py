@@ -238,7 +238,8 @@ def products(unit: Unit) -> int:
     if unit.kind not in ("conv", "linear"):
         return 0
     x, weight = (operand.codes for operand in unit.operands[:2])
-    return x.size * (weight.shape[-1] if unit.kind == "linear" else weight.size // max(weight.shape[0], 1))
+    each: int = weight.shape[-1] if unit.kind == "linear" else weight.size // max(weight.shape[0], 1)
+    return x.size * each
 
 
 _WINDOWED = ("conv", "average_pool", "max_pool")
