@@ -7,6 +7,7 @@ from qdebug.compare.align.align import align
 from qdebug.compare.attribute.attribute import attribute
 from qdebug.compare.attribute.plan import plan
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.model.thresholds.rounding import SEGMENT_ROUNDOFFS
 
 RNG = np.random.default_rng(11)
 X = RNG.normal(size=(1, 2, 6, 6)).astype(np.float32)
@@ -211,3 +212,19 @@ def test_beyond_the_codes_of_the_reference_a_float_backend_is_no_error():
     assert found.arithmetic.max_abs == 0
     found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * (ours == 0), instead=True)
     assert found.arithmetic.max_abs == 5
+
+
+def test_what_a_substitute_replay_may_be_off_grows_with_its_format_and_its_size():
+    """What rounding is estimated to make comes to it, and counts for nothing where there are codes."""
+    ref, be = reference(), reference()
+    entry = next(e for e in plan(ref, be, align(ref, be)) if e.tensor == "y")
+    y = conv(X, W)
+    found = attribute(ref, be, entry, substitute_replay=lambda place: y, instead=True)
+    own = SEGMENT_ROUNDOFFS * 2.0**-24 * np.linalg.norm(y)
+    assert found.allowed == pytest.approx(own)
+    noise = np.full(y.shape, 0.5)
+    found = attribute(
+        ref, be, entry, substitute_replay=lambda place: y, rounding_noise=lambda place: noise, instead=True
+    )
+    assert found.allowed == pytest.approx(np.hypot(own, np.linalg.norm(noise)))
+    assert (found.constants, found.clipping, found.arithmetic_unsaturated) == (None, None, found.arithmetic)

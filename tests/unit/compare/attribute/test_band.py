@@ -117,10 +117,11 @@ def test_of_other_operators_no_such_bound_is_known():
     assert beyond_own_terms(node, {"a": A}, A, B, UNIT) == 0
 
 
-def test_elements_that_are_not_finite_are_judged_elsewhere():
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_elements_that_are_not_finite_are_judged_elsewhere(value):
     node, values, y = made("Add")
     spoilt = y.copy()
-    spoilt[1, 1] = np.nan
+    spoilt[1, 1] = value
     assert beyond_own_terms(node, values, y, spoilt, UNIT) == 0
 
 
@@ -277,3 +278,18 @@ def test_of_a_product_in_another_arrangement_no_bound_is_known():
     node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
     y = np.ones((48, 2000), np.float32)
     assert beyond_own_sums(node, {"a": ROWS, "b": COLUMNS}, y, y + 9, opset={"": 17}, unit=UNIT) == 0
+
+
+@pytest.mark.parametrize(("roundoffs", "beyond"), [(0.9, 0), (1.1, 12)])
+def test_the_bound_of_a_sum_is_of_its_own_terms_and_of_those_usual_in_the_tensor(roundoffs, beyond):
+    """Of three products of 1 and a bias: (sqrt(4) + 1) times the factor, of 3 and of 3."""
+    node = Node(name="n", op="MatMul", inputs=("a", "b"), outputs=("y",))
+    values = {"a": np.ones((3, 3), np.float32), "b": np.ones((3, 4), np.float32)}
+    y = np.full((3, 4), 3.0)
+    off = y + roundoffs * ROUNDING_SUM_FACTOR * 3 * UNIT * (3 + 3)
+    assert beyond_own_sums(node, values, y, off, opset={"": 17}, unit=UNIT) == beyond
+
+
+def test_small_terms_have_a_small_bound():
+    node, values, y = made("Add", A[1:] * np.float32(1e-6), B[1:] * np.float32(1e-6))
+    assert beyond_own_terms(node, values, y, y + np.float32(1e-9), UNIT) == y.size

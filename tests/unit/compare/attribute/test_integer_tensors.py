@@ -1,5 +1,7 @@
 """Integers that are no codes, and booleans, are never rounded: a wrong index is wrong, however large the others are."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -8,6 +10,7 @@ from qdebug.compare.attribute.integer_tensors import holds_whole_numbers, lacks_
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.model.thresholds.attribution import INTEGER_ORIGIN_MAX_TENSORS
 from qdebug.replay.registry import run_node
 from qdebug.session import DiffSession
 
@@ -325,3 +328,22 @@ def test_codes_of_either_side_lack_a_scale_beside_real_numbers(side):
     ]
     pair = Pair(reference="a", backend="b", match=Match.EXACT, reason="")
     assert lacks_scale(*graphs, pair) == ("a", "b")[side]
+
+
+@pytest.mark.parametrize(("dtype", "whole"), [("int8", False), ("int32", False), ("int64", True)])
+def test_integers_that_nobody_says_the_origin_of_may_be_codes_or_sums_of_codes_if_32_bits_hold_them(dtype, whole):
+    graph = graph_of([node("Add", "x", "c")], {"x": dtype, "c": dtype, "y": dtype})
+    bare = Graph(graph.nodes, tensors=graph.tensors.values(), inputs=(), outputs=("y",), opset={"": 18})
+    pair = Pair(reference="x", backend="x", match=Match.EXACT, reason="")
+    assert holds_whole_numbers(bare, bare, pair) == whole
+    assert holds_whole_numbers(graph, graph, pair)  # an input of the network is what it is declared to be
+
+
+@pytest.mark.parametrize("more", [-1, 0, 1])
+def test_integers_that_very_many_tensors_lead_to_may_be_codes(more):
+    length = int(INTEGER_ORIGIN_MAX_TENSORS) + more
+    names = ["x", *(f"h{at}" for at in range(1, length)), "y"]
+    nodes = [Node(name=b, op="Identity", inputs=(a,), outputs=(b,)) for a, b in pairwise(names)]
+    graph = graph_of(nodes, dict.fromkeys(names, "int64"))
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
+    assert holds_whole_numbers(graph, graph, pair) == (more < 0)

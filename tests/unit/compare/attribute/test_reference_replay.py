@@ -1,6 +1,7 @@
 """What rounding makes of the reference's nodes is allowed for, and nothing beyond it."""
 
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import ml_dtypes
@@ -10,7 +11,7 @@ import pytest
 from qdebug.compare.align.align import align
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.band import held_unit, norm
-from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
+from qdebug.compare.attribute.reference_replay import ReferenceReplay, _disturbed, _Noise, exceeds
 from qdebug.compare.attribute.segments import SegmentFinder
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -309,3 +310,24 @@ def test_a_weight_of_nothing_has_no_error():
     replays = ReferenceReplay(IndexedRecording.of(ref), IndexedRecording.of(be), align(ref, be).pairs)
     theirs, ours = ref.graph.nodes[0], be.graph.nodes[0]
     assert replays.weight_error(theirs, ours, []).tolist() == (W * 0).tolist()
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_weight_of_one_dimension_is_never_turned(turned):
+    weight = W[:, 0].copy()
+    ref, be = recording(weight, X @ weight), recording(weight, X @ weight)
+    replays = ReferenceReplay(IndexedRecording.of(ref), IndexedRecording.of(be), align(ref, be).pairs)
+    theirs, ours = ref.graph.nodes[0], be.graph.nodes[0]
+    ours = Node(name="fc", op="MatMul", inputs=ours.inputs, outputs=ours.outputs, attrs={"transB": int(turned)})
+    assert replays.weight_error(theirs, ours, []).shape == weight.shape
+
+
+@pytest.mark.parametrize(("size", "draws"), [(1, 4000), (100, 100), (0, 1)])
+def test_disturbances_have_the_norm_that_is_allowed(size, draws):
+    values = np.full(size, 3.0)
+    noise = _Noise(rng=np.random.default_rng(1), constants=2.0**-24, results=2.0**-24, shared=frozenset())
+    norms = [norm(_disturbed(values, 0.25, noise) - values) for _ in range(draws)]
+    assert np.sqrt(np.mean(np.square(norms))) == pytest.approx(0.25 if size else 0.0, rel=0.05)
+    half = replace(noise, results=2.0**-11)
+    norms = [norm(_disturbed(values, 0.0, half) - values) for _ in range(draws)]
+    assert np.sqrt(np.mean(np.square(norms))) == pytest.approx(2.0**-11 * norm(values), rel=0.05)
