@@ -228,3 +228,15 @@ def test_what_a_substitute_replay_may_be_off_grows_with_its_format_and_its_size(
     )
     assert found.allowed == pytest.approx(np.hypot(own, np.linalg.norm(noise)))
     assert (found.constants, found.clipping, found.arithmetic_unsaturated) == (None, None, found.arithmetic)
+
+
+@pytest.mark.parametrize(("carried", "unexplained"), [(0.0, 1), (2.0, 0)])
+def test_an_element_may_be_off_by_what_comes_in_and_by_no_more(carried, unexplained):
+    """One large element gives room for rounding that came in with the inputs; if none did, a small one has none."""
+    a = np.linspace(1, 2, 64, dtype=np.float32)
+    a[0] = 1e6
+    ref = make([Node(name="n", op="Neg", inputs=("x",), outputs=("y",))], {"x": a, "y": -a})
+    ours = a + np.float32(carried) * (np.arange(64) == 0)
+    y = -ours - np.float32(0.05) * (np.arange(64) == 9)
+    be = make([Node(name="n", op="Neg", inputs=("x",), outputs=("y",))], {"x": ours, "y": y})
+    assert split(ref, be, "y").unexplained_elements == unexplained

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.attribute.backend_replay import replay, without_kernel
+from qdebug.compare.attribute.backend_replay import codes_shared, replay, without_kernel
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
@@ -55,3 +55,18 @@ def test_an_operator_without_kernel_is_named(op, why):
     assert why in without_kernel(node)
     with pytest.raises(KernelError):
         replayed(recorded(node, {"x": np.ones(2, np.float32)}))
+
+
+def test_of_what_a_pad_reads_the_fill_alone_is_in_the_codes_of_its_data():
+    node = Node(name="pad", op="Pad", inputs=("x", "pads", "fill"), outputs=("y",))
+    arrays = {"x": np.zeros((1, 3), np.uint8), "pads": np.int64([0, 1, 0, 1]), "fill": np.array(7, np.uint8)}
+
+    def shared(quant, constants=("pads", "fill")):
+        run = recorded(node, arrays, quants={"x": quant}, constants=constants)
+        return [codes_shared(run, node, name) for name in node.inputs]
+
+    assert shared(QUANT) == [None, None, QUANT]
+    assert shared(QUANT, constants=("pads",)) == [None, None, None]
+    assert shared(None) == [None, None, None]
+    channels = QuantParams(dtype="uint8", scale=np.float32([0.1, 0.2, 0.3]), axis=1)
+    assert shared(channels) == [None, None, None]

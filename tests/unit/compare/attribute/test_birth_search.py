@@ -215,3 +215,11 @@ def test_what_changes_with_an_infinity_that_arrives_is_accounted_for_and_nothing
     found = born(nodes, right, wrong, constants=("k",))
     assert (found.rule, found.index, found.elements) == (BirthRule.OVERFLOW, (0, 2), 1)
     assert born(nodes, right, wrong, constants=("k",), tensor="h").index == (0, 1)
+
+
+def test_what_is_just_the_largest_number_of_the_format_is_no_overflow():
+    most = np.finfo(np.float32).max
+    for nodes, other in (([("Add", "x c", "y")], row(1, 0)), ([("MatMul", "x c", "y")], np.eye(2, dtype=np.float32))):
+        known = {"x": row(1, most), "c": other, "y": row(1, 3e38)}
+        found = born(nodes, known, {"y": row(1, INF)}, constants=("c",))
+        assert (found.rule, found.exact) == (BirthRule.ARITHMETIC, most)

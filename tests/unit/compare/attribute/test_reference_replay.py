@@ -331,3 +331,16 @@ def test_disturbances_have_the_norm_that_is_allowed(size, draws):
     half = replace(noise, results=2.0**-11)
     norms = [norm(_disturbed(values, 0.0, half) - values) for _ in range(draws)]
     assert np.sqrt(np.mean(np.square(norms))) == pytest.approx(2.0**-11 * norm(values), rel=0.05)
+
+
+@pytest.mark.parametrize("shared", [True, False])
+def test_codes_of_a_weight_that_both_sides_share_bring_no_rounding(shared):
+    quant = QuantParams(dtype="int8", scale=STEP)
+    constants = {"w": CODES, "s": STEP, "z": np.array(0, np.int8)}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT, quant=quant if name == "w" else None) for name in constants]
+    node = Node(name="fc", op="DynamicQuantizeMatMul", domain="com.microsoft", inputs=("x", *"wsz"), outputs=("y",))
+    graph = Graph([node], tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17, "com.microsoft": 1})
+    ref = MemoryRecording.single(graph, {"x": X, **constants, "y": X @ (CODES * STEP)})
+    other = small([("MatMul", "x w", "y")], {"x": X, "w": W, "y": X @ W}, constants=("w",))
+    plain, noise = noise_of(ref, ref if shared else other, "y")
+    assert (norm(noise) < 1e-6 * norm(plain)) == shared

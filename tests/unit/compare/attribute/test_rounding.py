@@ -8,7 +8,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.rounding import ConstantRounding, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
-from qdebug.model.thresholds.attribution import CONSTANT_EVIDENCE_MIN_ELEMENTS, FREE_SCALE_MAX_CODES
+from qdebug.model.thresholds.attribution import COARSE_SCALE_RATIO, CONSTANT_EVIDENCE_MIN_ELEMENTS, FREE_SCALE_MAX_CODES
 
 RNG = np.random.default_rng(4)
 W = RNG.normal(size=(4, 8)).astype(np.float32)
@@ -81,3 +81,21 @@ def test_codes_of_few_values_have_a_scale_that_was_chosen(above, free):
     quant = QuantParams(dtype="int32", scale=np.float32(2), qmin=0, qmax=int(FREE_SCALE_MAX_CODES) + above)
     half = ConstantRounding(product(np.ones((4, 8), np.int32), quant)).half_steps("w")
     assert (float(half.max()) < 1.0) == free
+
+
+@pytest.mark.parametrize(("largest", "half"), [(15, 1.0), (14, 14 / 120)])
+def test_a_step_of_just_the_ratio_is_not_yet_far_too_coarse(largest, half):
+    """Codes of -120 to 120 of which 15 are used on each side: the step is 8 times what the range needs."""
+    held = np.ones((4, 8), np.int8)
+    held[2, 3] = largest
+    quant = QuantParams(dtype="int8", scale=np.float32(2), qmin=-120, qmax=120)
+    found = ConstantRounding(product(held, quant)).half_steps("w")
+    assert COARSE_SCALE_RATIO == 8
+    np.testing.assert_allclose(found, np.full(held.shape, half), rtol=1e-6)
+
+
+def test_the_step_of_blocks_is_taken_as_it_is_however_coarse():
+    codes, scale = np.ones((16, 6), np.int8), np.full((16, 3), 4, np.float32)
+    quant = QuantParams(dtype="int8", scale=scale, axis=1, block_size=2)
+    half = ConstantRounding(product(codes, quant)).half_steps("w")
+    np.testing.assert_array_equal(half, np.full((16, 6), 2, np.float32))
