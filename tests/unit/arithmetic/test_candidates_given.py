@@ -9,10 +9,11 @@ import pytest
 
 from qdebug.arithmetic.candidates import _powers_of_two, candidates, given_ratio, given_variants
 from qdebug.arithmetic.canonical import canonical
+from qdebug.arithmetic.search import _whole
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.numerics.fixedpoint import quantize_multiplier
 from qdebug.replay.evaluate import compute
-from qdebug.replay.scaling import GIVEN, Multiplier, scales_of, whole_of
+from qdebug.replay.scaling import GIVEN, NUMBERS, Multiplier, scales_of, whole_of
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
@@ -139,3 +140,13 @@ def test_fixed_point_functions_need_powers_of_two_that_are_not_too_small(dtype, 
     target = Target(dtype=np.dtype(dtype), scale=np.float32(out), zero_point=np.zeros((), dtype))
     unit = Unit(kind="lookup", operands=(operand,), out=target, function="Tanh", op="Tanh")
     assert _powers_of_two(unit) == known
+
+
+def test_a_number_that_no_order_changes_is_tried_once_and_others_in_each():
+    tried = {}
+    for text in _whole(unit_of(W)):
+        number, _, expression = text.split()[0].removeprefix("m=").partition(":")
+        tried.setdefault(number, set()).add(expression)
+    assert GIVEN not in tried
+    for number, expressions in tried.items():
+        assert (len(expressions) > 1) == (NUMBERS[number].orders != "one"), number

@@ -7,8 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.evidence import residual_of, suspects, turned_sign
-from qdebug.arithmetic.patterns.residual import PATTERNS
+from qdebug.arithmetic.evidence import _in_own_order, residual_of, suspects, turned_sign
+from qdebug.arithmetic.patterns.residual import PATTERNS, residual
+from qdebug.arithmetic.patterns.wrong_evidence import Evidence
+from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.search import search
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
@@ -157,3 +159,31 @@ def test_a_mistake_that_would_overflow_is_tried_without_a_warning(quantized, rec
     found = residual_of(search(Units(wrong).find(wrong.graph.nodes[0], "y")), Variant())
     assert found.wrong > 0
     assert [str(warning.message) for warning in recwarn] == []
+
+
+def test_a_moved_bias_is_that_of_the_channel_before(quantized):
+    unit = unit_of(quantized.conv(""))
+    moved = next(each.unit.bias for each in suspects(unit) if each.name == "moved bias")
+    assert moved.tolist() == [unit.bias[-1], *unit.bias[:-1]]
+
+
+def test_of_very_many_elements_the_first_samples_are_looked_at(quantized, monkeypatch):
+    wrong = quantized.conv("", fault=lambda _, codes: np.roll(codes, 3))
+    finding = search(Units(wrong).find(wrong.graph.nodes[0], "y"))
+    one = unit_of(wrong).operands[0].codes.size * 2
+    assert residual_of(finding, Variant()).total == 2 * one
+    monkeypatch.setattr("qdebug.arithmetic.evidence.PATTERN_MAX_ELEMENTS", one - 1)
+    assert residual_of(finding, Variant()).total == one
+
+
+@pytest.mark.parametrize("last", [False, True])
+def test_wrong_elements_are_named_in_the_order_of_the_recording(quantized, last):
+    """The batch within a sample counts as more samples; channels come first while patterns are looked for."""
+    unit = replace(unit_of(quantized.conv("")), channels_last=last)
+    rows = np.zeros((6, 7), np.int8)
+    found = residual(Evidence(expected=rows, recorded=rows + (np.arange(42).reshape(6, 7) == 24), layout=Layout()))
+    assert found.elements == ((3, 3),)
+    assert _in_own_order(found, unit, (2, 7)).elements == ((1, 1, 3),)
+    assert _in_own_order(found, unit, (7,)) is found
+    deep = replace(found, elements=((5, 1, 2, 3),))
+    assert _in_own_order(deep, unit, (3, 4, 5, 6)).elements == (((1, 2, 2, 3, 1) if last else (1, 2, 1, 2, 3)),)

@@ -8,7 +8,7 @@ import pytest
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
-from qdebug.arithmetic.patterns.wrong_values import _spared
+from qdebug.arithmetic.patterns.wrong_values import _Codes, _spared
 from qdebug.model.thresholds.patterns import JUMP_MIN_CODES
 from qdebug.numerics.checkpoint import asking
 
@@ -409,3 +409,38 @@ def test_right_elements_count_as_spared_only_inside_the_codes():
     expected[0, 100:130] = 110
     recorded[0, 100:130] = 110
     assert _spared(Evidence(expected=expected, recorded=recorded, layout=Layout(), distance=distance)) == 30
+
+
+def test_a_constant_in_some_channels_is_told_from_one_in_each():
+    expected = codes()
+    recorded = expected.copy()
+    recorded[:, [1, 2, 5, 7, 8, 11, 13, 17, 18, 22]] += 2
+    told = found(expected, recorded)
+    assert "a constant in 10 of 24 channels, of 2 codes" in told.detail
+    recorded = (expected + np.arange(1, 25, dtype=np.int8)[:, None, None]).astype(np.int8)
+    assert "a constant in each channel, of 1 to 24 codes" in found(expected, recorded).detail
+
+
+def test_a_frame_of_a_small_tensor_leaves_one_element_inside():
+    wrong = wrong_in((40, 4, 5, 3), np.s_[:, :, -1]) | wrong_in((40, 4, 5, 3), np.s_[..., -1])
+    (place,) = places(wrong, NCHW)
+    assert place.detail == "only in the last row and the last column"
+    whole = wrong_in((40, 4, 5, 2), np.s_[:, :, -1]) | wrong_in((40, 4, 5, 2), np.s_[..., -1])
+    assert places(whole, NCHW) == ()
+
+
+@pytest.mark.parametrize(
+    ("size", "by", "grows"),
+    [
+        (np.arange(1, 101), np.arange(1, 101) // 4, True),
+        (np.arange(1, 101), np.full(100, 3), False),  # as much in small codes as in large ones
+        (np.arange(1, 101), -(np.arange(1, 101) // 4), False),  # the other way
+        (np.full(100, 40), np.full(100, 3), False),  # one size tells nothing
+        (np.arange(1, 101), np.where(np.arange(100) > 93, 9, 0), False),  # six may go one way by chance
+        (np.arange(1, 101), np.zeros(100, int), False),
+    ],
+)
+def test_errors_of_a_factor_go_its_way_and_grow_with_the_codes(size, by, grows):
+    sign = np.where(np.arange(100) % 2, 1, -1)
+    arrays = (size * sign).astype(np.int16), ((size + by) * sign).astype(np.int16), np.ones(100, bool)
+    assert _Codes(arrays, 0).grow(1.2) == grows
