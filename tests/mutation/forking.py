@@ -29,7 +29,7 @@ import pytest
 
 STARTS = {"subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.exec"}
 LEAST = 20
-"""Seconds that the tests of a mutant may take at least."""
+"""Seconds that each test of a mutant, and all of them, may take at least."""
 TIMES = 4
 """How many times longer they may take than without a change."""
 
@@ -156,6 +156,7 @@ def outcome(session, mutant: dict, known: dict) -> str:
     def work(send) -> None:
         change(mutant)
         for item, after in zip(order, [*order[1:], None], strict=True):
+            signal.alarm(int(LEAST + TIMES * known[item.nodeid][1]))  # which ends the fork
             item.config.hook.pytest_runtest_protocol(item=item, nextitem=after)
             if session.testsfailed:
                 send(f"killed by {item.nodeid}")
@@ -167,7 +168,7 @@ def outcome(session, mutant: dict, known: dict) -> str:
         said = forked(work, LEAST + TIMES * sum(known[item.nodeid][1] for item in order))
     finally:
         path.write_text(before, encoding="utf-8")
-    return "killed (time)" if said is None else said or "killed (process)"
+    return "killed (time)" if said is None else said or "killed (time or process)"
 
 
 def afresh(items: list) -> str:

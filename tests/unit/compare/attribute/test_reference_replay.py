@@ -344,3 +344,15 @@ def test_codes_of_a_weight_that_both_sides_share_bring_no_rounding(shared):
     other = small([("MatMul", "x w", "y")], {"x": X, "w": W, "y": X @ W}, constants=("w",))
     plain, noise = noise_of(ref, ref if shared else other, "y")
     assert (norm(noise) < 1e-6 * norm(plain)) == shared
+
+
+def test_the_error_of_a_rounded_weight_is_that_of_each_element_and_of_keeping_it():
+    ref, be = recording(W, X @ W), quantized()
+    replays = ReferenceReplay(IndexedRecording.of(ref), IndexedRecording.of(be), align(ref, be).pairs)
+    error = replays.weight_error(ref.graph.nodes[0], be.graph.nodes[0], [])
+    off = np.abs(CODES * STEP.astype(np.float64) - W)
+    assert np.all((error >= off * (1 - 1e-6)) & (error <= STEP / 2))
+    assert error == pytest.approx(off, abs=1e-6 * np.abs(W).max())
+    off_by_a_code = recording(CODES + np.int8(1), X @ W, quant=QuantParams(dtype="int8", scale=STEP))
+    replays = ReferenceReplay(IndexedRecording.of(ref), IndexedRecording.of(off_by_a_code), align(ref, be).pairs)
+    assert replays.weight_error(ref.graph.nodes[0], off_by_a_code.graph.nodes[0], []) is None
