@@ -8,7 +8,7 @@ import pytest
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
-from qdebug.arithmetic.patterns.wrong_values import _Codes, _spared
+from qdebug.arithmetic.patterns.wrong_values import _Codes, _is_shift, _spared
 from qdebug.model.thresholds.patterns import JUMP_MIN_CODES
 from qdebug.numerics.checkpoint import asking
 
@@ -438,9 +438,21 @@ def test_a_frame_of_a_small_tensor_leaves_one_element_inside():
         (np.full(100, 40), np.full(100, 3), False),  # one size tells nothing
         (np.arange(1, 101), np.where(np.arange(100) > 93, 9, 0), False),  # six may go one way by chance
         (np.arange(1, 101), np.zeros(100, int), False),
+        (np.arange(1, 101), np.arange(2, 102) // 2 * np.where(np.arange(100) % 10 == 5, -1, 1), True),
+        (np.arange(1, 101), np.arange(2, 102) // 2 * np.where(np.arange(100) % 9 == 5, -1, 1), False),
     ],
 )
 def test_errors_of_a_factor_go_its_way_and_grow_with_the_codes(size, by, grows):
     sign = np.where(np.arange(100) % 2, 1, -1)
     arrays = (size * sign).astype(np.int16), ((size + by) * sign).astype(np.int16), np.ones(100, bool)
     assert _Codes(arrays, 0).grow(1.2) == grows
+
+
+@pytest.mark.parametrize(("wrong", "shift"), [(7, False), (8, True)])
+def test_a_shift_of_one_channel_is_told_if_its_elements_hardly_lie_there_by_chance(wrong, shift):
+    """Seven wrong elements lie in some one of four channels by chance: 4 * (1/4)**7 is more than 1e-4."""
+    expected = codes((1, 4, wrong, 1))
+    recorded = expected.copy()
+    recorded[:, 2] += 1
+    evidence = Evidence(expected=expected, recorded=recorded, layout=NCHW)
+    assert _is_shift(evidence, slice(None), np.array([1.0]), 0.25) == shift
