@@ -93,6 +93,7 @@ def round_values(values: np.ndarray, rounding: str = "even") -> np.ndarray:
 
 
 _WORD = 64
+_SIGN = 63
 _MOST_SHIFT = 62
 _JAMMED = 61
 _GLOW_POST, _GLOW_MULTIPLIER = 15, 255
@@ -150,7 +151,7 @@ def _nudge(wide: np.ndarray, shift: np.ndarray, rounding: str) -> np.ndarray | N
 
 def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Shift so far that 61 bits remain to shift by, with all lost bits held in the lowest: no rounding sees it."""
-    ahead = np.clip(shift - _JAMMED, 0, _WORD - 1)
+    ahead = np.clip(shift - _JAMMED, 0, _SIGN)
     lost = (wide & ~(np.int64(-1) << ahead)) != 0
     return np.asarray((wide >> ahead) | lost), np.minimum(shift, _JAMMED)
 
