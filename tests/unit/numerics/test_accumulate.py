@@ -373,16 +373,3 @@ def test_a_tolerance_counts_what_is_beyond_it():
     assert stats_of(a, b, tolerance=(0.0, 0.25)).beyond_tolerance == 2
     assert stats_of(a, b, tolerance=(0.5, 0.0)).beyond_tolerance == 1
     assert stats_of(a, b, tolerance=(0.0, 0.0)).beyond_tolerance == 3
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_codes_of_the_same_scales_of_channels_differ_by_whole_steps_and_of_others_by_fractions(axis):
-    """The same two scales along another axis are other scales."""
-    scales = np.float32([0.3, 0.7])
-    ours, theirs = (QuantParams(dtype="int8", scale=scales, axis=way) for way in (0, axis))
-    first, second = np.int8([[100, 10], [0, 0]]), np.int8([[103, 10], [0, 0]])
-    found = stats_of(first, second, reference_quant=ours, backend_quant=theirs).max_lsb
-    if axis == 0:
-        assert found == 3
-    else:
-        assert found == pytest.approx(10 * (0.7 - 0.3) / 0.7, rel=1e-6)

@@ -154,3 +154,14 @@ def test_values_of_integer_tensors_are_integers():
     assert (found.reference, found.backend, found.difference) == (2**53, 2**53 + 1, 1.0)
     (mixed,) = worst_elements(np.array([True]), np.float32([0.5]))
     assert (mixed.reference, mixed.backend, type(mixed.reference)) == (1, 0.5, int)
+
+
+@pytest.mark.parametrize(("axis", "steps"), [(0, (3.0, 0.0)), (1, (3.0, 10 * (0.7 - 0.3) / 0.7))])
+def test_codes_of_the_same_scales_along_another_axis_differ_by_fractions_of_a_step(axis, steps):
+    scales = F32([0.3, 0.7])
+    ours, theirs = (QuantParams(dtype="int8", scale=scales, axis=way) for way in (0, axis))
+    first, second = np.int8([[100, 10], [0, 0]]), np.int8([[103, 10], [0, 0]])
+    found = worst_elements(first, second, reference_quant=ours, backend_quant=theirs)
+    said = {element.index: element.lsb for element in found}
+    assert said[0, 0] == steps[0]
+    assert said.get((0, 1), 0.0) == pytest.approx(steps[1], rel=1e-6)
