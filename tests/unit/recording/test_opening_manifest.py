@@ -365,3 +365,20 @@ def test_a_recording_that_claims_the_graph_of_another_one_is_found(copied):
         qdebug.open_recording(copied)
     with pytest.raises(RecordingError, match="its graph and index are not those that were written"):
         verify(other)
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_shape_is_taken_from_the_part_that_recorded_the_tensor(tmp_path, turned):
+    """The other part only reads it; of two that recorded it an extent that varies is unknown."""
+    first = record(tmp_path / "r0.h5", ["a", "aa"])
+    with Recorder(tmp_path / "r1.h5", backend="b", model="net") as rec:
+        for sample in range(2):
+            rec.at(sample)
+            rec.put("y", value("y", sample), node="n_y", op="Relu", inputs=("aa",))
+        rec.outputs("y")
+    parts = [first, tmp_path / "r1.h5"]
+    join(parts[::-1] if turned else parts, tmp_path / "run.json")
+    with qdebug.open_recording(tmp_path / "run.json") as whole:
+        assert {name: whole.graph.tensors[name].shape for name in ("a", "aa", "y")} == dict.fromkeys(
+            ("a", "aa", "y"), (2, 3)
+        )
