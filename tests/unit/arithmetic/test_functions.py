@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.functions import _reach, same_functions, shape_of
+from qdebug.arithmetic.functions import _along, _reach, same_functions, shape_of
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.replay.columns import Columns
@@ -148,3 +148,29 @@ def test_sums_reach_as_far_as_the_ends_of_all_codes_can_add_up(kind, shapes, tra
     out = Target(dtype=np.dtype(np.uint8), scale=one, zero_point=zero)
     unit = Unit(kind=kind, operands=operands, out=out, bias=bias, transposed=transposed)
     assert _reach(unit, accumulate(unit, Variant().sums)) == (max(-reach, -(2**31)), min(reach, 2**31 - 1))
+
+
+@pytest.mark.parametrize(
+    ("scale", "bias", "along"),
+    [
+        ((), None, True),
+        ((1, 3), None, True),
+        ((3, 1), None, False),
+        ((), (3,), True),
+        ((), (1,), True),
+        ((1, 3), (1, 3), True),
+        ((), (4, 1), False),
+        ((), (4, 3), False),
+    ],
+)
+def test_parameters_of_a_product_go_along_its_last_axis_or_nothing_is_told(scale, bias, along):
+    zero, one = np.int8(0), np.float32(1)
+    codes = np.zeros((4, 3), np.int8)
+    operands = (
+        Operand(codes=codes, scale=one, zero_point=zero),
+        Operand(codes=codes, scale=np.ones(scale, np.float32), zero_point=zero),
+    )
+    out = Target(dtype=np.dtype(np.int8), scale=one, zero_point=zero)
+    unit = Unit(kind="linear", operands=operands, out=out, bias=None if bias is None else np.ones(bias, np.int32))
+    assert (_along(unit) is unit.operands[0]) == along
+    assert (_along(unit) is None) == (not along)
