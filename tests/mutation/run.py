@@ -266,11 +266,13 @@ def main() -> int:
                     for each in drawn(package, area, given.each, given.seed, given.only)
                     if (each.path, each.before, each.change) not in known
                 ]
+            if not mutants:
+                continue
             print(f"{area}: {len(mutants)} mutants", flush=True)
             stages = [given.tests] if given.tests else AREAS[area][1]
-            outcomes = run_all(stages, mutants, trees[: max(1, min(given.jobs, len(mutants)))])
+            outcomes = run_all(stages, mutants, trees[: min(given.jobs, len(mutants))])
             killed = sum(said.startswith("killed") for said in outcomes)
-            share = 100 * killed / max(len(mutants), 1)
+            share = 100 * killed / len(mutants)
             lines.append(f"{area:12}{len(mutants):8}{killed:8}{len(mutants) - killed:10}{share:8.0f} %")
             rows += [asdict(each) | {"text": "", "outcome": said} for each, said in zip(mutants, outcomes, strict=True)]
     print(f"{'area':12}{'mutants':>8}{'killed':>8}{'survived':>10}{'killed':>10}", *lines, sep="\n")
