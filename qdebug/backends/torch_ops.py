@@ -423,9 +423,11 @@ def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | 
         name: The tensor's name.
         tensor: The tensor.
         quant: The scale of its codes, if it holds codes.
-        **facts: What else is said of it, as of `Recorder.put`.
+        **facts: What else is said of it, as of `Recorder.put`; the device of a node's result is where the node ran.
     """
     found = weight_of(tensor)
+    if "node" in facts:
+        facts = {"placement": str(tensor.device), **facts}
     if found is None:
         recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
     else:

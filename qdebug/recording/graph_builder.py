@@ -24,7 +24,7 @@ __all__ = [
     "put_note",
 ]
 
-_FACTS = ("op", "domain", "inputs", "attrs", "origin")
+_FACTS = ("op", "domain", "inputs", "attrs", "origin", "placement")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -38,6 +38,7 @@ class NodeFacts:
         inputs: Tensors it reads.
         attrs: The operator's attributes.
         origin: Nodes of the source model folded into it.
+        placement: Where it ran.
         outputs: Tensors that were put as its outputs, in order.
     """
 
@@ -47,10 +48,12 @@ class NodeFacts:
     inputs: tuple[str, ...] = ()
     attrs: dict[str, AttrValue] = field(default_factory=dict)
     origin: tuple[str, ...] = ()
+    placement: str = ""
     outputs: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
-        return self.name is not None or bool(self.op or self.domain or self.inputs or self.attrs or self.origin)
+        said = self.op or self.domain or self.inputs or self.attrs or self.origin or self.placement
+        return self.name is not None or bool(said)
 
 
 _NO_ATTRS: dict[str, AttrValue] = {}
@@ -67,6 +70,7 @@ def node_facts(
     attrs: Mapping[str, Any] | None,
     domain: str,
     origin: Sequence[str] | str,
+    placement: str,
 ) -> NodeFacts:
     """Bring what a caller says of a node into its lasting form.
 
@@ -79,9 +83,9 @@ def node_facts(
             f"Tensor {tensor!r} is put with attrs that are a {type(attrs).__name__}; expected values by name.",
             hint="Give a dict, such as attrs={'pads': [1, 1, 1, 1]}.",
         )
-    if node is None and not (op or reads or attrs or domain or sources):
+    if node is None and not (op or reads or attrs or domain or sources or placement):
         return NO_FACTS
-    for title, text in (("node", node), ("op", op), ("domain", domain)):
+    for title, text in (("node", node), ("op", op), ("domain", domain), ("placement", placement)):
         if type(text) is not str:
             check_texts(tensor, title, (text,))
     plain = _NO_ATTRS
@@ -95,6 +99,7 @@ def node_facts(
         inputs=reads,
         attrs=plain,
         origin=sources,
+        placement=placement or "",
         outputs=(tensor,),
     )
 
@@ -385,7 +390,9 @@ class GraphBuilder:
                 number += 1
                 title = f"{name}#{number}"
             taken.add(title)
-            rest = {fact: getattr(facts, fact) for fact in ("domain", "inputs", "outputs", "attrs", "origin")}
+            rest = {
+                fact: getattr(facts, fact) for fact in ("domain", "inputs", "outputs", "attrs", "origin", "placement")
+            }
             result.append(Node(name=title, op=facts.op or UNKNOWN_OP, **rest))
         return result
 
@@ -451,7 +458,9 @@ def put_note(name: str, shape: tuple[int, ...], facts: NodeFacts, said: Mapping[
         note["quant"] = _quant_text(said["quant"])
     if facts:
         attrs = encode_attrs(facts.attrs, facts.name or name).decode("ascii")
-        note["node"] = {fact: getattr(facts, fact) for fact in ("name", "op", "domain", "inputs", "origin")}
+        note["node"] = {
+            fact: getattr(facts, fact) for fact in ("name", "op", "domain", "inputs", "origin", "placement")
+        }
         note["node"]["attrs"] = attrs
     return note
 
@@ -481,6 +490,7 @@ def _facts(tensor: str, plain: Mapping[str, Any]) -> NodeFacts:
         domain=str(plain["domain"]),
         inputs=tuple(str(name) for name in plain["inputs"]),
         origin=tuple(str(name) for name in plain["origin"]),
+        placement=str(plain.get("placement", "")),
         attrs=decode_attrs(str(plain["attrs"]).encode()),
         outputs=(tensor,),
     )

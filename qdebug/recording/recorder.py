@@ -159,6 +159,7 @@ class Recorder:
         attrs: Mapping[str, Any] | None = None,
         domain: str = "",
         origin: Sequence[str] | str = (),
+        placement: str = "",
         scale: npt.ArrayLike | None = None,
         zero_point: npt.ArrayLike | None = None,
         axis: int | None = None,
@@ -182,6 +183,7 @@ class Recorder:
             attrs: The operator's attributes.
             domain: Operator set the operator belongs to.
             origin: Nodes of the source model that the backend folded into this node.
+            placement: Where it ran: a device, a delegate; after ": " what is known of the kernel.
             scale: Real units per code; one, or one per channel along `axis`.
             zero_point: Code of real 0; 0 if left out.
             axis: Channel axis of `scale`; negative ones count from the end.
@@ -201,16 +203,24 @@ class Recorder:
         """
         self._check_open()
         bare = scale is zero_point is axis is block_size is qmin is qmax is multiplier is shift is None
-        bare = (
-            bare and node is op is dtype is layout is stands_for is None and not (attrs or inputs or domain or origin)
-        )
+        bare = bare and node is op is dtype is layout is stands_for is None
+        bare = bare and not (attrs or inputs or domain or origin or placement)
         said: Mapping[str, Any] | None = None
         if bare and type(array) is np.ndarray and self._bare.get(name) == (array.dtype, array.shape):
             data, facts = array, NO_FACTS  # as before: nothing is to be checked or noted
         else:
             data = as_array(name, array, dtype)
             quant = QuantFacts(scale, zero_point, axis, block_size, qmin, qmax, multiplier, shift).params(name, data)
-            facts = node_facts(name, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
+            facts = node_facts(
+                name,
+                node=node,
+                op=op,
+                inputs=inputs,
+                attrs=attrs,
+                domain=domain,
+                origin=origin,
+                placement=placement,
+            )
             said = _said(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step

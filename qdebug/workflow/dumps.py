@@ -428,7 +428,7 @@ def _damaged(path: Path, member: str, why: str) -> UsageError:
 # -- raw files and a description ------------------------------------------------------------------------------------
 
 _PUT_FACTS = (
-    *("node", "op", "inputs", "attrs", "domain", "origin", "scale", "zero_point", "axis", "block_size"),
+    *("node", "op", "inputs", "attrs", "domain", "origin", "placement", "scale", "zero_point", "axis", "block_size"),
     *("qmin", "qmax", "multiplier", "shift", "layout", "stands_for"),
 )
 _OF_FILE = ("file", "array", "tensor", "dtype", "shape", "sample", "step", "order", "offset", "byte_order", "constant")

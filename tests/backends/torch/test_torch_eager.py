@@ -36,6 +36,7 @@ def test_no_tensor_changes_after_it_was_recorded(way, overwriting):
 def test_what_is_read_through_a_view_after_it_was_written_is_recorded_anew(overwriting):
     model, _, x = overwriting
     ours = recorded(model, x, way="dispatch")
+    assert {node.placement for node in ours.graph.nodes} == {"cpu"}
     changed = ours.graph.producer("relu_5.changed")
     assert (changed.op, changed.inputs) == ("changed in place", ("relu_5", "mul"))
     before, after = ours.load("relu_5"), ours.load("relu_5.changed")

@@ -8,8 +8,10 @@ from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, node_facts
 
 
-def said(tensor, *, node=None, op=None, inputs=(), attrs=None, domain="", origin=()):
-    return node_facts(tensor, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin)
+def said(tensor, *, node=None, op=None, inputs=(), attrs=None, domain="", origin=(), placement=""):
+    return node_facts(
+        tensor, node=node, op=op, inputs=inputs, attrs=attrs, domain=domain, origin=origin, placement=placement
+    )
 
 
 def build(*puts, graph=None, shapes=()):

@@ -37,6 +37,7 @@ def test_every_fact_of_the_contract_comes_back(record):
             attrs={"pads": [1, 1, 1, 1], "auto_pad": b"NOTSET", "alpha": np.float32(0.5)},
             domain="my",
             origin=("conv", "relu"),
+            placement="npu: tiled",
             scale=np.float32(0.02),
             zero_point=-3,
             qmin=-127,
@@ -58,6 +59,7 @@ def test_every_fact_of_the_contract_comes_back(record):
             attrs={"pads": (1, 1, 1, 1), "auto_pad": "NOTSET", "alpha": 0.5},
             domain="my",
             origin=("conv", "relu"),
+            placement="npu: tiled",
         ),
     )
     assert (graph.inputs, graph.outputs, graph.name) == (("x",), ("conv1_out",), "net.onnx")

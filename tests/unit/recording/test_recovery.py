@@ -34,6 +34,7 @@ def fill(rec):
             inputs=("x", "w"),
             attrs={"pads": [1, 1], "value": np.array([1.5, np.nan], np.float32)},
             origin="source",
+            placement="npu",
             scale=0.5 if sample == 0 else 0.25,
             zero_point=3,
             multiplier=7,
