@@ -177,12 +177,30 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
         reason = f"{len(candidates)} reference nodes fit equally well: {names}"
         context.unpaired(tensor, reason, undecided=True)
         return None
+    rival = _better_of_its_kind(context, node, slot, chosen)
+    if rival is not None:
+        context.unpaired(tensor, f"{chosen.op} {chosen.name!r} has the extents of {rival.op} {rival.name!r}, not of it")
+        return None
     weighted = any(name and be.folds(name) for name in operands(node))
     output, folded = through_folded(context, tensor, chosen.outputs[slot], into_weights=weighted)
     quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
     whole = " + ".join([chosen.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
     return paired(tensor, output, match, f"{node.op} reads and does what {whole} {chosen.name!r} does")
+
+
+def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -> Node | None:
+    """Return another backend node of its kind that reads the same and gives the extents that this one does not give.
+
+    A backend may compute one operator by several, some of a kind that the model has beside it.
+    """
+    ref, be, wanted, own = context.ref, context.be, chosen.outputs[slot], node.outputs[slot]
+    if not (ref.has(wanted) and be.has(own)) or ref.shape(wanted) == be.shape(own):
+        return None
+    fed = be.data_inputs(node)
+    others = [other for other in be.consumers(fed[0]) if other is not node and alike(node, other)] if fed else []
+    fitting = (other for other in others if be.data_inputs(other) == fed and any(other.outputs[slot : slot + 1]))
+    return next((other for other in fitting if same_kind(ref, wanted, be, other.outputs[slot])), None)
 
 
 def _in_shape_of(context: Context, tensor: str, node: Node) -> Node:

@@ -288,6 +288,25 @@ def test_what_no_output_is_made_of_is_not_lost_where_all_nodes_say_what_they_rea
     assert leftover(align(silent, record(live, constants={"w1": W1})), Side.REFERENCE)["end"].kind is UnmatchedKind.LOST
 
 
+def test_of_two_nodes_of_a_kind_the_one_of_its_extents_answers_to_a_node():
+    """A backend may compute a ReduceLogSumExp by a ReduceMax and more, beside the ReduceMax that the model has."""
+    reference = record(
+        [node("ReduceLogSumExp", "x", "sum", axes=[1]), node("ReduceMax", "x", "most", axes=[0])],
+        shapes={"sum": (1, 1, 4, 4), "most": (2, 4, 4)},
+    )
+    backend = record(
+        [
+            *(node("ReduceMax", "x", "m", axes=[1]), node("Sub", "x m", "s"), node("Exp", "s", "e")),
+            *(node("ReduceSum", "e", "r", axes=[1]), node("Log", "r", "l"), node("Add", "l m", "y")),
+            node("ReduceMax", "x", "z", axes=[0]),
+        ],
+        shapes={"m": (1, 1, 4, 4), "r": (1, 1, 4, 4), "l": (1, 1, 4, 4), "y": (1, 1, 4, 4), "z": (2, 4, 4)},
+        outputs=("y", "z"),
+    )
+    found = partners(align(reference, backend))
+    assert (found["z"][0], found.get("m")) == ("most", None)
+
+
 def test_a_lone_input_of_another_name_is_paired_by_shape():
     backend = record(
         [node("Conv", "image w1", "conv1"), node("Relu", "conv1", "relu1")],
