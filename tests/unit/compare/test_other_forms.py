@@ -10,6 +10,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import layouts_of, with_dimensions
 from qdebug.compare.align.pairs import Transform, UnmatchedKind
 from qdebug.compare.align.structure import with_weights_of
+from qdebug.compare.result.finding import FindingRole
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.replay.run import run_graph
 
