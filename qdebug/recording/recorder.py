@@ -224,16 +224,20 @@ class Recorder:
             said = _said(name, data, quant, layout, stands_for)
         with self._alone():
             place = self._sample, self._step
-            if name in self._places.get(place, ()):
-                raise RecordingError(
-                    f"Tensor {name!r} is put twice for sample {place[0]}, step {place[1]}.",
-                    hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
-                )
-            if self._builder.is_constant(name):
-                raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
+            self._check_new(name, place)
             self._put(name, data, place, facts=facts, said=said, dtype=dtype)
             if said is not None and bare:
                 self._bare[name] = data.dtype, data.shape
+
+    def _check_new(self, name: str, place: tuple[int, int]) -> None:
+        """Refuse a tensor that was put before at a place, or is a constant."""
+        if name in self._places.get(place, ()):
+            raise RecordingError(
+                f"Tensor {name!r} is put twice for sample {place[0]}, step {place[1]}.",
+                hint="Call next_sample() or next_step() in between, or give each tensor a name of its own.",
+            )
+        if self._builder.is_constant(name):
+            raise RecordingError(f"Tensor {name!r} is a constant.", hint="Record it with constant(), once.")
 
     @property
     def failure(self) -> str | None:
