@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import INCOMPLETE, say
-from qdebug.cli.limits import add_limits_file, limits_of
+from qdebug.cli.limits import add_allowances, add_limits_file, limits_of, with_allowances
 from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
 from qdebug.cli.parser import (
     Parser,
@@ -59,8 +60,9 @@ examples:
   qdebug record int8.h5 --backend interpreter:arithmetic=backend.toml --inputs x.npz -o twin.h5
 
 exit codes: 0 every node that can be computed is explained, 1 a node is not,
-2 could not run, 3 no answer: nothing that was computed could be looked at, the
-recording is incomplete, or recording changed the result."""
+2 could not run, 3 no answer: nothing that was computed could be looked at, more
+than a tenth of the nodes on codes could not, the recording is incomplete, or
+recording changed the result (unless allowed)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,6 +76,9 @@ class ExplainOptions:
     write_arithmetic: Path | None
     limits: Path | None
     max_lsb: float | None
+    allow_partial: bool
+    allow_unfaithful: bool
+    allow_uncompared: Sequence[str]
     jobs: int
     scheduler: str | None
     format: str | None
@@ -105,6 +110,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--max-lsb", type=limit, metavar="N", help="an unexplained node that is wrong by at most N steps is no failure"
     )
+    add_allowances(parser.add_argument_group("what may be missing (else the exit code is 3)"))
     add_format(parser)
     add_output(parser, what="the result")
     add_workers(parser.add_mutually_exclusive_group())
@@ -120,6 +126,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
     limits = limits_of(options.limits)
     limits = limits if options.max_lsb is None else replace(limits, max_lsb=options.max_lsb)
+    limits = with_allowances(limits, options)
     recording = _opened(options)
     from qdebug.workflow.explain import explain, explained_by
     from qdebug.workflow.workers import open_workers
@@ -198,11 +205,8 @@ def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:
 
 def _after(explanation: ExplainedRun, options: ExplainOptions) -> None:
     """Say on stderr why the exit code is 3, and what to type next."""
-    if explanation.exit_code == INCOMPLETE:
-        what = "nothing that was computed could be looked at"
-        if explanation.answered:
-            what = "recording changed the result" if explanation.run.complete else "the recording is incomplete"
-        say(f"qdebug: exit code {INCOMPLETE}: {safe_text(what)}")
+    if explanation.shortcomings:
+        say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(explanation.shortcomings))}")
     if options.form != "table" or options.output is not None or options.node is not None:
         return
     left = [node for node in explanation.nodes if str(node.status) == "unexplained" and node.accepted is None]

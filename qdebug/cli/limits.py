@@ -15,12 +15,37 @@ if TYPE_CHECKING:
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
 
-__all__ = ["LimitOptions", "add_allowances", "add_limits", "add_limits_file", "given_limits", "say_unused"]
+__all__ = [
+    "Allowances",
+    "LimitOptions",
+    "add_allowances",
+    "add_limits",
+    "add_limits_file",
+    "given_limits",
+    "say_unused",
+    "with_allowances",
+]
 
 _UNUSED_SHOWN = 5
 
 
-class LimitOptions(Protocol):
+class Allowances(Protocol):
+    """The arguments that `add_allowances` adds."""
+
+    @property
+    def allow_partial(self) -> bool:
+        """Accept a recording that did not finish."""
+
+    @property
+    def allow_unfaithful(self) -> bool:
+        """Accept a recording that changed its result."""
+
+    @property
+    def allow_uncompared(self) -> Sequence[str]:
+        """Name patterns of lost tensors, or one number."""
+
+
+class LimitOptions(Allowances, Protocol):
     """The arguments that `add_limits`, `add_limits_file` and `add_allowances` add."""
 
     @property
@@ -46,18 +71,6 @@ class LimitOptions(Protocol):
     @property
     def min_output_sqnr(self) -> float | None:
         """Least SQNR of an output of the network in dB."""
-
-    @property
-    def allow_partial(self) -> bool:
-        """Accept a recording that did not finish."""
-
-    @property
-    def allow_unfaithful(self) -> bool:
-        """Accept a recording that changed its result."""
-
-    @property
-    def allow_uncompared(self) -> Sequence[str]:
-        """Name patterns of lost tensors, or one number."""
 
 
 def add_limits_file(parser: TakesArguments) -> None:
@@ -95,7 +108,7 @@ def add_allowances(parser: TakesArguments) -> None:
         action="append",
         default=[],
         metavar="GLOB|N",
-        help="lost tensors: a name pattern (repeatable), or how many",
+        help="tensors that could not be compared or looked at: a name pattern (repeatable), or how many",
     )
 
 
@@ -108,15 +121,25 @@ def given_limits(options: LimitOptions) -> Limits:
     """
     from dataclasses import replace
 
-    named = limits_of(options.limits)
     error = {name: getattr(options, name) for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr")}
+    named = replace(limits_of(options.limits), **{name: value for name, value in error.items() if value is not None})
+    return with_allowances(named, options)
+
+
+def with_allowances(limits: Limits, options: Allowances) -> Limits:
+    """Return limits that also accept what the command line says may be missing.
+
+    Raises:
+        UsageError: What may be missing is given both as a number and by name.
+    """
+    from dataclasses import replace
+
     allowed = _allowed(options.allow_uncompared)
     return replace(
-        named,
-        **{name: value for name, value in error.items() if value is not None},
-        allow_partial=options.allow_partial or named.allow_partial,
-        allow_unfaithful=options.allow_unfaithful or named.allow_unfaithful,
-        allow_uncompared=named.allow_uncompared if allowed == () else allowed,
+        limits,
+        allow_partial=options.allow_partial or limits.allow_partial,
+        allow_unfaithful=options.allow_unfaithful or limits.allow_unfaithful,
+        allow_uncompared=limits.allow_uncompared if allowed == () else allowed,
     )
 
 

@@ -90,7 +90,7 @@ def groups(explanation: ExplainedRun) -> tuple[ExplainedGroup, ...]:
 def headline(explanation: ExplainedRun) -> str:
     """Say in one sentence how many nodes have an explanation."""
     counts = {status: len(explanation.of(status)) for status in ExplainStatus}
-    quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED]
+    quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED] + len(explanation.not_looked_at)
     parts = []
     if quantized:
         parts.append(f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit")
@@ -190,7 +190,9 @@ def verdict_word(explanation: ExplainedRun) -> str:
     """Say in a word how it came out."""
     if explanation.of(ExplainStatus.UNEXPLAINED):
         return "UNEXPLAINED"
-    return "EXPLAINED" if explanation.answered else "NO ANSWER"
+    if not explanation.answered:
+        return "NO ANSWER"
+    return "INCOMPLETE" if explanation.shortcomings else "EXPLAINED"
 
 
 def rest_sentences(explanation: ExplainedRun) -> list[str]:

@@ -135,3 +135,16 @@ def test_the_facade_gives_the_same(broken):
     assert [str(node.status) for node in found.nodes] == ["unexplained"]
     assert found.nodes[0].residual.pattern in ("tail", "unwritten")
     assert isinstance(found, qdebug.Explanation)
+
+
+def test_nodes_on_codes_without_their_inputs_make_it_incomplete_unless_allowed(run, tmp_path):
+    source = np.arange(-40, 40, dtype=np.int8).reshape(8, 10)
+    with qdebug.Recorder(tmp_path / "a.h5", backend="npu") as rec:
+        rec.put("x", source, scale=0.1)
+        rec.put("y", np.maximum(source, 0), node="act", op="Relu", inputs=("x",), scale=0.1)
+        rec.put("z", source, node="fc", op="Gemm", inputs=("lost", "w"), scale=0.5)
+    done = run("explain", tmp_path / "a.h5")
+    assert done.code == 3
+    assert "1 of 2 nodes on codes were not looked at (the first: 'z'" in done.err
+    assert done.out.startswith("INCOMPLETE")
+    assert run("explain", tmp_path / "a.h5", "--allow-uncompared", "z").code == 0

@@ -172,14 +172,14 @@ def explain_recording(
     if progress is not None:
         progress(len(todo), len(todo), "")
     answers = [known[at] if isinstance(found, SearchResult) else found for at, found in enumerate(looked)]
-    nodes = tuple(
-        answer if producer is None or producer.op == answer.op else replace(answer, op=producer.op)
-        for answer in with_neighbours(recording.graph, answers)
-        for producer in (said.producer(answer.tensor),)
-    )
+    tensors_of, nodes = recording.graph.tensors, list[NodeExplanation]()
+    for answer in with_neighbours(recording.graph, answers):
+        producer = said.producer(answer.tensor)
+        op = answer.op if producer is None else producer.op
+        nodes.append(replace(answer, op=op, on_codes=tensors_of[answer.tensor].quant is not None))
     classes = [(finding, answers[position].members) for position, finding in findings.items() if finding.matching]
     arithmetic, exceptions = standing_for(classes)
-    return ExplainedRun(run=recording.info, nodes=nodes, arithmetic=arithmetic, exceptions=exceptions)
+    return ExplainedRun(run=recording.info, nodes=tuple(nodes), arithmetic=arithmetic, exceptions=exceptions)
 
 
 def _looked(

@@ -10,9 +10,11 @@ from types import MappingProxyType
 from typing import Any
 
 from qdebug.arithmetic.patterns.residual import Residual
+from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import json_safe
 from qdebug.model import Fidelity, RunInfo
+from qdebug.model.thresholds.verdict import UNJUDGED_MAX_SHARE
 
 __all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "PresetMatch", "Recorded", "RunnerUp"]
 
@@ -114,6 +116,7 @@ class NodeExplanation:
         recorded: The multiplier and shift that were recorded with it; None without.
         band: How far a float node is from its replay; None for a quantized one.
         accepted: Why an unexplained node is no failure; None if it is one.
+        on_codes: Whether its output holds codes.
     """
 
     node: str
@@ -139,6 +142,7 @@ class NodeExplanation:
     recorded: Recorded | None = None
     band: Band | None = None
     accepted: str | None = None
+    on_codes: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the entry as plain values, with the keys of the explain JSON."""
@@ -166,12 +170,14 @@ class ExplainedRun:
         arithmetic: Text of the variant that stands for each kind of node and types, or for a branch of the kind
             ("lookup.Sigmoid") where one variant does not do for all; what an arithmetic file holds.
         exceptions: By the same keys, how many explained nodes that variant does not reproduce, in words.
+        limits: What may be missing.
     """
 
     run: RunInfo
     nodes: Sequence[NodeExplanation]
     arithmetic: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     exceptions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Limits = field(default_factory=Limits)
 
     @property
     def summary(self) -> Mapping[str, Any]:
@@ -185,7 +191,15 @@ class ExplainedRun:
         return counts | {
             "by_op": {op: dict(sorted(count.items())) for op, count in sorted(by_op.items())},
             "preset": None if not known else {"name": known[0][0], "but_for": known[0][1]},
+            "on_codes": sum(node.on_codes for node in self.nodes),
+            "not_looked_at": len(self.not_looked_at),
         }
+
+    @property
+    def not_looked_at(self) -> tuple[NodeExplanation, ...]:
+        """The nodes with an output on codes that could not be looked at: without kernel, or without their inputs."""
+        left_out = (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT)
+        return tuple(node for node in self.nodes if node.on_codes and node.status in left_out)
 
     @property
     def presets(self) -> tuple[tuple[str, int], ...]:
@@ -214,12 +228,34 @@ class ExplainedRun:
         return any(node.variants for node in explained) or bool(explained and not left_out)
 
     @property
+    def shortcomings(self) -> tuple[str, ...]:
+        """A clause for all that is missing from the answer and was not accepted."""
+        found = []
+        if not self.run.complete and not self.limits.allow_partial:
+            found.append("the recording is incomplete")
+        if self.run.fidelity is Fidelity.DIFFERS and not self.limits.allow_unfaithful:
+            found.append("recording changed the result")
+        if not self.answered:
+            found.append("nothing that was computed could be looked at")
+        lost = tuple(
+            Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
+            for node in self.not_looked_at
+        )
+        left, count = self.limits.not_allowed(lost), sum(node.on_codes for node in self.nodes)
+        if len(left) > UNJUDGED_MAX_SHARE * count:
+            first = left[0]
+            said = f"{len(left)} of {count} nodes on codes were not looked at (the first: {first.tensor!r}"
+            found.append(f"{said}: {first.reason})" if first.reason else f"{said})")
+        return tuple(found)
+
+    @property
     def exit_code(self) -> int:
         """What `qdebug explain` exits with.
 
-        3 if the recording cannot be relied on, or nothing in it has an answer; 1 if a node is unexplained; else 0.
+        3 if the recording cannot be relied on, nothing in it has an answer, or too many nodes on codes were not looked
+        at; 1 if a node is unexplained; else 0.
         """
-        if not self.run.complete or self.run.fidelity is Fidelity.DIFFERS or not self.answered:
+        if self.shortcomings:
             return 3
         return 1 if any(node.accepted is None for node in self.of(ExplainStatus.UNEXPLAINED)) else 0
 
@@ -227,13 +263,13 @@ class ExplainedRun:
         """Return the explanation with unexplained nodes accepted that limits allow.
 
         Args:
-            limits: Acknowledged nodes, and the largest error in steps that no one has to explain.
+            limits: Acknowledged nodes, the largest error in steps that no one has to explain, and what may be missing.
         """
         nodes = tuple(
             replace(node, accepted=_allowed(node, limits)) if node.status is ExplainStatus.UNEXPLAINED else node
             for node in self.nodes
         )
-        return replace(self, nodes=nodes)
+        return replace(self, nodes=nodes, limits=limits)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the explanation as plain values; non-finite numbers are strings."""

@@ -11,7 +11,8 @@ from qdebug.compare.explaining.explanation import (
     PresetMatch,
     RunnerUp,
 )
-from qdebug.model import RunInfo
+from qdebug.compare.result.limits import Limits
+from qdebug.model import Fidelity, RunInfo
 from qdebug.present.explained import (
     group_rows,
     headline,
@@ -158,7 +159,7 @@ def test_nothing_looked_at_is_no_answer():
     lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded")
     assert verdict_word(explanation(lost)) == "NO ANSWER"
     assert explanation(lost).exit_code == 3
-    assert explanation(lost, node()).exit_code == 0
+    assert explanation(lost, node()).exit_code == 0, "a float node"
     assert verdict_word(explanation(lost, node())) == "EXPLAINED"
     moved = node("flat", kind="moved", variants=())
     assert verdict_word(explanation(lost, moved)) == "NO ANSWER"
@@ -175,3 +176,25 @@ def test_names_from_a_recording_do_nothing():
 def test_a_class_of_its_own_is_said_to_be():
     (row,) = group_rows(explanation(node(reason="its siblings are computed in another way")))
     assert row[6] == "float32 multiplier, ties to even; its siblings are computed in another way"
+
+
+def test_nodes_on_codes_that_were_not_looked_at_are_counted_and_make_it_incomplete():
+    known = [node(f"n{number}", on_codes=True) for number in range(9)]
+    lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded", on_codes=True)
+    assert headline(explanation(*known, lost)).startswith("9 of 10 nodes reproduced bit for bit; 1 not looked at")
+    assert explanation(*known, lost).exit_code == 0, "a tenth"
+    found = explanation(*known[1:], lost)
+    assert (found.exit_code, verdict_word(found)) == (3, "INCOMPLETE")
+    said = "1 of 9 nodes on codes were not looked at (the first: 'a_q': its input 'x' was not recorded)"
+    assert found.shortcomings == (said,)
+    assert found.summary["not_looked_at"] == 1
+    for allowed in (1, ("a*",)):
+        assert found.accepting(Limits(allow_uncompared=allowed)).exit_code == 0
+
+
+def test_what_makes_a_recording_unreliable_can_be_allowed():
+    run = RunInfo(backend="npu", complete=False, fidelity=Fidelity.DIFFERS)
+    found = ExplainedRun(run=run, nodes=(node(),))
+    assert found.shortcomings == ("the recording is incomplete", "recording changed the result")
+    assert found.accepting(Limits(allow_partial=True)).shortcomings == ("recording changed the result",)
+    assert found.accepting(Limits(allow_partial=True, allow_unfaithful=True)).exit_code == 0
