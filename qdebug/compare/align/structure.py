@@ -22,6 +22,7 @@ from qdebug.model.thresholds.alignment import (
     WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS,
     WEIGHT_MAX_REL_DISTANCE,
 )
+from qdebug.numerics.accumulate import same_elements
 
 __all__ = ["by_weights", "lone_input", "structure", "structure_over_name", "with_weights_of"]
 
@@ -118,14 +119,34 @@ def _by_structure(context: Context, tensor: str, node: Node) -> Pair | None:
     if operators.of(node.op).transposes and _is_turned_copy(context, node):
         reason = f"{node.inputs[0]!r} with its dimensions turned"
         return paired(tensor, context.found[node.inputs[0]].reference, Match.SIGNATURE, reason)
-    inputs = context.be.data_inputs(node)
-    sources = [context.found[name].reference for name in inputs if name in context.found]
-    if not sources or len(sources) != len(inputs):
+    known = [_source(context, name) for name in context.be.data_inputs(node)]
+    sources = [name for name in known if name is not None]
+    if not sources or len(sources) != len(known):
         return None
     pair = _find(context, tensor, node, sources)
     if pair is None and tensor not in context.undecided and len(sources) == 1:
-        pair = _find_behind_turns(context, tensor, node, sources[0])
+        pair = _find_behind_turns(context, tensor, node, sources[0]) or _find_less_ones(
+            context, tensor, node, sources[0]
+        )
     return None if pair is None else _unless_made_later(context, pair)
+
+
+def _source(context: Context, tensor: str) -> str | None:
+    """Return what a backend tensor stands for, or what it has without dimensions of one element; None if neither does.
+
+    A backend may take such dimensions away in a node of its own, where the reference's node before gives none.
+    """
+    be, at = context.be, tensor
+    for _ in range(FUSED_CHAIN_MAX_NODES):
+        if at in context.found:
+            return context.found[at].reference
+        node = be.graph.producer(at)
+        if node is None or not operators.of(node.op).reshapes or not (be.has(at) and be.has(node.inputs[0])):
+            return None
+        if not same_elements(be.shape(at), be.shape(node.inputs[0])):
+            return None
+        at = node.inputs[0]
+    return None
 
 
 def _is_turned_copy(context: Context, node: Node) -> bool:
@@ -232,6 +253,20 @@ def _find_behind_turns(context: Context, tensor: str, node: Node, source: str) -
         return _find(context, tensor, node, [source], turned) if turned else None
     behind = behind_turn(context.ref, source) if row.activation or row.neutral is not None else None
     return None if behind is None or is_claimed(context, behind, tensor) else _find(context, tensor, node, [behind])
+
+
+def _find_less_ones(context: Context, tensor: str, node: Node, source: str) -> Pair | None:
+    """Find a node as `_find` does where the reference takes dimensions of one element away first, or puts them in."""
+    ref = context.ref
+    for reader in ref.consumers(source):
+        made = reader.outputs[0]
+        if operators.of(reader.op).reshapes and ref.has(made) and ref.has(source):
+            pair = None
+            if same_elements(ref.shape(made), ref.shape(source)) and not is_claimed(context, made, tensor):
+                pair = _find(context, tensor, node, [made])
+            if pair is not None:
+                return pair
+    return None
 
 
 def _reads_same(ref: IndexedRecording, node: Node, other: Node, sources: Sequence[str]) -> bool:

@@ -130,12 +130,13 @@ def costliest(
         of: How compared tensors stand.
         costs: The tensors whose codes lose too much, in order: the first of them where no contribution is known.
         contributing: What nodes contribute to the output that is below its limit; None if nobody looked.
-        floor: That limit: a node whose error alone brings the output below it counts, whatever its codes lose.
+        floor: That limit: a node on codes whose error alone brings the output below it counts, whatever they lose.
     """
     by_tensor = {node.tensor: node for node in costs}
     known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
-    if known and floor is not None and known[0].sqnr_db < floor:
-        return of[of.rows[known[0].tensor]]
+    first = of[of.rows[known[0].tensor]] if known else None
+    if first is not None and first.quant is not None and floor is not None and known[0].sqnr_db < floor:
+        return first  # of real numbers, it is rounding alone, which selects another element, say
     found = next((by_tensor[each.tensor] for each in known if each.tensor in by_tensor), None)
     return found or next(iter(costs), None)
 

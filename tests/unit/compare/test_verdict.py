@@ -9,7 +9,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Contributions, Contributor, Coverage, NodeResult, SampleResult, Status
 from qdebug.compare.result.result_table import ResultTable
-from qdebug.model import Fidelity, Graph, Node, RunInfo
+from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo
 from qdebug.numerics.stats import ErrorStats
 
 
@@ -161,6 +161,7 @@ def test_an_output_with_much_error_is_said_where_all_is_within_the_limits():
 def test_a_node_that_alone_ruins_an_output_is_the_origin_before_one_whose_codes_cost_little_there():
     rows = nodes(Status.WITHIN, Status.WITHIN, Status.WITHIN)
     said = Finding(kind=FindingKind.SCALE, role=FindingRole.COST, node="n1", sentence="its scale does not fit")
+    rows = [replace(row, quant=QuantParams(dtype="int8", scale=0.5)) for row in rows]
     rows[1] = replace(rows[1], findings=(said,))
     graph = Graph(
         [Node(name=f"n{i}", op="Conv", inputs=(f"t{i - 1}",), outputs=(f"t{i}",)) for i in (1, 2)], outputs=("t2",)

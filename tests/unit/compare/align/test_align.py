@@ -307,6 +307,26 @@ def test_of_two_nodes_of_a_kind_the_one_of_its_extents_answers_to_a_node():
     assert (found["z"][0], found.get("m")) == ("most", None)
 
 
+def test_what_reads_a_tensor_less_a_dimension_of_one_element_is_found_whatever_its_weight():
+    """Even if it is the last node, and nothing that follows tells which one it is."""
+    w, other = RNG.normal(size=(2, 5)).astype(np.float32), RNG.normal(size=(2, 5)).astype(np.float32)
+    reference = record(
+        [node("ReduceMean", "x", "mean", axes=[2, 3], keepdims=0), node("Gemm", "mean w", "fc")],
+        constants={"w": w},
+        shapes={"mean": (1, 2), "fc": (1, 5)},
+    )
+    backend = record(
+        [
+            node("ReduceMean", "x", "g", axes=[2, 3], keepdims=1),
+            *(node("Reshape", "g s", "f"), node("Gemm", "f v", "y")),
+        ],
+        constants={"v": other, "s": np.array([1, 2])},
+        shapes={"g": (1, 2, 1, 1), "f": (1, 2), "y": (1, 5)},
+    )
+    for pair in ((reference, backend), (backend, reference)):
+        assert not align(*pair).lost
+
+
 def test_a_lone_input_of_another_name_is_paired_by_shape():
     backend = record(
         [node("Conv", "image w1", "conv1"), node("Relu", "conv1", "relu1")],
