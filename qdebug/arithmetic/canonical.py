@@ -160,7 +160,7 @@ def _first_real(multiplier: Multiplier, multipliers: _Multipliers) -> Multiplier
     number = multiplier.number
     own = float_multiplier(multipliers.real(multiplier.expression), number)
     for expression in EXPRESSIONS:
-        if _equal(float_multiplier(multipliers.real(expression), number), own):
+        if np.array_equal(float_multiplier(multipliers.real(expression), number), own):
             return replace(multiplier, expression=expression)
     return multiplier
 
@@ -176,12 +176,11 @@ def _first_whole(variant: Variant, multipliers: _Multipliers) -> Variant:
             chosen = Multiplier(number=rival, expression=expression)
             break
     steps = variant.requantize
-    if int(own.exponent.max(initial=0)) <= 0:
+    if np.all(own.exponent <= 0):
         steps = _without(steps, "shl")
     if not np.any(own.pre):
         steps = _without(steps, "pre")
-    rest = own.bits - own.exponent
-    if int(rest.max(initial=0)) <= 31:
+    if np.all(own.bits - own.exponent <= 31):
         steps = tuple(
             Step(op="shr", rounding="up") if step == Step(op="shr", rounding="tosa") else step for step in steps
         )
@@ -197,16 +196,12 @@ def _as_power(variant: Variant, own: Fixed, multipliers: _Multipliers) -> Varian
         return variant
     power = multipliers.fixed("pow2", "xw/y")
     lead = np.frexp(own.multiplier.astype(np.float64))[1] - 1
-    if not _equal(power.exponent, own.exponent - own.bits + lead):
+    if not np.array_equal(power.exponent, own.exponent - own.bits + lead):
         return variant
     return replace(variant, multiplier=Multiplier(number="pow2"), requantize=variant.requantize[1:])
 
 
 def _same(first: Fixed, second: Fixed) -> bool:
     return first.bits == second.bits and all(
-        _equal(getattr(first, name), getattr(second, name)) for name in ("multiplier", "exponent", "pre")
+        np.array_equal(getattr(first, name), getattr(second, name)) for name in ("multiplier", "exponent", "pre")
     )
-
-
-def _equal(first: np.ndarray, second: np.ndarray) -> bool:
-    return first.shape == second.shape and bool(np.array_equal(first, second))
