@@ -72,6 +72,14 @@ def test_a_preset_may_tell_dtypes_apart():
     assert "ort-mlas-avx2-nonvnni" in names_of(Variant(), "conv", ("int8", "int8", "int8"))
 
 
+def test_a_softmax_in_fixed_point_is_stated_for_the_types_that_it_is_made_for():
+    fixed, single = parse_variant("form=exp31 steps=zp,sat"), parse_variant("form=exp32 steps=div,even,zp,sat")
+    stated = preset("gemmlowp").variants
+    assert (stated["softmax:int8,int8"], stated["softmax:uint8,uint8"]) == (fixed, fixed)
+    assert "softmax" not in stated  # of wider codes
+    assert preset("tflite-opt-avx").variants["softmax"] == single
+
+
 def test_ort_mlas_states_every_default():
     assert dict(preset("ort-mlas").arithmetic.variants) == dict(DEFAULTS)
     assert Arithmetic().variants == {}

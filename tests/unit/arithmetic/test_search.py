@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.search import products, search
+from qdebug.arithmetic.search import _fits, products, search
 from qdebug.arithmetic.selection import decisive
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
@@ -142,9 +142,27 @@ def test_an_inconsistent_tensor_is_known_as_such(quantized):
     source = source_of(recording)
     unit, recorded = source.unit((0, 0)), source.codes((0, 0)).reshape(-1).copy()
     columns = accumulate(unit, Variant().sums)
-    middle = int(np.argsort(columns.values[0].reshape(-1))[recorded.size // 2])
+    sums = columns.values[0].reshape(-1)
+    middle = int(np.argsort(sums)[recorded.size // 2])
     recorded[middle] += 20
     assert not decisive(unit, columns, recorded).consistent
+    equal = replace(columns, values=(np.full_like(columns.values[0], 7),))
+    assert decisive(unit, equal, np.full_like(recorded, 3)).consistent
+    assert not decisive(unit, equal, np.where(np.arange(recorded.size) % 2, recorded.dtype.type(3), 4)).consistent
+
+
+@pytest.mark.parametrize(
+    ("made", "recorded", "fits"),
+    [
+        ((2, 6), (2, 6), True),
+        ((2, 6), (3, 4), False),  # as many elements in as many dimensions, but others
+        ((2, 6), (12,), True),
+        ((2, 6), (1, 2, 6), True),
+        ((2, 6), (11,), False),
+    ],
+)
+def test_a_shape_fits_if_it_is_the_same_or_has_as_many_elements_in_other_dimensions(made, recorded, fits):
+    assert _fits(made, recorded) == fits
 
 
 def test_wrapping_programs_are_never_settled_by_extremes(quantized):
