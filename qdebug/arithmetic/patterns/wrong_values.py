@@ -252,7 +252,7 @@ def traits(evidence: Evidence) -> tuple[Trait, ...]:
 
 def _one_code(evidence: Evidence) -> Iterator[Trait]:
     """Find an output that is one code throughout where it should not be."""
-    code = int(evidence.recorded.reshape(-1)[0])
+    code = int(evidence.recorded.flat[0])
     if np.any(evidence.recorded != code) or np.unique(evidence.expected).size < ONE_CODE_MIN_EXPECTED:
         return
     low, high = evidence.span
@@ -397,8 +397,8 @@ def _spread(values: np.ndarray) -> np.ndarray:
 
 def _outranks(high: np.ndarray, low: np.ndarray) -> float:
     """Return the probability that a value of `high` exceeds one of `low` (Mann and Whitney 1947); ties count half."""
-    ordered = np.sort(low.reshape(-1))
-    flat = high.reshape(-1)
+    ordered = np.sort(low, axis=None)
+    flat = high.ravel()
     below = np.searchsorted(ordered, flat, side="left") + np.searchsorted(ordered, flat, side="right")
     return float(below.mean() / 2 / ordered.size)
 

@@ -1,5 +1,6 @@
 """Facts of a quantization are kept as they are, and refused where they cannot be."""
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -81,6 +82,11 @@ def test_what_makes_no_sense_is_refused_by_name(facts, said):
 def test_numbers_that_are_none_are_refused(said, message):
     with pytest.raises(RecordingError, match=message):
         QuantFacts(**{"scale": 0.5, **said}).params("x", np.zeros((4, 8), np.int8))
+
+
+@pytest.mark.parametrize("scale", [2, np.float64(2), np.uint8(2), ml_dtypes.bfloat16(2), True])
+def test_a_scale_may_be_any_kind_of_real_number(scale):
+    assert QuantFacts(scale=scale).params("x", CODES).scale.tolist() == [float(scale)]
 
 
 @pytest.mark.parametrize("shape", [(4, 2), (2,)], ids=str)

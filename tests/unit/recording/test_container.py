@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.recording.container import MAX_CHUNK_BYTES, _open_checked
+from qdebug.recording.container import MAX_CHUNK_BYTES, _open_checked, _open_group
 
 PLAIN, PACKED = b"plain", b"packed"
 
@@ -80,3 +80,13 @@ def test_values_in_another_file_are_refused_by_that_name(file, tmp_path):
     (tmp_path / "other").write_bytes(bytes(400))
     file.create_dataset("new", (100,), "f4", external=[(str(tmp_path / "other"), 0, 400)])
     assert "keeps its data in another file" in refused(file, b"new")
+
+
+@pytest.mark.parametrize("link", [h5py.SoftLink("/real"), h5py.ExternalLink("x.h5", "/real")])
+def test_a_group_is_opened_where_it_lies_and_not_through_a_link(file, link):
+    file.create_group("real")
+    file["linked"] = link
+    assert _open_group(file.id, b"real").get_num_objs() == 0
+    for name, said in ((b"linked", "link"), (b"nowhere", "lacks"), (PLAIN, "cannot be opened as a group")):
+        with pytest.raises(ValueError, match=said):
+            _open_group(file.id, name)

@@ -166,6 +166,17 @@ class TestVersions:
 
 
 class TestReading:
+    def test_a_value_may_have_the_quantization_of_another_tensor(self, tmp_path):
+        """That of `first` is the first that is written, and `second` has it in one sample."""
+        with Recorder(tmp_path / "x.h5", backend="test") as recorder:
+            recorder.put("first", np.zeros(4, np.int8), scale=1.0)
+            recorder.put("second", np.zeros(4, np.int8), scale=2.0)
+            recorder.next_sample()
+            recorder.put("second", np.zeros(4, np.int8), scale=1.0)
+        with FileRecording(tmp_path / "x.h5") as recording:
+            assert list(recording.event_quants) == [("second", 1, 0)]
+            assert recording.event_quants["second", 1, 0].scale == 1
+
     def test_it_is_a_recording(self, recorded):
         with FileRecording(recorded) as recording:
             assert isinstance(recording, Recording)
