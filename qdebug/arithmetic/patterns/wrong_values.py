@@ -129,7 +129,7 @@ def _shifts(evidence: Evidence, part: slice | tuple[slice, ...]) -> list[float] 
             continue
         if seen.size < CONSTANT_ERROR_MIN_ELEMENTS:  # all saturated: no evidence either way
             continue
-        if seen.max() - seen.min() > 1 or not (seen.min() >= 0 or seen.max() <= 0):
+        if seen.max() - seen.min() > 1:
             return None
         if (
             np.count_nonzero(seen) < CONSTANT_ERROR_MIN_WRONG_SHARE * seen.size

@@ -14,6 +14,7 @@ from qdebug.arithmetic.patterns.wrong_values import (
     _clamp,
     _Codes,
     _growing,
+    _inside,
     _mean_errors,
     _neighbours,
     _one_code,
@@ -76,6 +77,35 @@ def test_a_channel_that_saturates_throughout_is_no_evidence_against_a_constant()
     assert _shifts(evidence, slice(None)) == [2, 2, 2]
 
 
+@pytest.mark.parametrize(("free", "shifts"), [(3, [1.0]), (4, [1.0, 1.0])])
+def test_a_channel_tells_a_constant_by_a_few_codes_that_nothing_cuts_off(free, shifts):
+    expected = np.full((1, 2, 2, 4), 127)
+    expected[0, 0] = 5
+    expected[0, 1].flat[:free] = 5
+    recorded = np.where(expected == 127, 120, expected + 1)
+    assert _shifts(evidence_of(expected, recorded, NCHW), slice(None)) == shifts
+
+
+@pytest.mark.parametrize(("slightly", "told"), [(1, True), (2, False)])
+def test_channels_with_hardly_a_wrong_element_are_no_more_than_those_with_a_constant(slightly, told):
+    expected = random_codes((1, 4, 10, 10))
+    recorded = expected.copy()
+    recorded[0, 0] += 2
+    recorded[0, 1 : 1 + slightly, 0, 0] += 1
+    assert _shifts(evidence_of(expected, recorded, NCHW), slice(None)) == (
+        [2.0, *[0.0] * (3 - slightly)] if told else None
+    )
+
+
+def test_the_inside_is_what_lies_away_from_every_border():
+    codes = random_codes((2, 3, 5, 6))
+    rows, columns = np.indices(codes.shape)[2:]
+    away = (rows > 0) & (rows < 4) & (columns > 0) & (columns < 5)
+    np.testing.assert_array_equal(codes[_inside(evidence_of(codes, codes, NCHW))].ravel(), codes[away])
+    assert _inside(evidence_of(codes[:, :, :4], codes[:, :, :4], NCHW)) is None
+    assert _inside(evidence_of(codes, codes, Layout(channel=0))) is None
+
+
 def test_errors_are_averaged_near_the_zero_point_and_far_from_it():
     """Codes 1 to 4 steps from it, off by 1, 2, 3 and 6; one more is cut off and does not count."""
     evidence = evidence_of([[11, 8, 13, 6, 127]], [[12, 10, 10, 12, 90]], zero_point=10)
@@ -106,6 +136,22 @@ def test_factors_of_channels_are_shown_from_the_least_to_the_largest():
     ]
     scaled[0, 3] = random_codes()[0, 0]  # one channel that is no factor
     assert said(factors(evidence_of(expected, scaled, NCHW))) == []
+
+
+@pytest.mark.parametrize(
+    ("expected", "recorded", "factor"),
+    [
+        ([4, 4, 4, 4], [2, 2, 2, 2], 0.5),
+        ([4, 4, 4], [2, 2, 2], None),  # too few
+        ([3, 3, 3, 3], [6, 6, 6, 6], None),  # too small
+        ([4, -4, 4, 4], [-2, 2, -2, -2], None),  # turned around
+        ([10, 10, 10, 10], [10, 10, 10, 12], None),  # 10.5 is one code from 12
+        ([10, 10, 10, 10], [10, 10, 10, 11], 1.025),
+    ],
+)
+def test_a_factor_accounts_for_all_but_rounding(expected, recorded, factor):
+    arrays = np.array(expected) + 7, np.array(recorded) + 7, np.ones(len(expected), bool)
+    assert _Codes(arrays, 7).factor() == factor
 
 
 @given(st.lists(st.integers(-300, 300), min_size=1, max_size=12), st.integers(-3, 3), st.booleans())
@@ -251,7 +297,12 @@ def test_right_elements_that_lie_closer_to_a_tie_are_counted():
     distance = np.where(np.arange(100) < 41, 0.2, 0.4)[None]
     details = said(_slight(evidence_of(expected, recorded, distance=distance)))
     assert details == ["off by one code, while 40 right elements lie closer to a tie and are as large"]
-    expected[0, 1:] = recorded[0, 1:] = 39  # smaller ones would not change sooner
+    evidence = evidence_of(expected, recorded, distance=distance, zero_point=50)
+    assert said(_slight(evidence)) == details
+    expected[0, 1:] = recorded[0, 1:] = 39
+    evidence = evidence_of(expected, recorded, distance=distance, zero_point=50)
+    assert said(_slight(evidence)) == details  # further from the zero point
+    # Smaller ones would not change sooner.
     assert said(_slight(evidence_of(expected, recorded, distance=distance))) == ["off by one code"]
     recorded[0, 0] += 1
     assert said(_slight(evidence_of(expected, recorded, distance=distance))) == []
