@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.evidence import _counted, _wrapped, distance_to_ties, suspects
+from qdebug.arithmetic.evidence import _counted, _part, _wrapped, distance_to_ties, suspects
 from qdebug.arithmetic.units import Units
 from qdebug.replay.evaluate import accumulate
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.variant import parse_variant
+from qdebug.replay.variant import Variant, parse_variant
 
 
 @pytest.mark.parametrize(
@@ -78,3 +78,14 @@ def test_a_bias_that_16_bits_hold_is_not_clipped_to_them():
     assert short(-32769, 5) == [[-32768, 5]]
     assert short(70000, 5) == [[32767, 5]]
     assert short(-70000, 32768) == [[-32768, 32767]]
+
+
+def test_sums_are_looked_at_of_products_alone():
+    """Of other operators the columns hold codes, whose size says nothing of an overflow."""
+    codes = np.array([[3, -7]], np.int8)
+    one = Operand(codes=codes, scale=np.float32(1), zero_point=np.int8(0))
+    column = Operand(codes=np.array([[2], [5]], np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    product = Unit(kind="linear", operands=(one, column), out=out)
+    assert _part(product, np.int8([[-29]]), Variant()).sums.tolist() == [[29]]
+    assert _part(Unit(kind="requantize", operands=(one,), out=out), codes, Variant()).sums is None

@@ -69,6 +69,13 @@ def test_what_is_called_the_same_agrees_on_all_sums_and_the_rest_differs_on_one(
         np.testing.assert_array_equal(row, first.setdefault(number, row))
 
 
+def test_means_of_as_many_elements_are_compared_on_their_sums():
+    one = Operand(codes=np.zeros((1, 2, 4, 4), np.int8), scale=np.float32(0.5), zero_point=np.int8(0))
+    out = Target(dtype=np.dtype(np.int8), scale=np.float32(0.25), zero_point=np.int8(3))
+    unit = Unit(kind="global_average_pool", operands=(one,), out=out)
+    assert numbers_of(unit, "steps=mul,up,zp,sat", "steps=mul,zp,up,sat", "steps=mul,even,zp,sat") == (0, 0, 1)
+
+
 def test_functions_of_two_codes_are_compared_on_all_pairs():
     rng = np.random.default_rng(0)
     codes = rng.integers(-128, 128, (2, 8)).astype(np.int8)
