@@ -92,7 +92,7 @@ BACKENDS: dict[str, AdapterEntry] = {
     "executorch": AdapterEntry(
         module="qdebug.backends.executorch",
         extra="executorch",
-        packages=("executorch", "torch"),
+        packages=("executorch.runtime", "torch"),
         summary="ExecuTorch with XNNPACK or its portable kernels: program files (.pte) and exported programs (.pt2)",
     ),
 }
@@ -140,7 +140,7 @@ REPLAYERS: tuple[AdapterEntry, ...] = (
 def replay_kernel(op: str, domain: str) -> Kernel | None:
     """Return a kernel that a framework has for an operator; None if none of those installed has one."""
     for entry in REPLAYERS:
-        if all(importlib.util.find_spec(package) is not None for package in entry.packages):
+        if all(map(_is_installed, entry.packages)):
             found: Kernel | None = importlib.import_module(entry.module).kernel_of(op, domain)
             if found is not None:
                 return found
@@ -248,5 +248,14 @@ def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -
 def _require(entry: AdapterEntry, *, purpose: str) -> None:
     """Check for packages without importing them, so that a missing one is named before anything runs."""
     for package in entry.packages:
-        if importlib.util.find_spec(package) is None:
-            raise MissingExtraError(package, extra=entry.extra, purpose=purpose)
+        if not _is_installed(package):
+            raise MissingExtraError(package.partition(".")[0], extra=entry.extra, purpose=purpose)
+
+
+def _is_installed(package: str) -> bool:
+    """Tell whether a package can be imported; a mere folder of its name on the path is none."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ModuleNotFoundError:  # of what it is a part of
+        return False
+    return spec is not None and spec.origin is not None

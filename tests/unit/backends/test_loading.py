@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ def test_every_row_names_a_module_that_exists_and_an_extra_that_is_declared():
         assert bool(entry.extra) == bool(entry.packages)
         if entry.extra:
             required = " ".join(extras[entry.extra])
-            assert all(package.replace("_", "-") in required for package in entry.packages)
+            assert all(package.partition(".")[0].replace("_", "-") in required for package in entry.packages)
 
 
 def test_backends_carry_the_name_they_are_listed_under():
@@ -48,6 +49,15 @@ def test_a_missing_package_is_named_with_the_line_that_installs_it(monkeypatch, 
     model.write_bytes(b"")
     with pytest.raises(ImportError, match=r"Reading \.onnx files"):
         load_reader(model)
+
+
+@pytest.mark.parametrize("package", ["runtime_of_mine", "runtime_of_mine.inner", "runtime_of_mine.inner.deep"])
+def test_a_folder_of_its_name_is_no_package(monkeypatch, tmp_path, package):
+    (tmp_path / "runtime_of_mine" / "inner").mkdir(parents=True)
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setattr(backends, "BACKENDS", {"mine": replace(BACKENDS["openvino"], packages=(package,))})
+    with pytest.raises(MissingExtraError, match="needs the package 'runtime_of_mine'"):
+        load_backend("mine")
 
 
 def test_a_backend_of_core_packages_needs_no_extra(monkeypatch):
