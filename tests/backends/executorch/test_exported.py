@@ -9,7 +9,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_backend
-from qdebug.errors import BackendError
+from qdebug.errors import UsageError
 from qdebug.workflow.record import record_run
 
 pytest.importorskip("executorch", reason="needs the extra executorch")
@@ -167,5 +167,5 @@ def test_extents_that_vary_are_those_of_the_run(tmp_path):
 def test_a_damaged_program_is_refused(digits, tmp_path):
     path = tmp_path / "net.pt2"
     path.write_bytes(digits["float"].read_bytes()[:2000])
-    with pytest.raises(BackendError, match="cannot be read as an exported program"):
+    with pytest.raises(UsageError, match="cannot be read as an exported program"):
         load_backend("executorch").open(path, options={})
