@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from qdebug.errors import KernelError
 from qdebug.replay.blockwise import cut
 from qdebug.replay.scaling import Fixed, Scales
 
@@ -90,7 +91,12 @@ class Columns:
             return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
         if _COORDINATES not in self.spreads:
             self.spreads[_COORDINATES] = np.unravel_index(self.places, self.shape)
-        return np.asarray(np.broadcast_to(parameter, self.shape)[self.spreads[_COORDINATES]])
+        try:
+            whole = np.broadcast_to(parameter, self.shape)
+        except ValueError:
+            said = f"Its parameters have shape {list(parameter.shape)}, its result {list(self.shape)}."
+            raise KernelError(said) from None
+        return np.asarray(whole[self.spreads[_COORDINATES]])
 
     def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:
         """Cut the values into blocks of about `limit` elements at most, as indices into arrays that broadcast."""

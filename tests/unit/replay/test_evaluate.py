@@ -260,3 +260,10 @@ def test_operands_that_do_not_fit_are_said_to():
         compute(Unit(kind="linear", operands=(short, long), out=target(1, 0), op="QLinearMatMul"), Variant())
     with pytest.raises(KernelError, match="cannot be computed"):
         compute(Unit(kind="conv", operands=(short, long), out=target(1, 0), op="QLinearConv"), Variant())
+
+
+def test_parameters_that_do_not_fit_the_result_are_an_error_of_the_kernel():
+    """As a recording may have them, whose scales are given for other blocks than its codes."""
+    columns = Columns(sums=Variant().sums, values=(np.zeros((1, 4, 4)),), shape=(1, 4, 4)).take(np.arange(3))
+    with pytest.raises(KernelError, match=r"parameters have shape \[16\], its result \[1, 4, 4\]"):
+        columns.spread(np.ones(16))
