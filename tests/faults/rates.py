@@ -103,9 +103,10 @@ def judged(bench: Bench, form: str, level: str) -> dict:
     except BrokenDownError as error:
         broken = {"sqnr_db": float("nan"), "good": True, "status": "broke down", "right": False}
         return {**broken, "origin": None, "sentence": str(error)}
-    outputs = [row for row in result.nodes if row.reference_tensor in bench.reference.graph.outputs]
-    known = (row.metrics.sqnr_db for row in outputs if row.metrics is not None)
     backend = bench.recording(form, level)
+    ends = {*bench.reference.graph.outputs, *backend.graph.outputs}  # one may be compared as another form of a tensor
+    outputs = [row for row in result.nodes if not ends.isdisjoint((row.reference_tensor, row.tensor))]
+    known = (row.metrics.sqnr_db for row in outputs if row.metrics is not None)
     parts = (level for row in outputs for level in part_levels(bench.reference, backend, row))
     worst = min((*known, *parts), default=float("inf"))
     status, good = str(result.verdict.status), worst >= GOOD_DB
