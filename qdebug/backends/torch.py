@@ -171,10 +171,10 @@ def _loaded(path: Path) -> Any:
         UsageError: The file is no exported program.
         MissingExtraError: It has operators of torchao, which is not installed.
     """
-    with unlogged():
-        if _names_operators(path):
+    if _names_operators(path):
+        with unlogged():
             _register_operators(path)
-        return load_program(path)
+    return load_program(path)
 
 
 def _names_operators(path: Path) -> bool:

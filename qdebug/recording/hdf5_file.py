@@ -1,10 +1,11 @@
 """Write the HDF5 file of a recording: payloads as they come, and at the end all that says what is where.
 
-The library of HDF5 takes some 30 us to 100 us for each dataset that it makes, holds back what it has to write, and may
-crash when it cannot. A recording needs little of what it can do: datasets that are made once, in two groups. So the
-bytes are put together here, in the oldest forms that every reader knows: object headers of version 1, and groups that
-are B-trees of version 1 with a local heap. The superblock is of version 3, whose flag says that a file is being
-written. Source: HDF5 File Format Specification Version 3.0 (The HDF Group); names in capitals are signatures there.
+The library of HDF5 takes longer to make a dataset than all else that a small tensor costs, holds back what it has to
+write, and may crash when it cannot. A recording needs little of what it can do: datasets that are made once, in two
+groups. So the bytes are put together here, in the oldest forms that every reader knows: object headers of version 1,
+and groups that are B-trees of version 1 with a local heap. The superblock is of version 3, whose flag says that a
+file is being written. Source: HDF5 File Format Specification Version 3.0 (The HDF Group); names in capitals are
+signatures there.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 While it is written the file is called NAME.part, and NAME.journal tells what is in it (`qdebug.recording.journal`).
 When `append` returns, payload and frame are with the operating system and survive the process however it dies. The
-library of HDF5 takes no part: it costs three times as much for a small tensor as all else together, and one that
-flushes after each tensor can leave a file that no reader opens.
+library of HDF5 takes no part: it costs more for a small tensor than all else together, and one that flushes after each
+tensor can leave a file that no reader opens.
 """
 
 from __future__ import annotations

@@ -136,7 +136,7 @@ def costliest(
     known = [each for each in (() if contributing is None else contributing.nodes) if each.how == "exact"]
     first = of[of.rows[known[0].tensor]] if known else None
     if first is not None and first.quant is not None and floor is not None and known[0].sqnr_db < floor:
-        return first  # of real numbers, it is rounding alone, which selects another element, say
+        return first  # a float node within its limit only rounds: nobody chose a scale for it
     found = next((by_tensor[each.tensor] for each in known if each.tensor in by_tensor), None)
     return found or next(iter(costs), None)
 
