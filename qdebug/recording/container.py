@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Self
 import h5py
 import numpy as np
 import xxhash
-from h5py import h5d, h5f, h5g, h5p, h5t, h5z
+from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
@@ -168,13 +168,13 @@ class Container:
         return bool(self._integer_attribute(b"complete"))
 
     def _integer_attribute(self, name: bytes) -> int:
-        if not h5py.h5a.exists(self._file, name):
+        if not h5a.exists(self._file, name):
             raise ValueError(f"it lacks the attribute {name.decode()}")
-        attribute = h5py.h5a.open(self._file, name)
-        if attribute.get_type().get_class() != h5py.h5t.INTEGER or attribute.shape != ():
+        attribute = h5a.open(self._file, name)
+        if attribute.get_type().get_class() != h5t.INTEGER or attribute.shape != ():
             raise ValueError(f"its attribute {name.decode()} is no integer")
         value = np.zeros((), dtype=np.int64)
-        attribute.read(value)
+        attribute.read(value, mtype=h5t.NATIVE_INT64)
         return int(value)
 
     def _has(self, name: str) -> bool:
@@ -537,14 +537,15 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
 
 def _read_text_attribute(holder: Any, name: bytes) -> str | None:
     """Read a scalar attribute of fixed-length text; None if there is none, or it is anything else."""
-    if not h5py.h5a.exists(holder, name):
+    if not h5a.exists(holder, name):
         return None
-    attribute = h5py.h5a.open(holder, name)
+    attribute = h5a.open(holder, name)
     kind = attribute.get_type()
-    if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or kind.get_size() > 256:
+    size = kind.get_size()
+    if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or size > 256:
         return None
-    out = np.empty((), dtype=f"S{kind.get_size()}")
-    attribute.read(out)
+    out = np.empty((), dtype=f"S{size}")
+    attribute.read(out, mtype=kind)
     return bytes(out[()]).decode("utf-8", "replace")
 
 

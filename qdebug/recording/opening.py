@@ -373,8 +373,12 @@ def _joined_graph(parts: Sequence[tuple[Part, FileRecording]]) -> Graph:
     nodes: dict[str, Node] = {}
     tensors: dict[str, TensorInfo] = {}
     ends: tuple[dict[str, None], dict[str, None]] = ({}, {})
+    added: set[tuple[int, str]] = set()
     for part, file in parts:
         graph, prefix = file.graph, part.prefix
+        if (id(graph), prefix) in added:  # files of one net share their graph
+            continue
+        added.add((id(graph), prefix))
         for node in graph.nodes:
             _add(nodes, _renamed_node(node, prefix), part)
         for info in graph.tensors.values():

@@ -115,9 +115,7 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
 def _check_sizes(index: np.ndarray) -> None:
     """Check that shape, dtype and size of each row agree; float64 is exact for all sizes that a file can have."""
     ndim, shape = index["ndim"], index["shape"]
-    counts = np.ones(len(index))
-    for dim in range(INDEX_DIMS):
-        counts *= np.where(ndim > dim, shape[:, dim], 1)
+    counts = np.where(np.arange(INDEX_DIMS) < ndim[:, None], shape, 1).prod(axis=1, dtype=np.float64)
     if bool(((counts * _itemsizes(index["dtype"]) != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
         raise ValueError("sizes and shapes of the index contradict each other")
 

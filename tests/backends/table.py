@@ -10,9 +10,11 @@ Backends of other packages are tried on every net. With --backends, a net of ano
   tensors   recorded, of those that the graph which runs has; constants apart
   plain     a sample, as production runs it: nothing is tapped
   copies    a sample, run as for a recording, with each tensor copied and dropped in place of being recorded
+  writes    a sample, as for copies, with each tensor hashed and written to a file as well, and a line of a journal
   record    a sample of a whole recording: the same runs, plain ones for the fidelity, and a file of all tensors
   x plain, x copies   how many times that is
-  x runs    how many times the plain and the copied runs together, which a recording does both
+  x writes  how many times the plain runs and those that write together: the least that a recording does which can be
+            trusted and survives a kill
 
 Times are the best of --repeat, over --samples samples; opening the model is not in them. --cpu takes the processor's
 time of the calling thread, for a machine that others use too; a runtime with the option `threads` is told to use one.
@@ -22,6 +24,7 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -32,6 +35,7 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import xxhash
 
 import qdebug.data
 from qdebug.backends import BACKENDS, installed_backends, load_backend
@@ -43,7 +47,10 @@ from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.record import record_feeds
 
 DIGITS = Path(__file__).parents[2] / "samples" / "digits"
-HEADS = ("net", "runtime", "tensors", "fidelity", "plain ms", "copies ms", "record ms", "x plain", "x copies", "x runs")
+HEADS = (
+    *("net", "runtime", "tensors", "fidelity", "plain ms", "copies ms", "writes ms", "record ms"),
+    *("x plain", "x copies", "x writes"),
+)
 RUNTIMES = {
     "onnx": ("onnxruntime", "openvino", "interpreter"),
     "tflite": ("litert", "litert:kernels=builtin", "litert:kernels=reference", "tflm", "openvino"),
@@ -138,6 +145,27 @@ class Copying(Recorder):
         """Do nothing: what is compared is not copied."""
 
 
+class Writing(Copying):
+    """Copies what it is given, and does with it the least that a recording can: a hash, and two writes to files."""
+
+    def __init__(self, folder: Path) -> None:
+        super().__init__()
+        self._values, self._journal = ((folder / name).open("wb", buffering=0) for name in ("values", "journal"))
+
+    def put(self, name: str, array: Any, **_: Any) -> None:
+        """Copy, hash and write values."""
+        data = np.array(array).reshape(-1).view(np.uint8).data
+        self._journal.write(xxhash.xxh3_128_digest(data) + name.encode())
+        self._values.write(data)
+
+    def discard(self) -> None:
+        """Bring the files to the disk and close them."""
+        for file in (self._values, self._journal):
+            os.fsync(file.fileno())
+            file.close()
+        super().discard()
+
+
 def best(work: Callable[[], object], clock: Callable[[], float], repeat: int, samples: int) -> float:
     """Return the shortest time of a sample in milliseconds, after one run that is not counted."""
     work()
@@ -172,15 +200,20 @@ def measured(net: Net, path: Path, backend: BackendChoice, arguments: argparse.N
             for sample in range(samples):
                 run.plain(feeds.feed(sample))
 
-        def copied() -> None:
-            recorder = Copying()
-            run.record(feeds, recorder)
-            recorder.discard()
+        def copied(recorder: Callable[[], Copying] = Copying) -> None:
+            copying = recorder()
+            run.record(feeds, copying)
+            copying.discard()
+
+        def written() -> None:
+            copied(lambda: Writing(Path(scratch)))
 
         def recorded() -> None:
             record_feeds(run, feeds, out, force=True)
 
-        plain, copies, record = (best(work, clock, arguments.repeat, samples) for work in (plainly, copied, recorded))
+        plain, copies, writes, record = (
+            best(work, clock, arguments.repeat, samples) for work in (plainly, copied, written, recorded)
+        )
         recording = open_recording(out)
         graph = recording.graph
         has = [name for name in graph.tensors if not graph.is_constant(name)]
@@ -190,7 +223,7 @@ def measured(net: Net, path: Path, backend: BackendChoice, arguments: argparse.N
             str(recording.info.fidelity),
             *(
                 f"{each:.3g}"
-                for each in (plain, copies, record, record / plain, record / copies, record / (plain + copies))
+                for each in (plain, copies, writes, record, record / plain, record / copies, record / (plain + writes))
             ),
         )
 

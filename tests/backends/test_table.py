@@ -30,7 +30,7 @@ def test_a_net_has_a_row_on_each_backend_that_runs_it(table, capsys, tmp_path):
     assert [row[0] for row in rows] == ["digits fp32 onnx", "digits int8 onnx"]
     for _, runtime, tensors, fidelity, *times in rows:
         held, _, has = tensors.split()
-        assert (runtime, held, fidelity, len(times)) == ("onnxruntime:opt=none", has, "bit_equal", 6)
+        assert (runtime, held, fidelity, len(times)) == ("onnxruntime:opt=none", has, "bit_equal", 7)
         assert all(float(each) > 0 for each in times)
 
 
@@ -55,7 +55,7 @@ def test_without_a_choice_every_runtime_has_a_row(table, capsys, tmp_path):
     rows = printed(table, capsys, tmp_path, "--nets", "digits", "fp32 tflite")
     assert [row[1] for row in rows] == list(table.RUNTIMES["tflite"])
     for _, runtime, *found in rows:
-        assert len(found) == 8 or found[0].startswith("not installed: "), (runtime, found)
+        assert len(found) == 9 or found[0].startswith("not installed: "), (runtime, found)
 
 
 def test_a_net_that_cannot_be_made_is_a_row_with_the_reason(table, capsys, tmp_path, monkeypatch):
