@@ -196,6 +196,12 @@ def _of_one_code(unit: Unit) -> Iterator[str]:
     yield "m=p8 steps=mul,shr.up,zp,sat"
 
 
+def _joined(unit: Unit) -> Iterator[str]:
+    """Codes of several scales side by side: each brought to the output's scale, by itself or with a folded constant."""
+    yield from _of_one_code(unit)
+    yield "form=<fold|fold-fma> steps=<away|even>,zp,sat"
+
+
 def _resized(unit: Unit) -> Iterator[str]:
     if is_bilinear(unit) and _same_quantization(unit):
         yield "form=blend32 steps=<trunc|even|away>,sat"
@@ -253,7 +259,8 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
         **dict.fromkeys(("conv", "linear"), _sum_of_products),
         **dict.fromkeys(("add", "sub"), _sums_of_two),
         **dict.fromkeys(("average_pool", "global_average_pool", "reduce_mean"), _means),
-        **dict.fromkeys(("requantize", "concat", "where", "max_pool", "pad"), _of_one_code),
+        **dict.fromkeys(("requantize", "where", "max_pool", "pad"), _of_one_code),
+        "concat": _joined,
         "mul": _products_of_two,
         "div": _quotients,
         "lookup": _functions,

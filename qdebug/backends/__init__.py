@@ -122,6 +122,12 @@ WRITERS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
         module="qdebug.backends.onnx_write", extra="onnx", packages=("onnx",), summary="ONNX model files"
     ),
+    ".tflite": AdapterEntry(
+        module="qdebug.backends.litert_write",
+        extra="litert",
+        packages=("ai_edge_litert",),
+        summary="LiteRT (TensorFlow Lite) model files",
+    ),
 }
 """Writers of model files by file name ending."""
 

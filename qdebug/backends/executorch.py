@@ -235,6 +235,7 @@ class ExecuTorchBackend:
     """ExecuTorch as a backend."""
 
     name = "executorch"
+    models = (".pte", ".pt2")
     options = _OPTIONS
 
     def open(

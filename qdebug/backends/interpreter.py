@@ -178,6 +178,7 @@ class InterpreterBackend:
     """The interpreter as a backend."""
 
     name = "interpreter"
+    models = (".onnx",)
     runs_recordings = True
     options = _OPTIONS
 

@@ -563,6 +563,7 @@ class LiteRTBackend:
     """LiteRT as a backend."""
 
     name = "litert"
+    models = (".tflite",)
     options = _OPTIONS
 
     def open(

@@ -279,6 +279,7 @@ class OnnxRuntimeBackend:
     """ONNX Runtime as a backend."""
 
     name = "onnxruntime"
+    models = (".onnx",)
     options = _OPTIONS
 
     def open(

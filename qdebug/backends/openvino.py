@@ -396,6 +396,7 @@ class OpenVINOBackend:
     """OpenVINO as a backend."""
 
     name = "openvino"
+    models = (".onnx", ".tflite", ".xml")
     options = _OPTIONS
 
     def open(

@@ -197,6 +197,10 @@ class Backend(Protocol):
     def options(self) -> tuple[OptionSpec, ...]:
         """The options it takes."""
 
+    @property
+    def models(self) -> tuple[str, ...]:
+        """Endings of the model files that it runs, with the dot; that which it runs best first."""
+
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
     ) -> BackendRun:

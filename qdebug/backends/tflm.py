@@ -266,6 +266,7 @@ class TFLMBackend:
     """TensorFlow Lite Micro as a backend."""
 
     name = "tflm"
+    models = (".tflite",)
     options = _OPTIONS
 
     def open(

@@ -125,6 +125,7 @@ class TorchBackend:
     """PyTorch as a backend."""
 
     name = "torch"
+    models = (".pt2",)
     options = _OPTIONS
 
     def open(

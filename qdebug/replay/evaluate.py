@@ -115,10 +115,12 @@ def coded(unit: Unit, sums: HeavyPart) -> Columns:
 
 
 def joined(unit: Unit, sums: HeavyPart) -> Columns:
-    """Join the centred codes of all operands along an axis."""
-    _only_sums(unit, sums)
+    """Join the codes of all operands along an axis, or their centred codes."""
+    plain = sums.columns == "codes"
+    if not plain:
+        _only_sums(unit, sums)
     call = Call(inputs=(), attrs=unit.attrs)
-    arrays = [operand.centred for operand in unit.operands]
+    arrays = [operand.codes if plain else operand.centred for operand in unit.operands]
     axis = call.integer("axis") % max(arrays[0].ndim, 1)
     total = np.concatenate(arrays, axis=axis)
     member = np.repeat(np.arange(len(arrays)), [array.shape[axis] for array in arrays])

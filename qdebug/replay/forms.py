@@ -49,10 +49,19 @@ def _sides(unit: Unit) -> tuple[Operand, Operand]:
 
 
 def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
-    """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s."""
+    """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s, with s = sx (1 / sc).
+
+    What is made real has no scale sc. Source of the one of codes that are joined: TensorFlow Lite
+    (kernels/internal/reference/concatenation.h).
+    """
     fma = variant.form == "fold-fma"
     if unit.kind == "dequantize":
-        return _folded_one(unit, columns, fma=fma)
+        return _folded_one(unit, *_single(unit.operands[0]), fma=fma)
+    if unit.kind == "concat":
+        scales, zeros = (
+            np.stack(each).reshape(-1)[columns.member] for each in zip(*map(_single, unit.operands), strict=True)
+        )
+        return _folded_one(unit, scales * (1 / unit.out.scale.astype(np.float32)), zeros, fma=fma)
     if unit.kind not in ("add", "sub"):
         raise ValueError("a constant is folded into sums only")
     (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
@@ -72,10 +81,7 @@ def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return Start(operation=operation, dtype=np.float32, scales=scales_of(unit))
 
 
-def _folded_one(unit: Unit, columns: Columns, *, fma: bool) -> Start:
-    del columns
-    scale, zero = _single(unit.operands[0])
-
+def _folded_one(unit: Unit, scale: np.ndarray, zero: np.ndarray, *, fma: bool) -> Start:
     def apply(numbers: Any, out: Any, factor: np.ndarray, rest: np.ndarray) -> np.ndarray:
         del out
         codes = numbers[0].astype(np.float32)

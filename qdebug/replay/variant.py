@@ -162,7 +162,7 @@ Codes interpolated between neighbours: by weights of so many bits, grid10 with o
 blend10 cut off, blend11 rounded; blend32 by weights in float32, all four at once; rows32 along rows first; lerp the
 same, with outputs placed by multiplication, and less the zero point.
 
-The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant). deq: both made real, then combined.
+The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), of one a s + constant. deq: both made real, then combined.
 ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale by the program `operand`,
 combined. common20, common21: integer multipliers of so many bits with one shift. fixed15: both rounded to multiples of
 2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a function of its real value.

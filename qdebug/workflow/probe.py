@@ -18,10 +18,11 @@ import numpy as np
 from qdebug.arithmetic.functions import same_functions, shape_of
 from qdebug.arithmetic.presets import PRESETS, Preset
 from qdebug.arithmetic.units import Units, UnitSource
-from qdebug.backends import load_backend, write_model
+from qdebug.backends import WRITERS, load_backend, write_model
 from qdebug.backends.protocol import Backend
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.compare.measure.recordings import as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo
 from qdebug.replay.columns import Columns, HeavyPart
@@ -32,6 +33,7 @@ from qdebug.replay.variant import Variant, describe, kind_of, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
+from qdebug.workflow.probe_words import in_tflite
 from qdebug.workflow.record import record_feeds
 
 __all__ = ["STATUSES", "PresetScore", "ProbeEntry", "ProbeResult", "distinct", "fitting_nodes", "run_probe"]
@@ -263,7 +265,7 @@ def run_probe(
                 hint="Leave --kind out to probe all of them.",
             )
     chosen = load_backend(backend)
-    models = list(probe_models(kinds))
+    models = [said for model in probe_models(kinds) if (said := _in_words(chosen, model)) is not None]
     entries: list[ProbeEntry] = []
     info: RunInfo | None = None
     for done, model in enumerate(models):
@@ -284,9 +286,19 @@ def run_probe(
     return ProbeResult(run=info or RunInfo(backend=backend, options=dict(options or {})), entries=tuple(entries))
 
 
+def _ending(backend: Backend) -> str:
+    """Return the ending of the model files that a backend is probed with."""
+    return next((ending for ending in getattr(backend, "models", ()) if ending in WRITERS), ".onnx")
+
+
+def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
+    """Return a net in the words of the model files that a backend runs; None if they have none for it."""
+    return in_tflite(model) if _ending(backend) == ".tflite" else model
+
+
 def _recorded(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> Recording:
     """Run a net and record it."""
-    source: Path | Recording = folder / "probe.onnx"
+    source: Path | Recording = folder / f"probe{_ending(backend)}"
     if getattr(backend, "runs_recordings", False):
         arrays = {(name, 0, 0): array for name, array in model.constants.items()}
         source = MemoryRecording(model.graph, arrays, RunInfo(backend="probe", model=model.graph.name))
@@ -301,6 +313,7 @@ def _recorded(backend: Backend, model: ProbeModel, options: Mapping[str, str], f
 def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     """Explain the nodes of the kind that the net is made of."""
     explanation = explain_recording(recording)
+    recording = as_compared(recording)
     nodes = [node for node in explanation.nodes if node.kind == model.kind]
     if not nodes:
         return _without_nodes(model, explanation.nodes)

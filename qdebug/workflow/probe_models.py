@@ -80,11 +80,12 @@ class NetBuilder:
         self.infos.append(info)
         return name
 
-    def stored(self, array: np.ndarray) -> str:
+    def stored(self, array: np.ndarray, quant: QuantParams | None = None) -> str:
         """Add a constant."""
         name = f"c{len(self.constants)}"
         self.constants[name] = array
-        self.infos.append(TensorInfo(name=name, shape=array.shape, dtype=array.dtype.name, role=Role.CONSTANT))
+        info = TensorInfo(name=name, shape=array.shape, dtype=array.dtype.name, role=Role.CONSTANT, quant=quant)
+        self.infos.append(info)
         return name
 
     def pair(self, scale: float | np.ndarray, zero: int, dtype: np.dtype) -> tuple[str, str]:
@@ -100,13 +101,14 @@ class NetBuilder:
         *,
         domain: str = "",
         quant: QuantParams | None = None,
+        shape: tuple[int, ...] | None = None,
         **attrs: AttrValue,
     ) -> str:
         """Add a node and give the name of its output, which has a dtype."""
         name = f"y{len(self.nodes)}"
         node = Node(name=f"n{len(self.nodes)}", op=op, inputs=inputs, outputs=(name,), attrs=attrs, domain=domain)
         self.nodes.append(node)
-        self.infos.append(TensorInfo(name=name, dtype=dtype.name, quant=quant))
+        self.infos.append(TensorInfo(name=name, shape=shape, dtype=dtype.name, quant=quant))
         return name
 
     def model(self) -> ProbeModel:

@@ -1,6 +1,7 @@
 """Single operators as four sets of TensorFlow Lite's kernels compute them, each by a variant that the search tries.
 
-What the cases leave open is stated as well: where only one variant is left, no other may reproduce every case.
+What the cases leave open is stated as well: where only one variant is left, no other may reproduce every case. A node
+in TensorFlow Lite's words is explained as its twin in ONNX's words is.
 """
 
 import importlib.util
@@ -11,7 +12,9 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.model import Node, QuantParams
+from qdebug.backends import load_reader
+from qdebug.compare.explaining.explain import explain_recording
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay import Coded, accumulate, compute, finish, parse_variant, unit_of_codes
 
 HERE = Path(__file__).resolve().parent
@@ -140,3 +143,53 @@ def test_every_case_is_looked_at():
     cases = list(maker.cases())
     assert {case.family for case in cases} == set(EXPECTED)
     assert {f"{case.family} {case.name}" for case in cases} == set(GOLDEN)
+
+
+CASES = {case.family: case for case in maker.cases()}
+"""The last case of each family."""
+
+
+def answer(graph, arrays):
+    recording = MemoryRecording(graph, {(name, 0, 0): array for name, array in arrays.items()})
+    node = explain_recording(recording).nodes[-1]
+    return node.status, node.variants, node.members, node.reason
+
+
+def in_words_of_onnx(case, codes):
+    infos, arrays, names = [], {"out": codes}, []
+    for number, given in enumerate(case.inputs):
+        names.append("" if given is None else f"i{number}")
+        if given is None:
+            continue
+        plain = isinstance(given, np.ndarray)
+        arrays[names[-1]] = given if plain else given.values
+        constant = plain or given.constant
+        role = Role.CONSTANT if constant else Role.INPUT
+        infos.append(
+            TensorInfo(
+                name=names[-1], shape=arrays[names[-1]].shape, role=role, quant=None if plain else quant_of(given)
+            )
+        )
+    infos.append(TensorInfo(name="out", shape=codes.shape, quant=quant_of(case.out)))
+    node = Node(name="n", op=case.op, inputs=tuple(names), outputs=("out",), attrs=case.attrs)
+    return Graph([node], tensors=infos, opset={"": 18}), arrays
+
+
+def in_words_of_tensorflow_lite(case, codes, path):
+    path.write_bytes(maker.model_of(case))
+    source = load_reader(path)
+    given = [each for each in (*case.given, case.out) if not isinstance(each, np.ndarray) and not each.constant]
+    arrays = {name: source.constant(name) for name in source.constants}
+    arrays |= {f"t{each.index}": codes if each is case.out else each.values for each in given}
+    return source.graph, arrays
+
+
+@pytest.mark.parametrize("family", CASES)
+def test_both_words_have_the_same_answer(family, tmp_path):
+    pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
+    case = CASES[family]
+    known = next(text for text in EXPECTED[family] if text)
+    codes = compute(unit_of(case), parse_variant(known)).reshape(case.out.values.shape)
+    twin = answer(*in_words_of_onnx(case, codes))
+    assert twin[0] == "explained"
+    assert answer(*in_words_of_tensorflow_lite(case, codes, tmp_path / "one.tflite")) == twin

@@ -144,6 +144,39 @@ def _lite_pool(said: Said) -> Translated:
     return said.as_onnx(attrs={**_lite_window(said), "kernel_shape": kernel})
 
 
+def _lite_transposed_conv(said: Said) -> Translated:
+    """The extents of the result are the first input; what they leave over is padding, more of it at the end."""
+    _, weight, data, *bias = said.node.inputs
+    extents, given, made = (said.extents(name)[1:3] for name in (weight, data, said.node.outputs[0]))
+    strides = tuple(int(said.stated(name)) for name in ("stride_h", "stride_w"))
+    left = [(n - 1) * s + k - out for n, s, k, out in zip(given, strides, extents, made, strict=True)]
+    if _activation(said) or min(left) < 0:
+        raise Unsaid
+    pads = (*(total // 2 for total in left), *(total - total // 2 for total in left))
+    attrs: dict[str, AttrValue] = {"strides": strides, "pads": pads, "kernel_shape": extents, "channels_last": 1}
+    return said.as_onnx(attrs=attrs, inputs=(data, weight, *bias), turns={weight: (3, 0, 1, 2)})
+
+
+def _lite_matmul(said: Said) -> Translated:
+    _refuse_hybrid(said)
+    turned = [flag(said.optional(0, name)) for name in ("adj_x", "adj_y")]
+    if not any(turned):
+        return said.as_onnx()
+    return said.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)
+
+
+def _lite_resize(said: Said) -> Translated:
+    """Two of four dimensions are resized; the nearest element of centres is rounded down."""
+    aligned, centred = (flag(said.optional(0, name)) for name in ("align_corners", "half_pixel_centers"))
+    placing = "align_corners" if aligned else "half_pixel" if centred else "asymmetric"
+    attrs: dict[str, AttrValue] = {"mode": "linear", "axes": (1, 2)}
+    if "NEAREST" in said.node.op:
+        placing = "tf_half_pixel_for_nn" if placing == "half_pixel" else placing
+        attrs |= {"mode": "nearest", "nearest_mode": "round_prefer_ceil" if aligned else "floor"}
+    data, sizes = said.node.inputs
+    return said.as_onnx(attrs={**attrs, "coordinate_transformation_mode": placing}, inputs=(data, "", "", sizes))
+
+
 def _lite_pair(said: Said) -> Translated:
     if _activation(said):
         raise Unsaid
@@ -214,7 +247,10 @@ def _lite_leaky(said: Said) -> Translated:
 _TFLITE: Mapping[str, Rule] = MappingProxyType(
     {
         "Conv": _lite_conv,
+        "ConvTranspose": _lite_transposed_conv,
         "Gemm": _lite_fully_connected,
+        "MatMul": _lite_matmul,
+        "Resize": _lite_resize,
         "MaxPool": _lite_pool,
         "AveragePool": _lite_pool,
         "Softmax": _lite_softmax,

@@ -1,0 +1,122 @@
+"""Write a graph in TensorFlow Lite's words, and its constants, as a LiteRT model file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.litert_model import ELEMENT_TYPES
+from qdebug.errors import BackendError
+from qdebug.model import Graph, Node, QuantParams, TensorInfo
+
+__all__ = ["write"]
+
+_OPTIONS: Mapping[str, str] = MappingProxyType(
+    {
+        "CONV_2D": "Conv2DOptions",
+        "DEPTHWISE_CONV_2D": "DepthwiseConv2DOptions",
+        "AVERAGE_POOL_2D": "Pool2DOptions",
+        "MAX_POOL_2D": "Pool2DOptions",
+        "MEAN": "ReducerOptions",
+        "LOGISTIC": "",
+        "TANH": "",
+        "RELU": "",
+    }
+)
+"""What the schema calls the options of an operator, where its name does not say: "FULLY_CONNECTED" says it."""
+
+_VERSIONS: Mapping[str, int] = MappingProxyType({"HARD_SWISH": 1, "QUANTIZE": 2, "DEPTHWISE_CONV_2D": 3})
+_INT8_VERSION = 2
+"""Version of an operator from which on it takes int8 codes, for most."""
+
+_WORDS: Mapping[str, str] = MappingProxyType(
+    {"padding": "Padding", "fused_activation_function": "ActivationFunctionType"}
+)
+"""Attributes whose values are words of the schema."""
+
+
+def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write a model file.
+
+    Args:
+        graph: The graph, in TensorFlow Lite's operators and attributes, with dtype, shape and quantization of each
+            tensor.
+        constants: Its constants by name.
+        path: The file to write.
+
+    Raises:
+        BackendError: A part of the graph has no form in TensorFlow Lite, or the file cannot be written.
+    """
+    import flatbuffers
+    from ai_edge_litert import schema_py_generated as schema
+
+    main, model = schema.SubGraphT(), schema.ModelT()
+    main.name = graph.name.encode()
+    model.version, model.buffers, model.subgraphs = 3, [schema.BufferT()], [main]
+    try:
+        index = {name: number for number, name in enumerate(graph.tensors)}
+        main.tensors = [_tensor(schema, info) for info in graph.tensors.values()]
+        for name, array in constants.items():
+            main.tensors[index[name]].buffer = len(model.buffers)
+            buffer = schema.BufferT()
+            buffer.data = np.frombuffer(np.ascontiguousarray(array).tobytes(), np.uint8)
+            model.buffers.append(buffer)
+        ops = list(dict.fromkeys(node.op for node in graph.nodes))
+        model.operatorCodes = [_code(schema, op) for op in ops]
+        main.operators = [_operator(schema, node, ops.index(node.op), index) for node in graph.nodes]
+        main.inputs, main.outputs = ([index[name] for name in names] for names in (graph.inputs, graph.outputs))
+        builder = flatbuffers.Builder(1024)
+        builder.Finish(model.Pack(builder), b"TFL3")
+        path.write_bytes(bytes(builder.Output()))
+    except (ValueError, TypeError, KeyError, AttributeError, OSError) as error:
+        raise BackendError(f"The graph {graph.name!r} cannot be written as a LiteRT model: {error}.") from error
+
+
+def _tensor(schema: Any, info: TensorInfo) -> Any:
+    if info.shape is None or None in info.shape:
+        raise ValueError(f"the tensor {info.name!r} has no shape")
+    made = schema.TensorT()
+    made.name, made.shape = info.name.encode(), list(info.shape)
+    made.type = next(number for number, (_, dtype) in ELEMENT_TYPES.items() if dtype == info.dtype)
+    if info.quant is not None:
+        made.quantization = _quantization(schema, info.quant)
+    return made
+
+
+def _quantization(schema: Any, quant: QuantParams) -> Any:
+    made = schema.QuantizationParametersT()
+    made.scale = quant.scale.reshape(-1).astype(np.float32)
+    made.zeroPoint = np.broadcast_to(quant.zero_point.reshape(-1), made.scale.shape).astype(np.int64)
+    made.quantizedDimension = quant.axis or 0
+    return made
+
+
+def _code(schema: Any, op: str) -> Any:
+    made = schema.OperatorCodeT()
+    made.builtinCode, made.version = getattr(schema.BuiltinOperator, op), _VERSIONS.get(op, _INT8_VERSION)
+    made.deprecatedBuiltinCode = min(made.builtinCode, 127)
+    return made
+
+
+def _operator(schema: Any, node: Node, code: int, index: Mapping[str, int]) -> Any:
+    made = schema.OperatorT()
+    made.opcodeIndex = code
+    made.inputs, made.outputs = [index[name] for name in node.inputs], [index[name] for name in node.outputs]
+    name = _OPTIONS.get(node.op, f"{_joined(node.op)}Options")
+    if name:
+        made.builtinOptionsType = getattr(schema.BuiltinOptions, name)
+        made.builtinOptions = getattr(schema, f"{name}T")()
+        for key, value in node.attrs.items():
+            words = getattr(schema, _WORDS[key]) if key in _WORDS else None
+            joined = _joined(key)
+            setattr(made.builtinOptions, joined[0].lower() + joined[1:], getattr(words, str(value)) if words else value)
+    return made
+
+
+def _joined(name: str) -> str:
+    """Return a name of words with underscores as the schema's code writes it: RESIZE_BILINEAR as ResizeBilinear."""
+    return "".join(word.capitalize() for word in name.split("_"))

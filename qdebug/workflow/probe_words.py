@@ -1,0 +1,275 @@
+"""Probe nets in the words of another kind of model file: the same codes, scales and sums as TensorFlow Lite has them.
+
+A net in ONNX's words is a number of nodes on codes, each by itself. What TensorFlow Lite has no form for is left out:
+other types than those that both operands share, weights with a zero point in int8, averages at another scale.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.model import AttrValue, Graph, QuantParams
+from qdebug.workflow.probe_models import NetBuilder, ProbeModel
+
+__all__ = ["in_tflite"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Operand:
+    """What a node reads: values, how codes stand for numbers, and whether they are fixed in the model."""
+
+    values: np.ndarray
+    scale: np.ndarray | None = None
+    zero: int = 0
+    constant: bool = False
+
+    def quant(self, axis: int | None = None) -> QuantParams | None:
+        """Return its quantization; None of real numbers."""
+        return None if self.scale is None else _quant(self.values.dtype, self.scale, self.zero, axis)
+
+    def same(self, scale: np.ndarray, zero: int) -> bool:
+        """Tell whether it has this one scale and zero point."""
+        return self.scale is not None and np.array_equal(self.scale, scale) and self.zero == zero
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Unit:
+    """One node of a probe: an operator on codes, or one between DequantizeLinear and QuantizeLinear."""
+
+    op: str
+    operands: tuple[_Operand, ...]
+    scale: np.ndarray
+    zero: int
+    dtype: np.dtype
+    attrs: Mapping[str, AttrValue]
+    others: tuple[np.ndarray, ...] = ()
+
+    @property
+    def given(self) -> np.ndarray:
+        """The codes that it reads."""
+        return self.operands[0].values
+
+
+def in_tflite(model: ProbeModel) -> ProbeModel | None:
+    """Return a probe net in TensorFlow Lite's words; None if it has no node that can be said in them.
+
+    Args:
+        model: The net in ONNX's words.
+    """
+    made = NetBuilder(model.kind, model.title)
+    for unit in _units(model):
+        _RULES[unit.op](made, unit)
+    if not made.nodes:
+        return None
+    found = made.model()
+    graph = found.graph
+    own = Graph(
+        graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name
+    )
+    return replace(found, graph=own)
+
+
+def _quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = None) -> QuantParams:
+    zeros = np.full(scale.shape, zero, np.int64)
+    return QuantParams(dtype=dtype.name, scale=scale, zero_point=zeros, axis=axis if scale.size > 1 else None)
+
+
+# Where the operands, scale and zero point of the output, and the bias stand among a node's inputs.
+_PLACES: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
+    {
+        **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), ((0, 3), 6, 8)),
+        **dict.fromkeys(
+            ("QLinearAveragePool", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"),
+            ((0,), 3, 5),
+        ),
+        "QLinearConcat": ((2, 5), 0, 8),
+    }
+)
+
+
+def _units(model: ProbeModel) -> Iterator[_Unit]:
+    """List the nodes of a probe with all that they read."""
+    values = {**model.feed, **model.constants}
+    makers = {name: node for node in model.graph.nodes for name in node.outputs}
+    readers = {name: node for node in model.graph.nodes for name in node.inputs}
+
+    def operand(code: str, scale: str, zero: str) -> _Operand:
+        found = np.asarray(values[scale], np.float32)
+        return _Operand(
+            values=values[code], scale=found, zero=int(values[zero].reshape(-1)[0]), constant=code in model.constants
+        )
+
+    for node in model.graph.nodes:
+        if node.op in _PLACES:
+            at, out, end = _PLACES[node.op]
+            operands = tuple(operand(*node.inputs[first : first + 3]) for first in at)
+            scale, zero = node.inputs[out : out + 2]
+            others = tuple(values[name] for name in node.inputs[end:])
+        elif node.op == "QuantizeLinear" and node.inputs[0] in model.feed:
+            operands, (scale, zero), others = (_Operand(values=values[node.inputs[0]]),), node.inputs[1:3], ()
+        elif node.op in _RULES and node.op != "QuantizeLinear":
+            made = [makers[name] for name in node.inputs if name in makers]
+            operands = tuple(operand(*each.inputs) for each in made)
+            scale, zero = readers[node.outputs[0]].inputs[1:3]
+            others = tuple(values[name] for name in node.inputs if name in values)
+        else:
+            continue
+        yield _Unit(
+            op=node.op,
+            operands=operands,
+            scale=np.asarray(values[scale], np.float32),
+            zero=int(values[zero].reshape(-1)[0]),
+            dtype=values[zero].dtype,
+            attrs=node.attrs,
+            others=others,
+        )
+
+
+def _last(array: np.ndarray) -> np.ndarray:
+    """Move channels to the end, as TensorFlow Lite has them."""
+    return np.ascontiguousarray(np.moveaxis(array, 1, -1))
+
+
+def _add(
+    made: NetBuilder, op: str, inputs: tuple[str, ...], unit: _Unit, shape: tuple[int, ...], **attrs: AttrValue
+) -> None:
+    made.node(op, inputs, unit.dtype, quant=_quant(unit.dtype, unit.scale, unit.zero), shape=shape, **attrs)  # type: ignore[arg-type]  # none is named so
+
+
+def _fed(made: NetBuilder, operand: _Operand, values: np.ndarray | None = None) -> str:
+    return made.fed(operand.values if values is None else values, operand.quant())
+
+
+def _fits_products(unit: _Unit) -> bool:
+    """Tell whether TensorFlow Lite multiplies codes of these types: int8 weights have no zero point."""
+    x, weight = unit.operands[:2]
+    return x.values.dtype == weight.values.dtype and (weight.values.dtype == np.uint8 or weight.zero == 0)
+
+
+def _bias(made: NetBuilder, unit: _Unit, count: int) -> str:
+    x, weight = unit.operands[:2]
+    values = unit.others[0] if unit.others else np.zeros(count, np.int32)
+    scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
+    return made.stored(values, _quant(values.dtype, scale, 0, axis=0))
+
+
+def _convolution(made: NetBuilder, unit: _Unit) -> None:
+    x, weight = unit.operands[:2]
+    if not _fits_products(unit) or (weight.values.dtype == np.uint8 and np.size(weight.scale) > 1):
+        return
+    filters = np.ascontiguousarray(np.moveaxis(weight.values, 1, -1))
+    given = _last(x.values)
+    padded = any(unit.attrs.get("pads", ()))  # type: ignore[arg-type]
+    one = {"stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
+    shape = (*given.shape[:3], len(filters))
+    if unit.attrs.get("group", 1) == 1:
+        names = (_fed(made, x, given), made.stored(filters, weight.quant(axis=0)), _bias(made, unit, len(filters)))
+        _add(made, "CONV_2D", names, unit, shape, padding="SAME" if padded else "VALID", **one)
+        return
+    taps = np.ascontiguousarray(np.moveaxis(weight.values, 0, -1).reshape(1, *weight.values.shape[2:], -1))
+    names = (_fed(made, x, given), made.stored(taps, weight.quant(axis=3)), _bias(made, unit, len(filters)))
+    _add(
+        made, "DEPTHWISE_CONV_2D", names, unit, shape,
+        padding="SAME" if padded else "VALID", depth_multiplier=1, **one,
+    )  # fmt: skip
+
+
+def _matrix(made: NetBuilder, unit: _Unit) -> None:
+    x, weight = unit.operands[:2]
+    if not _fits_products(unit):
+        return
+    turned = np.ascontiguousarray(weight.values.T)
+    names = (_fed(made, x), made.stored(turned, weight.quant()), _bias(made, unit, len(turned)))
+    _add(made, "FULLY_CONNECTED", names, unit, (len(x.values), len(turned)))
+
+
+def _pair(op: str) -> Callable[[NetBuilder, _Unit], None]:
+    def add(made: NetBuilder, unit: _Unit) -> None:
+        names = tuple(_fed(made, operand) for operand in unit.operands)
+        _add(made, op, names, unit, unit.given.shape)
+
+    return add
+
+
+def _pool(made: NetBuilder, unit: _Unit) -> None:
+    if not unit.operands[0].same(unit.scale, unit.zero):
+        return
+    rows, columns = unit.attrs["kernel_shape"]  # type: ignore[misc]
+    given = _last(unit.given)
+    count, high, wide, channels = given.shape
+    _add(
+        made, "AVERAGE_POOL_2D", (_fed(made, unit.operands[0], given),), unit,
+        (count, high - rows + 1, wide - columns + 1, channels),
+        padding="VALID", stride_w=1, stride_h=1, filter_width=columns, filter_height=rows,
+    )  # fmt: skip
+
+
+def _function(op: str, *names: str) -> Callable[[NetBuilder, _Unit], None]:
+    def add(made: NetBuilder, unit: _Unit) -> None:
+        _add(
+            made,
+            op,
+            (_fed(made, unit.operands[0]),),
+            unit,
+            unit.given.shape,
+            **{name: unit.attrs[name] for name in names},
+        )
+
+    return add
+
+
+def _softmax(made: NetBuilder, unit: _Unit) -> None:
+    if unit.scale == np.float32(1 / 256):  # the one scale that its kernels take
+        _add(made, "SOFTMAX", (_fed(made, unit.operands[0]),), unit, unit.given.shape, beta=1.0)
+
+
+def _join(made: NetBuilder, unit: _Unit) -> None:
+    if unit.dtype == np.uint8 or all(operand.same(unit.scale, unit.zero) for operand in unit.operands):
+        names = tuple(_fed(made, operand) for operand in unit.operands)
+        shape = (1, sum(operand.values.shape[1] for operand in unit.operands))
+        _add(made, "CONCATENATION", names, unit, shape, axis=1)
+
+
+def _average(made: NetBuilder, unit: _Unit) -> None:
+    axes = np.array([axis % unit.given.ndim for axis in unit.attrs["axes"]], np.int32)  # type: ignore[union-attr]
+    shape = tuple(1 if axis in axes else size for axis, size in enumerate(unit.given.shape))
+    _add(made, "MEAN", (_fed(made, unit.operands[0]), made.stored(axes)), unit, shape, keep_dims=True)
+
+
+def _resize(made: NetBuilder, unit: _Unit) -> None:
+    sizes = unit.others[-1]
+    if sizes[-1] == unit.given.shape[-1]:  # channels are last already: the same nodes as the other net
+        return
+    given = _last(unit.given)
+    placing = unit.attrs["coordinate_transformation_mode"]
+    _add(
+        made, "RESIZE_BILINEAR", (_fed(made, unit.operands[0], given), made.stored(sizes[2:].astype(np.int32))), unit,
+        (given.shape[0], *sizes[2:].tolist(), given.shape[-1]),
+        align_corners=placing == "align_corners", half_pixel_centers=placing == "half_pixel",
+    )  # fmt: skip
+
+
+_RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
+    {
+        "QLinearConv": _convolution,
+        "QLinearMatMul": _matrix,
+        "QLinearAdd": _pair("ADD"),
+        "Sub": _pair("SUB"),
+        "QLinearMul": _pair("MUL"),
+        "QLinearAveragePool": _pool,
+        "QLinearSigmoid": _function("LOGISTIC"),
+        "QLinearLeakyRelu": _function("LEAKY_RELU", "alpha"),
+        "HardSwish": _function("HARD_SWISH"),
+        "QLinearSoftmax": _softmax,
+        "QLinearConcat": _join,
+        "QuantizeLinear": _function("QUANTIZE"),
+        "Clip": _function("QUANTIZE"),
+        "ReduceMean": _average,
+        "Resize": _resize,
+    }
+)
+"""How each operator of a probe is said in TensorFlow Lite's words."""
