@@ -126,8 +126,10 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
         yield "bias=codes m=pow2 steps=shr.up,bias,zp,sat"
     if unit.bias_scale is not None:
         yield from (f"bias=glow {text}" for text in plain if ways(text)[0].multiplier.number in ("f32", "glow"))
+    yield "form=levels-fma steps=even,sat"
     for pairs in _pairs(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
+        yield f"acc={pairs} form=levels-fma steps=even,sat"
 
 
 def _pairs(unit: Unit) -> Iterator[str]:
@@ -246,6 +248,7 @@ def _quantized(unit: Unit) -> Iterator[str]:
     for rounding in ("even", "away", "up", "plus", "down", "trunc", "floor"):
         yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
     yield f"m=f64 steps=div,{_EVEN_OR_AWAY},sat"
+    yield "form=levels steps=even,zp,sat"
 
 
 def _made_real_alone(unit: Unit) -> Iterator[str]:

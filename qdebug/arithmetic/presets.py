@@ -10,15 +10,28 @@ is known of. Formulas and their sources stand with the steps in `variant`.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
 
+from qdebug.arithmetic.fingerprints import Fingerprint, packaged
 from qdebug.errors import UsageError
-from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, parse_variant
+from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, kind_of, parse_variant
 
-__all__ = ["ALIASES", "DEFAULT_PRESET", "PRESETS", "PROVENANCES", "ROWS", "Preset", "names_of", "other_sums", "preset"]
+__all__ = [
+    "ALIASES",
+    "DEFAULT_PRESET",
+    "PRESETS",
+    "PROVENANCES",
+    "ROWS",
+    "Preset",
+    "names_of",
+    "other_sums",
+    "preset",
+    "probed_on",
+]
 
 _EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
 _AWAY_AFTER, _AWAY_IN = "steps=mul,away,zp,sat", "steps=mul,zp,away,sat"
@@ -35,6 +48,7 @@ _ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
 _ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
 _RAW_MEAN, _STEPPED = "form=raw m=q31 steps=avg.away,sat", "form=stepped steps=div,zp,even,sat"
 _QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
+_TABLE_AWAY = "form=table steps=div,away,zp,sat"
 _TABLE, _HARD_SWISH = "form=table steps=div,even,zp,sat", "form=hswish16 steps=shr.away,zp,sat"
 _EXP31, _EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
 _GRID, _COUNTED = "form=grid10 steps=shr.away,sat", "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
@@ -66,6 +80,7 @@ class Preset:
         fused: Whether the backend computes groups of a QDQ graph as one node on codes.
         aliases: Other names for it.
         apart: How kinds are known that are known otherwise than the rest.
+        backend: The backend that it was measured on by probes; empty otherwise.
     """
 
     name: str
@@ -75,6 +90,7 @@ class Preset:
     fused: bool = True
     aliases: tuple[str, ...] = ()
     apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    backend: str = ""
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -109,12 +125,12 @@ def _pairs(text: str) -> dict[str, Variant]:
     return _products(text) | dict.fromkeys(_SATURATED, parse_variant(f"acc=pairsat16:hwc {text}"))
 
 
-def _activations(leaky: str, softmax: str) -> dict[str, str]:
+def _activations(leaky: str, softmax: str, table: str) -> dict[str, str]:
     """Return TensorFlow Lite's functions of 8-bit codes: tables, but for those that it computes in fixed point."""
     fixed = {"lookup.HardSwish": _HARD_SWISH} | ({"softmax": softmax} if softmax == _EXP31 else {})
     typed = {f"{key}:{dtype},{dtype}": text for key, text in fixed.items() for dtype in ("int8", "uint8")}
     plain = {} if softmax == _EXP31 else {"softmax": softmax}
-    return {"lookup": _TABLE, "lookup.LeakyRelu": leaky} | plain | typed
+    return {"lookup": table, "lookup.LeakyRelu": leaky} | plain | typed
 
 
 _LEAKY = "form=leaky m=q31 operand=shl,mulhi.up,shr.away steps=zp,sat"
@@ -129,7 +145,8 @@ _REFERENCE = _read(
         "resize": _GRID,
         "quantize": _QUANTIZE_AWAY,
     }
-    | _activations(_LEAKY, softmax=_EXP31)
+    | _activations(_LEAKY, softmax=_EXP31, table=_TABLE_AWAY)
+    | {"conv:uint8,uint8,uint8": _DOUBLE.replace("d:xw/y", "d:f(xw)/y")}
 )
 """What TensorFlow Lite's reference kernels do beside products."""
 
@@ -193,7 +210,7 @@ ROWS = (
             requantize="m=p8 steps=mul,shr.up,zp,sat",
             resize="form=blend11 steps=shr.up,sat",
             quantize=_QUANTIZE_IN,
-            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32),
+            **_activations("form=leaky m=p8 operand=mul,shr.up steps=zp,sat", softmax=_EXP32, table=_TABLE),
         ),
         aliases=("tflite-default",),
         apart={"quantize": "source"},
@@ -284,14 +301,12 @@ ROWS = (
         about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
         variants=_products(_DOUBLE) | _REFERENCE,
         aliases=("cmsis-nn", "tflite-micro"),
-        apart={"quantize": "memory"},
     ),
     Preset(
         name="tflite-reference",
         provenance="measured",
         about="LiteRT 2.3.0, reference kernels: convolutions round twice, FULLY_CONNECTED once, half away",
         variants=_products(_DOUBLE, linear=_SINGLE_AWAY) | _REFERENCE,
-        apart={"quantize": "memory"},
     ),
     Preset(
         name="tflite-opt-avx",
@@ -300,9 +315,10 @@ ROWS = (
         variants=_products(_DOUBLE_UP)
         | _REFERENCE
         | _read(
-            {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP} | _activations(_LEAKY, softmax=_EXP32)
+            {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP, "quantize": "steps=inv,even,zp,sat"}
+            | _activations(_LEAKY, softmax=_EXP32, table=_TABLE_AWAY)
+            | {"conv:uint8,uint8,uint8": _DOUBLE_UP.replace("d:xw/y", "d:f(xw)/y")}
         ),
-        apart={"quantize": "memory"},
     ),
     Preset(
         name="tflite-opt-sse4",
@@ -384,8 +400,26 @@ ROWS = (
 DEFAULT_PRESET = "onnx-spec"
 """The preset of a backend that says nothing of its arithmetic."""
 
-PRESETS: Mapping[str, Preset] = MappingProxyType({one.name: one for one in ROWS})
-"""Presets by name."""
+
+def _probed(found: Fingerprint) -> Preset:
+    """Return a fingerprint as a preset: of a class what fits the kind with most types, or is measured of others."""
+    known = {variant for row in ROWS if row.provenance == "measured" for variant in row.variants.values()}
+    seen = Counter((kind_of(key), variant) for key, variants in found.kinds.items() for variant in variants)
+    chosen = {
+        key: max(variants, key=lambda variant: (seen[kind_of(key), variant], variant in known))
+        for key, variants in found.kinds.items()
+    }
+    return Preset(
+        name=found.name,
+        provenance="measured",
+        about=f"{found.about}, by probes",
+        variants=chosen,
+        backend=found.backend,
+    )
+
+
+PRESETS: Mapping[str, Preset] = MappingProxyType({one.name: one for one in (*ROWS, *map(_probed, packaged().values()))})
+"""Presets by name: those above, and a fingerprint each."""
 
 ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
 """Other names that backends' arithmetics go by, and the preset that each stands for."""
@@ -416,6 +450,22 @@ def other_sums() -> Mapping[str, Arithmetic]:
             if variant.limited_sums is not None:
                 found.setdefault(variant.limited_sums, row.arithmetic)
     return found
+
+
+def probed_on(backend: str, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[Variant, ...]:
+    """Return how fingerprints of a backend compute a kind of unit, for each of them that says.
+
+    Args:
+        backend: The backend.
+        kind: The kind of unit.
+        dtypes: Dtypes of operands and output.
+        branch: Its branch of the kind.
+    """
+    keys = keys_of(kind, branch, dtypes)
+    own = (found.variants for found in PRESETS.values() if backend and found.backend == backend)
+    return tuple(
+        next(stated[key] for key in keys if key in stated) for stated in own if not stated.keys().isdisjoint(keys)
+    )
 
 
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:

@@ -29,24 +29,28 @@ tie, with scales that are powers of two and others, odd zero points, and for sum
 and products every pair of codes. What still cannot be told apart is one class.
 
 The answer holds for this version on this processor: the same package computes
-differently on another one."""
+differently on another one. With -o FILE.json it is a fingerprint, and --compare
+says what differs between two: two versions, processors or runtimes."""
 
 _EPILOG = """\
 examples:
   qdebug probe --backend onnxruntime
   qdebug probe --backend onnxruntime:opt=all --kind conv --kind add
-  qdebug probe --backend interpreter:arithmetic=glow-cpu --json
+  qdebug probe --backend litert:kernels=builtin -o today.json
+  qdebug probe --compare litert-2.3.0-builtin-avx2 today.json
   qdebug record net.onnx --backend interpreter:arithmetic=ort-mlas --inputs x.npz -o twin.h5
 
 exit codes: 0 every kind that ran is explained, 1 one is not, 2 nothing could be run,
-3 no answer: the backend computes all kinds in floating point."""
+3 no answer: the backend computes all kinds in floating point.
+With --compare: 0 no kind differs, 1 one does, 3 no kind is in both."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProbeOptions:
     """Arguments of `qdebug probe`."""
 
-    backend: BackendChoice
+    backend: BackendChoice | None
+    compare: list[str] | None
     kind: list[str] | None
     everything: bool
     format: str | None
@@ -59,18 +63,27 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "probe", help="which arithmetic a backend computes with", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument(
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument(
         "--backend",
         type=backend_choice,
-        required=True,
         metavar="NAME[:key=value,...]",
         help="what is probed, and its options: qdebug record --list-backends",
+    )
+    what.add_argument(
+        "--compare",
+        nargs=2,
+        metavar="FINGERPRINT",
+        help="say what differs between two: files that -o FILE.json wrote, or names of `qdebug help arithmetics`",
     )
     parser.add_argument(
         "--kind", action="append", metavar="KIND", help="probe this kind of node alone; may be given several times"
     )
     parser.add_argument(
-        "--all", action="store_true", dest="everything", help="list the arithmetics that do not fit too"
+        "--all",
+        action="store_true",
+        dest="everything",
+        help="list what does not fit, too; with --compare, what is the same",
     )
     add_format(parser)
     add_output(parser, what="the result")
@@ -82,6 +95,8 @@ def run(arguments: argparse.Namespace) -> int:
     """Probe a backend, print what was found, and give the exit code."""
     options = typed(ProbeOptions, arguments)
     check_target(options.output, force=options.force)
+    if options.backend is None:
+        return _compare(options)
     from qdebug.workflow.probe import run_probe
 
     with progress("probing") as note:
@@ -90,6 +105,31 @@ def run(arguments: argparse.Namespace) -> int:
         )
     write_result(_text(result, options), options.output)
     return result.exit_code
+
+
+def _compare(options: ProbeOptions) -> int:
+    """Compare two fingerprints, print what differs, and give the exit code."""
+    from qdebug.arithmetic.fingerprints import find_fingerprint
+    from qdebug.workflow.probe import FingerprintComparison
+
+    first, second = (find_fingerprint(text) for text in options.compare or ())
+    found = FingerprintComparison(first=first, second=second)
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        text = json.dumps(found.to_dict(), indent=2, allow_nan=False)
+    else:
+        from qdebug.present.reports.probe import comparison_markdown, comparison_report
+
+        plain = options.output is not None
+        report = comparison_report(found, everything=options.everything)
+        width = None if plain else terminal_width()
+        text = (
+            comparison_markdown(found, everything=options.everything)
+            if form == "markdown"
+            else rendered(report, width=width or natural_width(report), plain=plain)
+        )
+    write_result(text, options.output)
+    return found.exit_code
 
 
 def _text(result: ProbeResult, options: ProbeOptions) -> str:

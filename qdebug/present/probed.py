@@ -6,14 +6,27 @@ from qdebug.arithmetic.presets import PRESETS
 from qdebug.present import numbers
 from qdebug.present.explained import share
 from qdebug.present.text import safe_text
-from qdebug.workflow.probe import ProbeEntry, ProbeResult
+from qdebug.workflow.probe import FingerprintComparison, ProbeEntry, ProbeResult
 
-__all__ = ["KIND_TITLES", "PRESET_TITLES", "headline", "kind_rows", "notes", "preset_rows"]
+__all__ = [
+    "COMPARISON_TITLES",
+    "KIND_TITLES",
+    "PRESET_TITLES",
+    "comparison_headline",
+    "comparison_rows",
+    "headline",
+    "kind_rows",
+    "notes",
+    "preset_rows",
+]
 
 KIND_TITLES = ("nodes of kind", "status", "arithmetic", "class", "match", "runner-up", "known as")
 """Headings of the table of kinds."""
 PRESET_TITLES = ("arithmetic", "fits", "conflicts", "how it is known")
 """Headings of the table of presets."""
+
+COMPARISON_TITLES = ("nodes of kind", "verdict", "first", "second")
+"""Headings of the table of a comparison."""
 
 _SHOWN = 5
 _SIZE = 140
@@ -84,3 +97,32 @@ def notes(result: ProbeResult) -> list[str]:
             "the simplest is named, --json lists them."
         )
     return said
+
+
+def comparison_headline(found: FingerprintComparison) -> str:
+    """Say in one sentence how two fingerprints compare."""
+    both = found.counted("differs") + found.counted("same")
+    if not both:
+        return "no kind of node is explained in both"
+    alone = found.counted("first") + found.counted("second")
+    others = f"; {alone} more {'is' if alone == 1 else 'are'} explained in one alone" if alone else ""
+    return f"{found.counted('differs')} of {both} kinds of node are computed in another way{others}"
+
+
+def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
+    """Return the rows of the table of a comparison, as safe texts under `COMPARISON_TITLES`.
+
+    Args:
+        found: What to show.
+        everything: All kinds; else those that are not the same.
+    """
+    said = {"first": "only in the first", "second": "only in the second"}
+    return [
+        (
+            safe_text(kind.title),
+            said.get(kind.verdict, kind.verdict),
+            *(safe_text(words or numbers.MISSING) for words in kind.words),
+        )
+        for kind in found.kinds
+        if everything or kind.verdict != "same"
+    ]

@@ -21,7 +21,7 @@ from qdebug.replay.columns import Columns, Operation, Start, load, nested
 from qdebug.replay.fixed_forms import hard_swish, squashed
 from qdebug.replay.form_codes import fused, leaky, tabled
 from qdebug.replay.interpolate import FRACTION
-from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of
+from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
 from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Operand, Unit
 from qdebug.replay.variant import Variant
@@ -271,6 +271,36 @@ def _offset(unit: Unit, columns: Columns, variant: Variant) -> Start:
     return replace(start, zero=np.asarray(unit.out.zero_point.astype(np.float32) - inside), tag="offset")
 
 
+def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Count steps from the low end of the range, v f + c: f is the steps of the range over its width, c takes its end.
+
+    The range is in the units of what is counted: real numbers, or sums at the scale sx sw. All in float32, c being the
+    low end times the steps over the width. Source: FakeQuantize of OpenVINO, whose passes divide its input range by
+    the scale of the sums (low_precision/fuse_multiply_to_fake_quantize.cpp) and whose plugin for x86 makes a factor
+    and a shift of it (intel_cpu/src/nodes/fake_quantize.cpp); measured.
+    """
+    del columns
+    fma, scales = variant.form == "levels-fma", scales_of(unit)
+    low, high = (np.float32(end) for end in unit.out.limits)
+    scale, zero = (np.asarray(each).astype(np.float32) for each in (unit.out.scale, unit.out.zero_point))
+    unit_of_sums = np.ones((), np.float32) if unit.kind == "quantize" else sum_scale(scales)
+    with np.errstate(all="ignore"):  # a scale of 0 leaves no range
+        least, most = (low - zero) * scale / unit_of_sums, (high - zero) * scale / unit_of_sums
+        width, steps = most - least, high - low
+        factor, rest = np.asarray(steps / width), np.asarray(-least * steps / width)
+    if fma:  # the lowest code is part of what is added
+        rest = np.asarray(rest + low)
+
+    def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray) -> np.ndarray:
+        del out
+        values = numbers[0].astype(np.float32)
+        return fused(values, by, more) if fma else np.asarray(values * by + more, dtype=np.float32)
+
+    zero_point = np.asarray(np.float32(0) if fma else low)
+    operation = Operation(apply=apply, parameters=(factor, rest))
+    return Start(operation=operation, dtype=np.float32, scales=scales, zero=zero_point, tag=variant.form)
+
+
 def _counted(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Take sums, with the count divided out of the 31-bit multiplier, cut off (kernels/internal/reference/reduce.h)."""
     del variant
@@ -291,6 +321,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
+    | dict.fromkeys(("levels", "levels-fma"), _levels)
     | {"leaky": leaky, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
 )
 

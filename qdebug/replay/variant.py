@@ -130,6 +130,8 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         ),
         "deq": Form("codes", "operands made real in float32", double=True),
         "deq-fma": Form("codes", "operands made real in float32 by fused multiply-adds"),
+        "levels": Form("sum", "steps of the output's range counted from its low end", multiplier=False),
+        "levels-fma": Form("sum", "steps of the output's range counted from its low end, fused", multiplier=False),
         "ratio": Form("codes", "centred codes times their ratio to the output scale"),
         "ls": Form(
             "codes",
@@ -162,14 +164,17 @@ Codes interpolated between neighbours: by weights of so many bits, grid10 with o
 blend10 cut off, blend11 rounded; blend32 by weights in float32, all four at once; rows32 along rows first; lerp the
 same, with outputs placed by multiplication, and less the zero point.
 
-The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), of one a s + constant. deq: both made real, then combined.
-ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale by the program `operand`,
-combined. common20, common21: integer multipliers of so many bits with one shift. fixed15: both rounded to multiples of
-2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a function of its real value.
-stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's approximation of Sigmoid, and
-like table for other functions. leaky: `operand` with one multiplier for each sign. hswish16: HardSwish in fixed point
-of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse each product with the addition
-that follows it.
+levels: real numbers or sums as steps from the low end of the output's range, to which the step `zp` adds the lowest
+code, unless they are fused.
+
+The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), of one a s + constant. deq: both
+made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale
+by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift. fixed15:
+both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a
+function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
+approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign.
+hswish16: HardSwish in fixed point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse
+each product with the addition that follows it.
 """
 
 

@@ -15,6 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from qdebug.arithmetic.fingerprints import VERDICTS, Difference, Fingerprint
 from qdebug.arithmetic.functions import same_functions, shape_of
 from qdebug.arithmetic.presets import PRESETS, Preset
 from qdebug.arithmetic.units import Units, UnitSource
@@ -29,14 +30,23 @@ from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
-from qdebug.replay.variant import Variant, describe, kind_of, parse_variant
+from qdebug.replay.variant import Variant, describe, keys_of, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
-from qdebug.workflow.probe_words import in_tflite
+from qdebug.workflow.probe_words import in_qdq, in_tflite
 from qdebug.workflow.record import record_feeds
 
-__all__ = ["STATUSES", "PresetScore", "ProbeEntry", "ProbeResult", "distinct", "fitting_nodes", "run_probe"]
+__all__ = [
+    "STATUSES",
+    "FingerprintComparison",
+    "PresetScore",
+    "ProbeEntry",
+    "ProbeResult",
+    "distinct",
+    "fitting_nodes",
+    "run_probe",
+]
 
 Key = TypeVar("Key")
 
@@ -123,6 +133,7 @@ class ProbeEntry:
     Args:
         kind: What the nodes compute, as in `qdebug.replay.unit.KINDS`.
         title: The kind with its types.
+        key: The kind with its branch and types, as `Arithmetic.variants` has its keys; empty if it could not be run.
         status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
             "unfused" if the backend computes it in floating point between dequantizing and quantizing; "failed" if it
             could not be run.
@@ -144,6 +155,7 @@ class ProbeEntry:
     kind: str
     title: str
     status: str
+    key: str = ""
     variants: tuple[str, ...] = ()
     words: str | None = None
     presets: tuple[str, ...] = ()
@@ -239,6 +251,49 @@ class ProbeResult:
         }
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintComparison:
+    """What differs between two fingerprints.
+
+    Args:
+        first: One.
+        second: The other.
+    """
+
+    first: Fingerprint
+    second: Fingerprint
+
+    @property
+    def kinds(self) -> tuple[Difference, ...]:
+        """Each kind of node that either has an arithmetic for: what differs comes first."""
+        return self.first.compared(self.second)
+
+    def counted(self, verdict: str) -> int:
+        """Return how many kinds have a verdict."""
+        return sum(kind.verdict == verdict for kind in self.kinds)
+
+    @property
+    def exit_code(self) -> int:
+        """What `qdebug probe --compare` exits with: 1 if a kind differs, 3 if no kind is in both, else 0."""
+        if self.counted("differs"):
+            return 1
+        return 0 if self.counted("same") else 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain values."""
+        return {
+            "format": "qdebug.probe-comparison",
+            "version": 1,
+            "first": {"name": self.first.name, "about": self.first.about},
+            "second": {"name": self.second.name, "about": self.second.about},
+            "summary": {verdict: self.counted(verdict) for verdict in VERDICTS},
+            "kinds": [
+                {"title": kind.title, "verdict": kind.verdict, "first": kind.words[0], "second": kind.words[1]}
+                for kind in self.kinds
+            ],
+        }
+
+
 def run_probe(
     backend: str,
     *,
@@ -271,19 +326,34 @@ def run_probe(
     for done, model in enumerate(models):
         if on_progress is not None:
             on_progress(done, len(models), model.title)
-        with tempfile.TemporaryDirectory(prefix="qdebug-probe-") as folder:
-            try:
-                recording = _recorded(chosen, model, options or {}, Path(folder))
-            except UsageError:
-                raise
-            except QdebugError as error:
-                entries.append(ProbeEntry(kind=model.kind, title=model.title, status="failed", reason=error.message))
-                continue
-            info = info or replace(recording.info, model="", model_sha256="")
-            entries.append(_entry(model, recording))
+        entry, run = _probed(chosen, model, options or {})
+        if entry.status in _NO_ANSWER and _ending(chosen) == ".onnx":  # it may know the operator in another form
+            other, its_run = _probed(chosen, in_qdq(model), options or {})
+            entry, run = (entry, run) if other.status in _NO_ANSWER else (other, its_run)
+        info = info or run
+        entries.append(entry)
     if on_progress is not None:
         on_progress(len(models), len(models), "")
     return ProbeResult(run=info or RunInfo(backend=backend, options=dict(options or {})), entries=tuple(entries))
+
+
+_NO_ANSWER = ("failed", "unfused")
+
+
+def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> tuple[ProbeEntry, RunInfo | None]:
+    """Run a net and explain its nodes; facts of the run, unless it failed.
+
+    Raises:
+        UsageError: The backend has no such option.
+    """
+    with tempfile.TemporaryDirectory(prefix="qdebug-probe-") as folder:
+        try:
+            recording = _recorded(backend, model, options, Path(folder))
+        except UsageError:
+            raise
+        except QdebugError as error:
+            return ProbeEntry(kind=model.kind, title=model.title, status="failed", reason=error.message), None
+        return _entry(model, recording), replace(recording.info, model="", model_sha256="")
 
 
 def _ending(backend: Backend) -> str:
@@ -326,13 +396,15 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     rivals = [node.runner_up for node in nodes if node.runner_up is not None]
     rival = max(rivals, key=lambda runner: runner.match) if rivals else None
     status = "unexplained" if wrong else "explained" if common else "mixed"
-    stating = {name: found for name, found in PRESETS.items() if model.kind in _kinds(found)}
+    keys = _keys(model.kind, recording)
+    stating = {name: found for name, found in PRESETS.items() if not found.variants.keys().isdisjoint(keys)}
     known = fitting_nodes(model.kind, recording, {name: _chosen_by(found) for name, found in stating.items()})
     variants = worst.variants[:1] if wrong else common or tuple(mixture)
     return ProbeEntry(
         kind=model.kind,
         title=model.title,
         status=status,
+        key=keys[0],
         variants=variants,
         words=describe(parse_variant(variants[0])) if variants else None,
         presets=tuple(name for name in stating if len(known[name]) == len(nodes)),
@@ -365,8 +437,11 @@ def _mixture(fits: Mapping[str, frozenset[str]], count: int) -> dict[str, int]:
     return parts
 
 
-def _kinds(found: Preset) -> frozenset[str]:
-    return frozenset(kind_of(key) for key in found.states)
+def _keys(kind: str, recording: Recording) -> tuple[str, ...]:
+    """Return the keys that name what nodes of a kind compute, those that say more first; all are of the same types."""
+    for _, unit, _ in _nodes(kind, recording):
+        return keys_of(kind, unit.branch, unit.dtypes)
+    return (kind,)
 
 
 def _constant(variant: Variant) -> Callable[[Unit], Variant]:

@@ -362,6 +362,7 @@ def _convolutions() -> Iterator[ProbeModel]:
             )
         _dense(made, x_type, w_type)
         yield made.model()
+    yield from _depthwise()
 
 
 def _dense(made: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
@@ -382,6 +383,29 @@ def _dense(made: NetBuilder, x_type: np.dtype, w_type: np.dtype) -> None:
             x_type,
             pads=(1, 1, 1, 1),
         )
+
+
+def _depthwise() -> Iterator[ProbeModel]:
+    """Convolve each channel with a filter of its own: few products a sum, so that powers of two make the ties."""
+    rng = np.random.default_rng(SEED)
+    for x_type, w_type in _PRODUCT_TYPES:
+        made = NetBuilder("conv", f"conv depthwise {x_type} x {w_type}")
+        x, weight = _every(rng, x_type, (1, 16, 24, 24)), _every(rng, w_type, (16, 1, 3, 3))
+        bias = rng.integers(-2000, 2000, 16).astype(np.int32)
+        for x_scale, w_scale, y_scale, zero in _PRODUCTS:
+            made.node(
+                "QLinearConv",
+                (
+                    *(made.fed(x), *made.pair(x_scale, _middle(x_type) - 5, x_type)),
+                    *(made.stored(weight), *made.pair(w_scale, _middle(w_type), w_type)),
+                    *made.pair(y_scale / 16, _middle(x_type) + zero, x_type),
+                    made.stored(bias),
+                ),
+                x_type,
+                pads=(1, 1, 1, 1),
+                group=16,
+            )
+        yield made.model()
 
 
 def _every(rng: np.random.Generator, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -478,11 +502,13 @@ def _functions() -> Iterator[ProbeModel]:
     """Compute functions of every code: those that have a form on codes, and one that has none."""
     for dtype in _types("uint8", "int8"):
         every, middle, low = _all_codes(dtype).reshape(1, 256), _middle(dtype), int(np.iinfo(dtype).min)
-        for function in ("Sigmoid", "LeakyRelu", "HardSwish"):
+        for function in ("Sigmoid", "LeakyRelu", "HardSwish", "Tanh"):
             made = NetBuilder("lookup", f"lookup {function} {dtype}")
             for in_scale, in_zero in _FUNCTIONS:
-                if function == "HardSwish":
-                    grouped(made, function, [(every, in_scale, middle + in_zero)], (in_scale * 0.4, middle + 3))
+                if function in ("HardSwish", "Tanh"):
+                    swish = function == "HardSwish"
+                    given = every, in_scale if swish else in_scale / 4, middle + in_zero
+                    grouped(made, function, [given], (in_scale * 0.4, middle + 3) if swish else (1 / 128, middle))
                     continue
                 x, scales = made.fed(every), made.pair(in_scale, middle + in_zero, dtype)
                 if function == "Sigmoid":

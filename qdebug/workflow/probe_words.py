@@ -1,7 +1,7 @@
-"""Probe nets in the words of another kind of model file: the same codes, scales and sums as TensorFlow Lite has them.
+"""Probe nets said in another way: the same codes, scales and sums in TensorFlow Lite's words, or in QDQ form.
 
-A net in ONNX's words is a number of nodes on codes, each by itself. What TensorFlow Lite has no form for is left out:
-other types than those that both operands share, weights with a zero point in int8, averages at another scale.
+A net is a number of nodes, each by itself, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite
+has no form for operands of two types, int8 weights with a zero point, averages at another scale: they are left out.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 import numpy as np
 
 from qdebug.model import AttrValue, Graph, QuantParams
 from qdebug.workflow.probe_models import NetBuilder, ProbeModel
 
-__all__ = ["in_tflite"]
+__all__ = ["in_qdq", "in_tflite"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -26,6 +27,11 @@ class _Operand:
     scale: np.ndarray | None = None
     zero: int = 0
     constant: bool = False
+
+    @property
+    def per_channel(self) -> bool:
+        """Whether it has several scales."""
+        return self.scale is not None and self.scale.size > 1
 
     def quant(self, axis: int | None = None) -> QuantParams | None:
         """Return its quantization; None of real numbers."""
@@ -62,7 +68,8 @@ def in_tflite(model: ProbeModel) -> ProbeModel | None:
     """
     made = NetBuilder(model.kind, model.title)
     for unit in _units(model):
-        _RULES[unit.op](made, unit)
+        if unit.op in _RULES:
+            _RULES[unit.op](made, unit)
     if not made.nodes:
         return None
     found = made.model()
@@ -71,6 +78,55 @@ def in_tflite(model: ProbeModel) -> ProbeModel | None:
         graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=graph.outputs, name=graph.name
     )
     return replace(found, graph=own)
+
+
+def in_qdq(model: ProbeModel) -> ProbeModel:
+    """Return a probe net of real operators, each between codes: it reads and gives real numbers.
+
+    A backend that compiles nets for codes, and knows no operators on codes, finds its own form for these.
+
+    Args:
+        model: The net in ONNX's words.
+    """
+    made = NetBuilder(model.kind, model.title)
+    for unit in _units(model):
+        reals = [_real(made, operand) for operand in unit.operands]
+        others = [made.stored(array) if array.size else "" for array in unit.others]
+        if unit.op == "QLinearConv" and others:
+            x, weight = unit.operands[:2]
+            scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
+            pair = made.stored(scale), made.stored(np.zeros(scale.shape, np.int32))
+            others = [made.node("DequantizeLinear", (*others, *pair), _REAL, **_along(scale))]
+        real = reals[0]
+        if unit.op != "QuantizeLinear":
+            op = unit.op.removeprefix("QLinear")
+            attrs = {name: value for name, value in unit.attrs.items() if name != "opset"}
+            real = made.node(op, (*reals, *others), _REAL, **attrs)  # type: ignore[arg-type]  # none is named so
+        out = made.stored(unit.scale), made.stored(np.full(unit.scale.shape, unit.zero, unit.dtype))
+        codes = made.node("QuantizeLinear", (real, *out), unit.dtype)
+        made.node("DequantizeLinear", (codes, *out), _REAL)
+    return made.model()
+
+
+_REAL = np.dtype(np.float32)
+
+
+def _along(scale: np.ndarray) -> dict[str, Any]:
+    """Return the attribute of scales by channel; none of one scale."""
+    return {"axis": 0} if scale.size > 1 else {}
+
+
+def _real(made: NetBuilder, operand: _Operand) -> str:
+    """Add what a node reads, as real numbers that come from codes; real numbers are fed as they are."""
+    if operand.scale is None:
+        return made.fed(operand.values)
+    dtype, scale = operand.values.dtype, operand.scale
+    pair = made.stored(scale), made.stored(np.full(scale.shape, operand.zero, dtype))
+    if operand.constant:
+        return made.node("DequantizeLinear", (made.stored(operand.values), *pair), _REAL, **_along(scale))
+    real = (operand.values.astype(np.float32) - np.float32(operand.zero)) * scale
+    codes = made.node("QuantizeLinear", (made.fed(np.asarray(real, np.float32)), *pair), dtype)
+    return made.node("DequantizeLinear", (codes, *pair), _REAL)
 
 
 def _quant(dtype: np.dtype, scale: np.ndarray, zero: int, axis: int | None = None) -> QuantParams:
@@ -83,12 +139,16 @@ _PLACES: Mapping[str, tuple[tuple[int, ...], int, int]] = MappingProxyType(
     {
         **dict.fromkeys(("QLinearConv", "QLinearMatMul", "QLinearAdd", "QLinearMul"), ((0, 3), 6, 8)),
         **dict.fromkeys(
-            ("QLinearAveragePool", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"),
+            ("QLinearAveragePool", "QLinearGlobalAveragePool", "QLinearSigmoid", "QLinearLeakyRelu", "QLinearSoftmax"),
             ((0,), 3, 5),
         ),
         "QLinearConcat": ((2, 5), 0, 8),
     }
 )
+
+
+_NOTHING = np.empty(0, np.float32)
+"""Stands for an input that a node does without."""
 
 
 def _units(model: ProbeModel) -> Iterator[_Unit]:
@@ -111,11 +171,11 @@ def _units(model: ProbeModel) -> Iterator[_Unit]:
             others = tuple(values[name] for name in node.inputs[end:])
         elif node.op == "QuantizeLinear" and node.inputs[0] in model.feed:
             operands, (scale, zero), others = (_Operand(values=values[node.inputs[0]]),), node.inputs[1:3], ()
-        elif node.op in _RULES and node.op != "QuantizeLinear":
+        elif node.op not in ("QuantizeLinear", "DequantizeLinear"):
             made = [makers[name] for name in node.inputs if name in makers]
             operands = tuple(operand(*each.inputs) for each in made)
             scale, zero = readers[node.outputs[0]].inputs[1:3]
-            others = tuple(values[name] for name in node.inputs if name in values)
+            others = tuple(values.get(name, _NOTHING) for name in node.inputs if name not in makers)
         else:
             continue
         yield _Unit(
@@ -159,11 +219,11 @@ def _bias(made: NetBuilder, unit: _Unit, count: int) -> str:
 
 def _convolution(made: NetBuilder, unit: _Unit) -> None:
     x, weight = unit.operands[:2]
-    if not _fits_products(unit) or (weight.values.dtype == np.uint8 and np.size(weight.scale) > 1):
+    if not _fits_products(unit) or (weight.values.dtype == np.uint8 and weight.per_channel):
         return
     filters = np.ascontiguousarray(np.moveaxis(weight.values, 1, -1))
     given = _last(x.values)
-    padded = any(unit.attrs.get("pads", ()))  # type: ignore[arg-type]
+    padded = bool(np.any(unit.attrs.get("pads", 0)))
     one = {"stride_w": 1, "stride_h": 1, "dilation_w_factor": 1, "dilation_h_factor": 1}
     shape = (*given.shape[:3], len(filters))
     if unit.attrs.get("group", 1) == 1:
@@ -198,7 +258,7 @@ def _pair(op: str) -> Callable[[NetBuilder, _Unit], None]:
 def _pool(made: NetBuilder, unit: _Unit) -> None:
     if not unit.operands[0].same(unit.scale, unit.zero):
         return
-    rows, columns = unit.attrs["kernel_shape"]  # type: ignore[misc]
+    rows, columns = np.asarray(unit.attrs["kernel_shape"]).tolist()
     given = _last(unit.given)
     count, high, wide, channels = given.shape
     _add(
@@ -235,7 +295,7 @@ def _join(made: NetBuilder, unit: _Unit) -> None:
 
 
 def _average(made: NetBuilder, unit: _Unit) -> None:
-    axes = np.array([axis % unit.given.ndim for axis in unit.attrs["axes"]], np.int32)  # type: ignore[union-attr]
+    axes = np.array(np.asarray(unit.attrs["axes"]) % unit.given.ndim, np.int32)
     shape = tuple(1 if axis in axes else size for axis, size in enumerate(unit.given.shape))
     _add(made, "MEAN", (_fed(made, unit.operands[0]), made.stored(axes)), unit, shape, keep_dims=True)
 
@@ -264,6 +324,7 @@ _RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
         "QLinearSigmoid": _function("LOGISTIC"),
         "QLinearLeakyRelu": _function("LEAKY_RELU", "alpha"),
         "HardSwish": _function("HARD_SWISH"),
+        "Tanh": _function("TANH"),
         "QLinearSoftmax": _softmax,
         "QLinearConcat": _join,
         "QuantizeLinear": _function("QUANTIZE"),

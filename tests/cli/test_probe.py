@@ -2,10 +2,13 @@
 
 import json
 
+import jsonschema
 import pytest
 
 from qdebug.cli.main import main
+from qdebug.present.reports.schema import load_schema
 
+EMPTY = {"format": "qdebug.probe", "version": 1, "backend": {"backend": "x"}}
 QUICK = ("--backend", "interpreter:arithmetic=onednn", "--kind", "quantize")
 
 
@@ -45,3 +48,45 @@ def test_help_teaches(capsys):
     out = capsys.readouterr().out
     assert "each sum is chosen next to a\ntie" in out
     assert "qdebug probe --backend onnxruntime" in out
+
+
+def test_two_fingerprints_are_compared(capsys, tmp_path):
+    mine = tmp_path / "mine.json"
+    assert main(["probe", *QUICK, "-o", str(mine)]) == 0
+    assert main(["probe", "--compare", "litert-2.3.0-reference-avx2", str(mine)]) == 1
+    out = capsys.readouterr().out
+    assert "2 of 2 kinds of node are computed in another way; 30 more are explained in one alone" in out
+    assert "ai-edge-litert 2.3.0 (kernels=reference) on avx2" in out
+    assert "differs  quantize float32 -> uint8\n    divided by the output scale, ties away from zero" in out
+    assert main(["probe", "--compare", str(mine), str(mine)]) == 0
+    assert "SAME  0 of 2 kinds" in capsys.readouterr().out
+    assert main(["probe", "--compare", str(mine), str(mine), "--all", "--format", "markdown"]) == 0
+    assert r"| quantize float32 -\> int8 | same |" in capsys.readouterr().out
+    assert main(["probe", "--compare", "litert-2.3.0-reference-avx2", str(mine), "--json"]) == 1
+    plain = json.loads(capsys.readouterr().out)
+    jsonschema.validate(plain, load_schema("probe-comparison"))
+    assert plain["summary"] == {"differs": 2, "first": 30, "second": 0, "same": 0}
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("{", "is no fingerprint"),
+        ('{"format": "qdebug.diff"}', "is no fingerprint"),
+        ('{"format": "qdebug.probe", "version": 9}', "version 9; this qdebug reads 1"),
+        (json.dumps({**EMPTY, "backend": {}, "kinds": []}), "is damaged: it lacks 'backend'"),
+        (
+            json.dumps(
+                {**EMPTY, "kinds": [{"status": "explained", "key": "conv", "title": "t", "variants": ["form=no"]}]}
+            ),
+            "is damaged: The arithmetic has no form 'no'",
+        ),
+    ],
+)
+def test_what_is_no_fingerprint_is_refused(content, said, tmp_path, capsys):
+    path = tmp_path / "it.json"
+    path.write_text(content)
+    assert main(["probe", "--compare", str(path), str(path)]) == 2
+    assert said in capsys.readouterr().err
+    assert main(["probe", "--compare", str(tmp_path / "none.json"), str(path)]) == 2
+    assert "cannot be read: No such file or directory" in capsys.readouterr().err

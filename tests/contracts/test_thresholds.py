@@ -25,6 +25,7 @@ CONSTANTS = {
     "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
     "measure/recordings.py _LARGEST": "size of a cache",
+    "fingerprints.py _MOST_BYTES": "size of a file that is read",
     "measure/recordings.py _MOST_BYTES": "size of a cache",
     "graph_checks/dynamic_check.py _SEED": "seed",
     "graph_checks/graph_check.py _SEED": "seed",

@@ -81,7 +81,7 @@ def inputs_of(recording: Recording, form: Node, place: tuple[int, int]) -> dict[
 
 
 def read(recording: Recording, place: tuple[int, int], form: Node, name: str) -> np.ndarray:
-    """Load an input of a node as real values; as it is stored, if the node takes codes.
+    """Load an input of a node as real values; as it is stored, if the node takes codes or casts them to numbers.
 
     Args:
         recording: The run that the node is of.
@@ -97,7 +97,9 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
     quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
     if quant is None and _needs_scale(recording, form, name):
         raise KernelError(f"No scale was recorded for {name!r}, which it computes with.")
-    return dequantize(recording.load(name, *place), None if operators.of(form.op).takes_codes else quant)
+    row, made = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
+    stored = row.takes_codes or (row.casts and made is not None and made.quant is None)
+    return dequantize(recording.load(name, *place), None if stored else quant)
 
 
 def _needs_scale(recording: Recording, form: Node, name: str) -> bool:

@@ -17,9 +17,10 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from qdebug.arithmetic.evidence import residual_of
+from qdebug.arithmetic.fingerprints import fingerprint_name
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.pooling import Pooled, pool, standing_for
-from qdebug.arithmetic.presets import names_of, preset
+from qdebug.arithmetic.presets import names_of, preset, probed_on
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.explanation import (
@@ -394,6 +395,9 @@ def _answer(finding: SearchResult, pooled: Pooled) -> NodeExplanation:
     members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
     if not members:
         return answer
+    run = finding.source.recording.info
+    known = probed_on(run.backend, finding.kind, finding.dtypes, finding.branch)
+    members = tuple(sorted(members, key=lambda variant: variant not in known))  # the others stay in their order
     names = tuple(map(str, pooled.members))
     answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
     if not explained:
@@ -409,7 +413,17 @@ def _answer(finding: SearchResult, pooled: Pooled) -> NodeExplanation:
         return replace(answer, residual=left, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
-    return replace(answer, presets=_presets(pooled.members, finding.kind, finding.dtypes, finding.branch))
+    return replace(
+        answer,
+        presets=_presets(
+            pooled.members,
+            finding.kind,
+            finding.dtypes,
+            finding.branch,
+            backend=run.backend,
+            own=fingerprint_name(run.to_dict()),
+        ),
+    )
 
 
 def _held_against(answer: NodeExplanation, left: Residual, finding: SearchResult) -> NodeExplanation:
@@ -445,8 +459,12 @@ def _types(dtypes: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)  # siblings share their class
-def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
-    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
+def _presets(
+    members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str, *, backend: str, own: str
+) -> tuple[PresetMatch, ...]:
+    """Return the presets with one of some variants: first that of the recording's own kernels, then of its backend."""
+    found = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
+    named = sorted(found, key=lambda name: (name != own, not backend or preset(name).backend != backend))
     return tuple(
         PresetMatch(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named
     )

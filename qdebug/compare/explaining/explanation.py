@@ -210,8 +210,9 @@ class ExplainedRun:
         asked = [node for node in self.nodes if node.variants or node.status is ExplainStatus.UNEXPLAINED]
         fits = Counter(name for node in asked for name in {match.name for match in node.presets})
         measured = {match.name for node in asked for match in node.presets if match.provenance == "measured"}
-        misses = sorted((len(asked) - many, name not in measured, name) for name, many in fits.items())
-        best = [(name, missed) for missed, _, name in misses if 2 * missed < len(asked)]
+        own = {match.name for node in asked for match in node.presets[:1]}  # which is of the run's backend if any is
+        misses = sorted((len(asked) - many, name not in measured, name not in own, name) for name, many in fits.items())
+        best = [(name, missed) for missed, _, _, name in misses if 2 * missed < len(asked)]
         return tuple(each for each in best if each[1] == best[0][1])
 
     def of(self, status: ExplainStatus) -> tuple[NodeExplanation, ...]:

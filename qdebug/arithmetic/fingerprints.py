@@ -1,0 +1,191 @@
+"""Fingerprints: what probes find of a backend, by kind of node and its types, in one version on one processor.
+
+A fingerprint is the JSON that `qdebug probe -o FILE.json` writes. Those that came with the package were measured.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+from qdebug.errors import UsageError
+from qdebug.regular_file import read_regular
+from qdebug.replay.variant import Variant, describe, parse_variant
+
+__all__ = ["VERDICTS", "Difference", "Fingerprint", "find_fingerprint", "fingerprint_name", "packaged", "said_of_run"]
+
+FORMAT, VERSION = "qdebug.probe", 1
+VERDICTS = ("differs", "first", "second", "same")
+"""How two fingerprints compare in a kind of node, see `Difference.verdict`; what is looked at first comes first."""
+_MOST_BYTES = 16 << 20
+_HINT = "Let qdebug write the file: qdebug probe --backend NAME -o FILE.json."
+_LEVELS: Mapping[str, str] = MappingProxyType(
+    {
+        "amx_int8": "amx",
+        "avx512_vnni": "avx512-vnni",
+        "avx_vnni": "avx-vnni",
+        "avx512f": "avx512",
+        "avx2": "avx2",
+        "avx": "avx",
+        "i8mm": "arm-i8mm",
+        "asimddp": "arm-dotprod",
+        "asimd": "arm",
+    }
+)
+"""What a processor is called by the best of its flags that matters to products of codes, the best first."""
+_PACKAGES: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
+"""The package whose version counts, where it is not called like the backend."""
+_CHOICES = ("kernels", "opt", "precision", "delegate")
+"""Options of backends that choose other kernels."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """How two fingerprints compare in one kind of node.
+
+    Args:
+        title: The kind with its types.
+        verdict: "same" if an arithmetic fits both; "differs" if none does; "first" or "second" if only that one has an
+            arithmetic for it.
+        words: In plain words how each computes; None where it has no arithmetic.
+    """
+
+    title: str
+    verdict: str
+    words: tuple[str | None, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Fingerprint:
+    """The arithmetics of a backend that probes have found.
+
+    Args:
+        name: What it goes by.
+        backend: The backend.
+        about: Version, options and processor, in a clause.
+        kinds: The class of variants of each kind with branch and types, as `Arithmetic.variants` has its keys; those
+            that no single arithmetic explains are left out.
+        titles: What each key is called.
+    """
+
+    name: str
+    backend: str
+    about: str
+    kinds: Mapping[str, tuple[Variant, ...]]
+    titles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def compared(self, other: Fingerprint) -> tuple[Difference, ...]:
+        """Compare it with another one, kind by kind: what differs comes first."""
+        found = [self._difference(key, other) for key in dict.fromkeys((*self.kinds, *other.kinds))]
+        return tuple(sorted(found, key=lambda difference: VERDICTS.index(difference.verdict)))
+
+    def _difference(self, key: str, other: Fingerprint) -> Difference:
+        ours, theirs = self.kinds.get(key, ()), other.kinds.get(key, ())
+        shared = [variant for variant in ours if variant in theirs]
+        verdict = "same" if shared else "differs" if ours and theirs else "first" if ours else "second"
+        mine, yours = (describe((shared or own)[0]) if own else None for own in (list(ours), list(theirs)))
+        return Difference(
+            title=self.titles.get(key) or other.titles.get(key) or key, verdict=verdict, words=(mine, yours)
+        )
+
+
+def said_of_run(run: Mapping[str, Any]) -> str:
+    """Say in a clause what a run was of: version, options that choose kernels, and processor.
+
+    Args:
+        run: Facts of a run, as `RunInfo.to_dict` gives them.
+    """
+    backend = str(run.get("backend", ""))
+    package = _PACKAGES.get(backend, backend)
+    chosen = [f"{name}={run['options'][name]}" for name in _CHOICES if name in run.get("options", {})]
+    options = f" ({', '.join(chosen)})" if chosen else ""
+    version = run.get("versions", {}).get(package)
+    processor = _processor(run)
+    return f"{package}{f' {version}' if version else ''}{options}{f' on {processor}' if processor else ''}"
+
+
+def fingerprint_name(run: Mapping[str, Any]) -> str:
+    """Return what a fingerprint goes by: backend, version, options that choose kernels, and processor."""
+    backend = str(run.get("backend", ""))
+    version = run.get("versions", {}).get(_PACKAGES.get(backend, backend), "")
+    chosen = [str(run["options"][name]) for name in _CHOICES if name in run.get("options", {})]
+    return "-".join(filter(None, (backend, str(version), *chosen, _processor(run))))
+
+
+def _processor(run: Mapping[str, Any]) -> str:
+    return next((word for flag, word in _LEVELS.items() if flag in run.get("cpu_flags", ())), "")
+
+
+def find_fingerprint(text: str) -> Fingerprint:
+    """Return the fingerprint that a user names.
+
+    Args:
+        text: The path of a file that `qdebug probe` wrote, or the name of one that came with the package.
+
+    Raises:
+        UsageError: There is none, or the file is none.
+    """
+    known = packaged()
+    if text in known and not Path(text).is_file():
+        return known[text]
+    try:
+        content = read_regular(Path(text), _MOST_BYTES)
+    except ValueError:
+        raise UsageError(f"{text!r} is too large for a fingerprint.", hint=_HINT) from None
+    except OSError as error:
+        raise UsageError(
+            f"The fingerprint {text!r} cannot be read: {error.strerror or error}.",
+            hint=f"{_HINT[:-1]}, or name one that is known: {', '.join(known)}.",
+        ) from None
+    return _decoded(Path(text).name, content)
+
+
+@cache
+def packaged() -> Mapping[str, Fingerprint]:
+    """Return the fingerprints that came with the package, by name."""
+    folder = files("qdebug.data").joinpath("fingerprints")
+    found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
+    read = (_decoded(name.removesuffix(".json"), folder.joinpath(name).read_bytes()) for name in found)
+    return MappingProxyType({each.name: each for each in read})
+
+
+def _decoded(name: str, content: bytes) -> Fingerprint:
+    """Read the JSON of a probe.
+
+    Raises:
+        UsageError: It is none, or says something that is no arithmetic.
+    """
+    try:
+        plain = json.loads(content)
+        known = isinstance(plain, dict) and plain.get("format") == FORMAT
+    except (ValueError, RecursionError):
+        known = False
+    if not known:
+        raise UsageError(f"{name!r} is no fingerprint.", hint=_HINT)
+    if plain.get("version") != VERSION:
+        raise UsageError(
+            f"{name!r} is a fingerprint of version {plain.get('version')!r}; this qdebug reads {VERSION}.",
+            hint="Upgrade qdebug: pip install --upgrade qdebug.",
+        )
+    try:
+        run, kinds = plain["backend"], dict(_kinds(plain["kinds"]))
+        titles = {str(kind["key"]): str(kind["title"]) for kind in plain["kinds"]}
+        return Fingerprint(name=name, backend=str(run["backend"]), about=said_of_run(run), kinds=kinds, titles=titles)
+    except KeyError as error:
+        raise UsageError(f"The fingerprint {name!r} is damaged: it lacks {error}.", hint=_HINT) from None
+    except (TypeError, AttributeError, ValueError) as error:
+        raise UsageError(f"The fingerprint {name!r} is damaged: {error}.", hint=_HINT) from None
+    except UsageError as error:
+        raise UsageError(f"The fingerprint {name!r} is damaged: {error.message}", hint=_HINT) from None
+
+
+def _kinds(entries: list[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[Variant, ...]]]:
+    for entry in entries:
+        if entry["status"] == "explained":
+            yield str(entry["key"]), tuple(parse_variant(str(text)) for text in entry["variants"])

@@ -1,0 +1,72 @@
+"""Probe nets said in another way have the same codes, and installed backends are explained through them."""
+
+import importlib.util
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic.fingerprints import packaged
+from qdebug.arithmetic.presets import PRESETS
+from qdebug.replay import run_graph
+from qdebug.workflow.probe import run_probe
+from qdebug.workflow.probe_models import probe_models
+from qdebug.workflow.probe_words import in_qdq, in_tflite
+
+MODELS = [model for model in probe_models() if not model.title.startswith("resize")]
+
+
+@pytest.mark.parametrize("model", MODELS, ids=lambda model: model.title)
+def test_a_net_in_qdq_form_reads_the_same_codes(model):
+    """Node by node on real numbers, both give codes that are at most one apart."""
+    said = in_qdq(model)
+    real = run_graph(said.graph, said.feed, said.constants)
+    codes = run_graph(model.graph, model.feed, model.constants)
+    assert len(real) == len(codes)
+    made = [node for node in said.graph.nodes if node.op == "DequantizeLinear"]
+    scales = {node.outputs[0]: said.constants[node.inputs[1]] for node in made}
+    for ours, theirs, name in zip(real.values(), codes.values(), real, strict=True):
+        steps = ours / scales[name].reshape(())
+        apart = steps - np.rint(steps[:1]) - (theirs.astype(np.float64) - theirs[:1])
+        assert np.abs(apart - np.median(apart)).max() < 2.1, name
+
+
+def test_what_tensorflow_lite_has_no_form_for_is_left_out():
+    said = {model.title: in_tflite(model) for model in probe_models()}
+    assert {title for title, model in said.items() if model is None} == {
+        *("conv uint8 x int8", "conv depthwise uint8 x int8", "linear uint8 x int8"),
+        *("global_average_pool uint8", "global_average_pool int8", "concat int8"),
+        *("resize channels last uint8", "resize channels last int8"),
+    }
+    pools = said["average_pool int8"]
+    assert len(pools.graph.nodes) == 3  # those at one scale
+    for node in said["softmax int8"].graph.nodes:
+        assert said["softmax int8"].graph.tensors[node.outputs[0]].quant.scale == np.float32(1 / 256)
+
+
+@pytest.mark.parametrize(
+    ("backend", "options", "title", "name"),
+    [
+        ("litert", {"kernels": "reference"}, "concat uint8", "form=fold steps=away,zp,sat"),
+        ("openvino", {}, "quantize float32 -> int8", "form=levels steps=even,zp,sat"),
+        ("openvino", {}, "conv depthwise int8 x int8", "form=levels-fma steps=even,sat"),
+        ("litert", {"kernels": "reference"}, "linear int8 x int8", "tflite-reference"),
+        ("tflm", {}, "linear int8 x int8", "gemmlowp"),
+    ],
+)
+def test_installed_backends_are_explained(backend, options, title, name):
+    package = {"litert": "ai_edge_litert", "tflm": "tflite_micro"}.get(backend, backend)
+    if importlib.util.find_spec(package) is None:
+        pytest.skip(f"needs the extra {backend}")
+    found = run_probe(backend, options=options, kinds=[title.split()[0]])
+    entry = next(entry for entry in found.entries if entry.title == title)
+    assert entry.status == "explained"
+    assert name in {*entry.variants, *entry.presets}
+
+
+def test_each_fingerprint_is_a_preset_that_is_measured():
+    assert set(packaged()) <= set(PRESETS)
+    for name, found in packaged().items():
+        assert PRESETS[name].provenance == "measured"
+        assert set(PRESETS[name].variants) == set(found.kinds)
+        for key, variants in found.kinds.items():
+            assert PRESETS[name].variants[key] in variants
