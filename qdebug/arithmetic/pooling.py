@@ -7,10 +7,11 @@ dense, say) still uses each for many nodes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.arithmetic.functions import same_functions
+from qdebug.arithmetic.presets import Measured
 from qdebug.arithmetic.search import SearchResult, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
@@ -46,18 +47,21 @@ class Pooled:
     doubt: str | None = None
 
 
-def pool(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
+def pool(findings: Mapping[int, SearchResult], measured: Measured | None = None) -> dict[int, Pooled]:
     """Narrow the variants of each node by its siblings.
 
     Args:
         findings: What was found for each node, by any number.
+        measured: What is known of the runtime: of variants that reproduce as many nodes its own is chosen.
     """
     groups: dict[tuple[object, ...], list[int]] = {}
     for number, finding in findings.items():
         groups.setdefault(_shared(finding), []).append(number)
     found: dict[int, Pooled] = {}
     for members in groups.values():
-        found |= _classes({number: findings[number] for number in members})
+        first = findings[members[0]]
+        own = measured.variants(first.kind, first.dtypes, first.branch) if measured else frozenset[Variant]()
+        found |= _classes({number: findings[number] for number in members}, own)
     return found
 
 
@@ -67,7 +71,7 @@ def _shared(finding: SearchResult) -> tuple[object, ...]:
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
 
-def _classes(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
+def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> dict[int, Pooled]:
     """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant."""
     found: dict[int, Pooled] = {}
     usual: Variant | None = None
@@ -78,7 +82,8 @@ def _classes(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
         for finding in left.values():
             for variant in finding.matching:
                 votes[variant] = votes.get(variant, 0) + 1
-        chosen = max(votes, key=votes.__getitem__)  # the first, which is the simplest, of those with most nodes
+        # Of those with most nodes the runtime's own, or the first, which is the simplest.
+        chosen = max(votes, key=lambda variant: (votes[variant], variant in own))
         covered = [number for number, finding in left.items() if chosen in finding.matching]
         common = set.intersection(*(set(left[number].matching) for number in covered))
         members = tuple(variant for variant in left[covered[0]].matching if variant in common)
@@ -91,6 +96,7 @@ def _classes(findings: Mapping[int, SearchResult]) -> dict[int, Pooled]:
                 variants=variants, siblings=len(covered), members=members, usual=usual, reason=said, doubt=doubt
             )
             del left[number]
+    usual = usual or (next(iter(own)) if len(own) == 1 else None)
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
 

@@ -11,13 +11,14 @@ is known of. Formulas and their sources stand with the steps in `variant`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from types import MappingProxyType
 
-from qdebug.arithmetic.fingerprints import Fingerprint, packaged
+from qdebug.arithmetic.fingerprints import Fingerprint, fingerprint_name, packaged
 from qdebug.errors import UsageError
+from qdebug.model import RunInfo
 from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, kind_of, parse_variant
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "names_of",
     "other_sums",
     "preset",
-    "probed_on",
 ]
 
 _EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
@@ -452,20 +452,42 @@ def other_sums() -> Mapping[str, Arithmetic]:
     return found
 
 
-def probed_on(backend: str, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[Variant, ...]:
-    """Return how fingerprints of a backend compute a kind of unit, for each of them that says.
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """What fingerprints say of the runtime of a run: that of its own version, kernels and processor, or of its backend.
 
     Args:
-        backend: The backend.
-        kind: The kind of unit.
-        dtypes: Dtypes of operands and output.
-        branch: Its branch of the kind.
+        run: Facts of the run.
     """
-    keys = keys_of(kind, branch, dtypes)
-    own = (found.variants for found in PRESETS.values() if backend and found.backend == backend)
-    return tuple(
-        next(stated[key] for key in keys if key in stated) for stated in own if not stated.keys().isdisjoint(keys)
-    )
+
+    run: RunInfo
+
+    @property
+    def own(self) -> str:
+        """What the fingerprint of its own version, kernels and processor goes by, be there one or not."""
+        return fingerprint_name(self.run.to_dict())
+
+    def ordered(self, names: Iterable[str]) -> list[str]:
+        """Return presets with its own first, and then others of its backend."""
+        own, backend = self.own, self.run.backend
+        return sorted(names, key=lambda name: (name != own, not backend or PRESETS[name].backend != backend))
+
+    def variants(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> frozenset[Variant]:
+        """Return how units of a kind are computed: by its own fingerprint if it says, else by any of its backend.
+
+        Args:
+            kind: The kind of unit.
+            dtypes: Dtypes of operands and output.
+            branch: Its branch of the kind.
+        """
+        keys = keys_of(kind, branch, dtypes)
+        stating = {
+            name: next(found.variants[key] for key in keys if key in found.variants)
+            for name, found in PRESETS.items()
+            if found.backend and found.backend == self.run.backend and not found.variants.keys().isdisjoint(keys)
+        }
+        own = stating.get(self.own)
+        return frozenset(stating.values() if own is None else (own,))
 
 
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:

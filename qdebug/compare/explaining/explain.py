@@ -17,10 +17,9 @@ from typing import Protocol, TypeVar
 import numpy as np
 
 from qdebug.arithmetic.evidence import residual_of
-from qdebug.arithmetic.fingerprints import fingerprint_name
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.pooling import Pooled, pool, standing_for
-from qdebug.arithmetic.presets import names_of, preset, probed_on
+from qdebug.arithmetic.presets import Measured, names_of, preset
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.explanation import (
@@ -73,6 +72,8 @@ class Explainer:
     def __init__(self, recording: Recording) -> None:
         self.recording = RecentTensors(as_compared(recording))
         self._units = Units(self.recording)
+        self.measured = Measured(self.recording.info)
+        """What is known of the runtime."""
 
     def look(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
         """Look at one output: search its arithmetic, or say what it is.
@@ -90,7 +91,7 @@ class Explainer:
     def answer(self, finding: SearchResult, pooled: Pooled) -> NodeExplanation:
         """Say what a search has found, in the light of the node's siblings."""
         with _alike():
-            return _with_recorded(_answer(finding, pooled))
+            return _with_recorded(_answer(finding, pooled, self.measured))
 
     def attached(self, finding: SearchResult) -> SearchResult:
         """Return a finding from another process with the recording that it is of."""
@@ -163,7 +164,7 @@ def explain_recording(
     looked = _looked(explainer, todo, progress) if shared is None else _looked_apart(explainer, todo, progress, shared)
     findings = {position: found for position, found in enumerate(looked) if isinstance(found, SearchResult)}
     with _alike():
-        pooled = pool(findings)
+        pooled = pool(findings, explainer.measured)
     findings |= {at: findings[at].without_novel() for at, own in pooled.items() if own.doubt is not None}
     known = {at: explainer.answer(found, pooled[at]) for at, found in findings.items() if found.matching or not shared}
     if shared is not None:
@@ -368,7 +369,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     )
 
 
-def _answer(finding: SearchResult, pooled: Pooled) -> NodeExplanation:
+def _answer(finding: SearchResult, pooled: Pooled, measured: Measured) -> NodeExplanation:
     """Say what a search has found, in the light of the node's siblings."""
     node, tensor = finding.source.node, finding.source.tensor
     explained = bool(finding.matching)
@@ -395,8 +396,7 @@ def _answer(finding: SearchResult, pooled: Pooled) -> NodeExplanation:
     members = pooled.variants if explained else tuple(v for v in (finding.best,) if v is not None)
     if not members:
         return answer
-    run = finding.source.recording.info
-    known = probed_on(run.backend, finding.kind, finding.dtypes, finding.branch)
+    known = measured.variants(finding.kind, finding.dtypes, finding.branch)
     members = tuple(sorted(members, key=lambda variant: variant not in known))  # the others stay in their order
     names = tuple(map(str, pooled.members))
     answer = replace(answer, variants=tuple(map(str, members)), members=names, words=describe(members[0]))
@@ -413,17 +413,9 @@ def _answer(finding: SearchResult, pooled: Pooled) -> NodeExplanation:
         return replace(answer, residual=left, reason="; ".join(reasons) or None)
     if finding.runner_up is None and finding.tried > 1 and len(pooled.members) == finding.tried:
         return replace(answer, words=_ANY, reason="; ".join(filter(None, (_OPEN, answer.reason))))
-    return replace(
-        answer,
-        presets=_presets(
-            pooled.members,
-            finding.kind,
-            finding.dtypes,
-            finding.branch,
-            backend=run.backend,
-            own=fingerprint_name(run.to_dict()),
-        ),
-    )
+    named = _presets(pooled.members, finding.kind, finding.dtypes, finding.branch)
+    by_name = {match.name: match for match in named}
+    return replace(answer, presets=tuple(by_name[name] for name in measured.ordered(by_name)))
 
 
 def _held_against(answer: NodeExplanation, left: Residual, finding: SearchResult) -> NodeExplanation:
@@ -459,12 +451,8 @@ def _types(dtypes: tuple[str, ...]) -> str:
 
 
 @lru_cache(maxsize=64)  # siblings share their class
-def _presets(
-    members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str, *, backend: str, own: str
-) -> tuple[PresetMatch, ...]:
-    """Return the presets with one of some variants: first that of the recording's own kernels, then of its backend."""
-    found = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
-    named = sorted(found, key=lambda name: (name != own, not backend or preset(name).backend != backend))
+def _presets(members: tuple[Variant, ...], kind: str, dtypes: tuple[str, ...], branch: str) -> tuple[PresetMatch, ...]:
+    named = dict.fromkeys(name for variant in members for name in names_of(variant, kind, dtypes, branch))
     return tuple(
         PresetMatch(name=name, provenance=preset(name).known(kind), detail=preset(name).about) for name in named
     )
