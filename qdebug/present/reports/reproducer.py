@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from textwrap import fill, indent, wrap
 
@@ -18,25 +19,11 @@ from qdebug.replay.program import compile_variant
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
-from qdebug.replay.windows import window_of
+from qdebug.replay.windows import Window, window_of
 from qdebug.replay.words import ROUNDINGS
 from qdebug.workflow.repro import FloatReproducer, Reproducer
 
-__all__ = [
-    "HELPERS",
-    "RECORDED",
-    "RUNS",
-    "ArrayPool",
-    "float_reproducer_text",
-    "head",
-    "plain",
-    "put_together",
-    "quoted",
-    "reference_code",
-    "reproducer_text",
-    "running",
-    "where_run",
-]
+__all__ = ["ArrayPool", "float_reproducer_text", "reference_code", "reproducer_text"]
 
 _LITERAL = 80
 """Most characters of the elements of an array that is written as a literal."""
@@ -97,10 +84,10 @@ def model():
     import onnx
     from onnx import helper, numpy_helper
 
-    names = ["" if array is None else f"i{at}" for at, array in enumerate(INPUTS)]
+    names = ["" if array is None else f"i{at}" for at, array in enumerate(FED)]
     node = helper.make_node(OP, names, OUTPUTS, domain=DOMAIN, **ATTRIBUTES)
     fed, stored = [], []
-    for name, array, constant in zip(names, INPUTS, CONSTANT):
+    for name, array, constant in zip(names, FED, CONSTANT):
         if array is not None and constant:
             stored.append(numpy_helper.from_array(array, name))
         elif array is not None:
@@ -114,29 +101,51 @@ def model():
     )
 
 
-def backend_output():
-    """Run the node on ONNX Runtime; where it is not installed, give what was recorded."""
+def on_onnxruntime():
+    """Run the node on ONNX Runtime; None where it is not installed."""
     if not all(map(importlib.util.find_spec, ("onnx", "onnxruntime"))):
-        return RECORDED, "the recording"
+        return None
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.intra_op_num_threads = 1
     session = onnxruntime.InferenceSession(model().SerializeToString(), options, providers=["CPUExecutionProvider"])
-    feed = {entry.name: INPUTS[int(entry.name[1:])] for entry in session.get_inputs()}
-    return session.run(None, feed)[0], f"onnxruntime {onnxruntime.__version__}"
+    feed = {entry.name: FED[int(entry.name[1:])] for entry in session.get_inputs()}
+    return session.run(None, feed)[0]
 '''
 
-RECORDED = '''
+_HOOK = '''
+def run_backend(inputs):
+    """Run the node on your device: take what it reads, give what it makes. With None the recorded output is checked."""
+    return @RUN
+
+
 def backend_output():
-    """Give what was recorded: the backend cannot be run from here."""
-    return RECORDED, "the recording"
+    """Give the output that is checked, and where it comes from."""
+    output = run_backend(INPUTS)
+    return (RECORDED, "the recording") if output is None else (np.asarray(output), "the backend")
 '''
-"""Statements of a node whose backend cannot be run."""
 
-RUNS = "With onnx and onnxruntime installed the node runs there as a model of its own; else the recording is checked."
-"""What the head says of a file that can run its node."""
+_KNOWN_GOOD = '''
+def test_a_known_runtime_is_within_one_step_of_the_reference():
+    """What runs the node rightly gives the same codes but for how it rounds ties."""
+    output = on_onnxruntime()
+    if output is None:
+        return  # onnx or onnxruntime is not installed
+@TURNED    assert np.abs(output.astype(np.int64) - reference().astype(np.int64)).max(initial=0) <= 1
+'''
+
+RUNS = (
+    "The recording is checked. Give the output of your device in run_backend() to check that instead: the test passes "
+    "once it is right."
+)
+"""What the head says of a file."""
+RUNS_THERE = (
+    "With onnx and onnxruntime installed the node runs there as a model of its own; else the recording is checked. "
+    "For another device, change run_backend()."
+)
+"""What the head says of a file that runs its node on the runtime that it was recorded from."""
 
 
 def running(
@@ -171,14 +180,28 @@ def running(
     lines = [
         f"OP, DOMAIN, OPSET = {op!r}, {domain.replace('ai.onnx', '')!r}, {opset}",
         f"ATTRIBUTES = {shown}",
-        "INPUTS = (",
-        *(f"    {pool.text(array)}," for array in inputs),
-        ")",
+        f"FED = {_listed(inputs, pool)}",
         f"CONSTANT = {tuple(constant)}",
         f"OUTPUTS, TENSOR = {outputs}, {outputs[node.outputs.index(tensor)]!r}",
         "",
     ]
     return "\n".join(lines) + _RUN
+
+
+def hook(inputs: Sequence[np.ndarray | None], pool: ArrayPool, *, there: bool) -> str:
+    """Return the statements that a user gives the output of a device by, and that choose what is checked.
+
+    Args:
+        inputs: What the node reads; None where an optional input is left out.
+        pool: Where the arrays go.
+        there: Whether it runs on ONNX Runtime if nobody says otherwise.
+    """
+    return f"INPUTS = {_listed(inputs, pool)}\n\n" + _HOOK.replace("@RUN", "on_onnxruntime()" if there else "None")
+
+
+def _listed(inputs: Sequence[np.ndarray | None], pool: ArrayPool) -> str:
+    """Write arrays as a tuple."""
+    return "\n".join(["(", *(f"    {pool.text(array)}," for array in inputs), ")"])
 
 
 def where_run(run: RunInfo) -> str:
@@ -340,13 +363,19 @@ def _sums(unit: Unit, variant: Variant, pool: ArrayPool) -> str | None:
     lines.append("BIAS = 0" if bias is None else f"BIAS = {pool.text(bias)}.astype(np.int64)")
     if unit.kind == "linear":
         return "\n".join(lines) + "\n\n" + _LINEAR
-    call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
-    window = window_of(call, x.codes.shape[2:], w.codes.shape[2:])
+    window = _window(unit)
     lines += [
         f"PADS = {tuple(zip(window.begin, window.end, strict=True))}",
         f"STRIDES, DILATIONS, GROUPS = {window.strides}, {window.dilations}, {unit.groups}",
     ]
     return "\n".join(lines) + "\n\n" + _CONV
+
+
+def _window(unit: Unit) -> Window:
+    """Return strides, dilations and padding of a convolution."""
+    x, weight = unit.operands
+    call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
+    return window_of(call, x.codes.shape[2:], weight.codes.shape[2:])
 
 
 _TESTS = """
@@ -379,9 +408,21 @@ def reproducer_text(found: Reproducer, path: Path) -> str:
     if code is None:
         code = _STORED
     backend = _backend(found, pool)
+    there = backend is not None and found.run.backend == "onnxruntime"
+    known = "" if there or backend is None else _KNOWN_GOOD.replace("@TURNED", _turned(found.unit))
+    operands = [operand.codes for operand in found.unit.operands]
+    inputs = found.inputs if found.whole else [*operands, *([] if found.unit.bias is None else [found.unit.bias])]
     values = [f"RECORDED = {pool.text(found.recorded)}", f"EXPECTED = {pool.text(found.expected)}"]
-    start = head(_sentences(found, runs=backend is not None), found.run, path)
-    return put_together([start, *values, code.strip("\n"), "", (backend or RECORDED).strip("\n"), _TESTS], pool)
+    start = head(_sentences(found, there=there), found.run, path)
+    parts = [code, backend or "", hook(inputs, pool, there=there), _TESTS, known]
+    return put_together([start, *values, *(f"{part.strip(chr(10))}\n\n" for part in parts if part)], pool)
+
+
+def _turned(unit: Unit) -> str:
+    """Return the statements that bring codes of ONNX Runtime to what the node gives: its layout, and its activation."""
+    turned = "    output = np.moveaxis(output, 1, -1)\n" if unit.channels_last else ""
+    low, high = unit.out.clamp or unit.out.limits
+    return turned if unit.out.clamp is None else f"{turned}    output = np.clip(output, {low}, {high})\n"
 
 
 _STORED = '''
@@ -391,7 +432,7 @@ def reference():
 '''
 
 
-def _sentences(found: Reproducer, *, runs: bool) -> list[str]:
+def _sentences(found: Reproducer, *, there: bool) -> list[str]:
     """Say what the file is about."""
     held = f"which reproduces {found.siblings} other nodes of its kind in the run" if found.siblings else ""
     wrong = f"{found.wrong} of {found.elements} codes are not what the arithmetic {plain(found.variant)} gives"
@@ -400,26 +441,78 @@ def _sentences(found: Reproducer, *, runs: bool) -> list[str]:
         f"Sample {found.place[0]}: {wrong}{', ' + held if held else ''}.",
         f"Of the whole node, this file holds {plain(found.kept)}." if found.kept else "",
         f"{plain(found.reference)}." if found.reference else "",
-        RUNS if runs else "The recorded output is checked.",
+        RUNS_THERE if there else RUNS,
     ]
 
 
 def _backend(found: Reproducer, pool: ArrayPool) -> str | None:
-    """Return the statements that run the backend; None if they cannot be given."""
+    """Return the statements that run the node on ONNX Runtime; None if it cannot, or says nothing of the backend.
+
+    It is the backend itself, or a side that is known to be right up to ties, but for sums that it does not make.
+    """
     node = found.node
-    if found.run.backend != "onnxruntime" or not _all_plain(found):
+    if not _all_plain(found):
         return None
+    if found.run.backend != "onnxruntime":
+        return _known_good(found, pool)
     op, domain, attrs, opset = node.op, node.domain, dict(node.attrs), found.opset
     inputs, constant = found.inputs, found.constant
     if not found.whole or operators.of(op).real is None:
         if found.unit.kind != "conv" or found.unit.bias_scale is not None:
             return None
         op, domain, opset, attrs = "QLinearConv", "", 13, dict(found.unit.attrs)
-        inputs, constant = _conv_inputs(found), (False, *(True,) * 8)
+        inputs, constant = _conv_inputs(found.unit), (False, *(True,) * 8)
     return running(
         node, op=op, domain=domain, opset=opset, attrs=attrs, inputs=inputs, constant=constant,
         tensor=node.outputs[0], pool=pool,
     )  # fmt: skip
+
+
+def _known_good(found: Reproducer, pool: ArrayPool) -> str | None:
+    """Return the statements that run a convolution or a product of matrices on ONNX Runtime, with exact sums."""
+    unit, variant = found.unit, found.variant
+    plain_bias = unit.bias is None or (unit.bias.dtype == np.int32 and unit.bias_scale is None)
+    if variant.limited_sums is not None or variant.bias != "int32" or not plain_bias:
+        return None
+    small = all(operand.codes.dtype.itemsize == 1 for operand in unit.operands)
+    if not small or unit.operands[0].codes.dtype != unit.out.dtype or unit.transposed or unit.condition is not None:
+        return None
+    if unit.kind == "conv":
+        window = _window(unit)
+        attrs: dict[str, AttrValue] = {
+            "pads": (*window.begin, *window.end),
+            "strides": window.strides,
+            "dilations": window.dilations,
+            "group": unit.groups,
+        }
+        op, domain, inputs = "QLinearConv", "", _conv_inputs(_with_exact_sums(unit))
+    elif unit.kind == "linear" and all(operand.codes.ndim == 2 for operand in unit.operands):
+        op, domain, attrs, inputs = "QGemm", "com.microsoft", {}, _gemm_inputs(_with_exact_sums(unit))
+    else:
+        return None
+    return running(
+        replace(found.node, domain=domain), op=op, domain=domain, opset=1 if domain else 13, attrs=attrs, inputs=inputs,
+        constant=(False, *(True,) * (len(inputs) - 1)), tensor=found.node.outputs[0], pool=pool,
+    )  # fmt: skip
+
+
+def _with_exact_sums(unit: Unit) -> Unit:
+    """Return a unit with weights of the data's type: of two types, ONNX Runtime saturates sums on some processors."""
+    x, weight = unit.operands
+    if not (x.codes.dtype == np.uint8 and weight.codes.dtype == np.int8):
+        return unit
+    codes = (weight.codes.astype(np.int16) + 128).astype(np.uint8)
+    zero = np.asarray(weight.zero_point.astype(np.int16) + 128)
+    return replace(unit, operands=(x, replace(weight, codes=codes, zero_point=zero)))
+
+
+def _gemm_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
+    """Return the operands of a product of matrices in QGemm's order."""
+    *operands, scale, zero = _conv_inputs(unit)[:8]
+    bias = unit.bias
+    if bias is not None:
+        bias = np.broadcast_to(bias.reshape(-1), unit.operands[1].codes.shape[-1:])
+    return (*operands, bias, scale, zero)
 
 
 def _all_plain(found: Reproducer) -> bool:
@@ -428,15 +521,20 @@ def _all_plain(found: Reproducer) -> bool:
     return all(array is None or plain_dtype(array.dtype) == array.dtype for array in arrays)
 
 
-def _conv_inputs(found: Reproducer) -> tuple[np.ndarray | None, ...]:
-    """Return the operands of a convolution that was cut, in QLinearConv's order."""
-    x, w = found.unit.operands
-    out, flat = found.unit.out, (-1,) if w.scale.size > 1 else ()
+def _conv_inputs(unit: Unit) -> tuple[np.ndarray | None, ...]:
+    """Return the operands of a convolution in QLinearConv's order."""
+    x, w = unit.operands
+    out, flat = unit.out, (-1,) if w.scale.size > 1 else ()
     zero = np.broadcast_to(w.zero_point, w.scale.shape) if w.scale.size > 1 else w.zero_point
-    inputs: list[np.ndarray | None] = [x.codes, x.scale.reshape(()), x.zero_point.reshape(()), w.codes]
+    inputs: list[np.ndarray | None] = [
+        x.codes,
+        x.scale.reshape(()),
+        x.zero_point.reshape(()).astype(x.codes.dtype),
+        w.codes,
+    ]
     inputs += [w.scale.reshape(flat), zero.astype(w.codes.dtype).reshape(flat)]
-    inputs += [out.scale.reshape(()), out.zero_point.reshape(())]
-    return (*inputs, found.unit.bias) if found.unit.bias is not None else tuple(inputs)
+    inputs += [out.scale.reshape(()), out.zero_point.reshape(()).astype(out.dtype)]
+    return tuple(inputs) if unit.bias is None else (*inputs, unit.bias.reshape(-1))
 
 
 _TEST = """
@@ -467,16 +565,18 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
     """
     pool = ArrayPool()
     backend = _float_backend(found, pool)
+    there = backend is not None
     values = [
         f"RECORDED = {pool.text(found.recorded)}",
         f"EXPECTED = {pool.text(found.expected)}",
         f"ALLOWED = {found.allowed!r}  # norm of the difference from EXPECTED, all elements together",
     ]
-    start = head(_float_sentences(found, runs=backend is not None), found.run, path)
-    return put_together([start, *values, "", (backend or RECORDED).strip("\n"), _TEST], pool)
+    start = head(_float_sentences(found, there=there), found.run, path)
+    parts = [backend or "", hook(found.inputs, pool, there=there), _TEST]
+    return put_together([start, *values, "", *(f"{part.strip(chr(10))}\n\n" for part in parts if part)], pool)
 
 
-def _float_sentences(found: FloatReproducer, *, runs: bool) -> list[str]:
+def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
     """Say what the file is about, and where its tolerance comes from."""
     if found.allowed:
         held = f"; {found.siblings} other {plain(found.node.op)} nodes of the run have that" if found.siblings else ""
@@ -490,7 +590,7 @@ def _float_sentences(found: FloatReproducer, *, runs: bool) -> list[str]:
         f"The tolerance is a norm of {found.allowed:.4g}: {source}.",
         f"Sample {found.place[0]}: the recorded output is off by {found.error:.4g}{times}.",
         f"{plain(found.reference)}." if found.reference else "",
-        RUNS if runs else "The recorded output is checked.",
+        RUNS_THERE if there else RUNS,
     ]
 
 

@@ -1,6 +1,7 @@
 """The reproducer's text: a program of its own whose reference gives what the arithmetic gives."""
 
 import ast
+from dataclasses import replace
 from pathlib import Path
 
 import ml_dtypes
@@ -13,6 +14,7 @@ from qdebug.model import Node, RunInfo
 from qdebug.present.reports.reproducer import ArrayPool, reference_code, reproducer_text
 from qdebug.replay import Operand, Target, Unit
 from qdebug.replay.evaluate import compute
+from qdebug.replay.variant import parse_variant
 from qdebug.workflow.repro import Reproducer
 
 RNG = np.random.default_rng(11)
@@ -128,6 +130,44 @@ def test_a_wrong_code_fails_and_is_counted():
         names["test_the_backend_gives_the_codes_of_the_reference"]()
 
 
+def test_the_output_of_a_device_is_checked_in_place_of_the_recording():
+    unit, variant = linear_unit(), PRESETS["ort-mlas"].variant("linear")
+    recorded = compute(unit, variant)
+    recorded[3, 2] ^= 5
+    names = ran(reproducer_text(made(unit, variant, recorded, inputs=(unit.operands[0].codes,)), FILE))
+    read = []
+    names["run_backend"] = lambda inputs: read.append(inputs) or names["EXPECTED"]
+    names["test_the_backend_gives_the_codes_of_the_reference"]()
+    np.testing.assert_array_equal(read[0][0], unit.operands[0].codes)
+    names["run_backend"] = lambda _: names["EXPECTED"][::-1]
+    with pytest.raises(AssertionError, match=r"the backend: \d+ of 20 codes are wrong"):
+        names["test_the_backend_gives_the_codes_of_the_reference"]()
+
+
+@pytest.mark.parametrize("name", ["ort-mlas", "tflite-reference", "tflite-opt-avx", "glow-interpreter", "onednn"])
+@pytest.mark.parametrize("last", [False, True])
+def test_a_known_runtime_is_right_up_to_ties(name, last):
+    pytest.importorskip("onnxruntime", reason="needs the extra onnx")
+    pytest.importorskip("onnx", reason="needs the extra onnx")
+    plain = replace(linear_unit(), out=target())
+    biased = replace(plain, bias=RNG.integers(-9000, 9000, 4).astype(np.int32))
+    bounded = conv_unit(out=target(clamp=(101, 180)), channels_last=last)
+    wide = conv_unit(out=replace(target(), zero_point=np.asarray(101)))  # as a harness may say it
+    for unit in (conv_unit(), bounded, plain, biased, wide):
+        variant = PRESETS[name].variant(unit.kind)
+        names = ran(reproducer_text(made(unit, variant), FILE))
+        names["test_a_known_runtime_is_within_one_step_of_the_reference"]()
+        right = names["on_onnxruntime"]
+        names["on_onnxruntime"] = lambda right=right: right() ^ 8
+        with pytest.raises(AssertionError):
+            names["test_a_known_runtime_is_within_one_step_of_the_reference"]()
+
+
+def test_no_runtime_stands_for_sums_that_it_does_not_make():
+    unit, variant = conv_unit(), parse_variant("acc=pairsat16:hwc")
+    assert "onnxruntime" not in reproducer_text(made(unit, variant), FILE)
+
+
 def test_what_has_no_plain_form_is_stored():
     variant = PRESETS["ort-mlas"].variant("softmax")
     unit = Unit(
@@ -193,7 +233,7 @@ def test_attributes_that_came_with_a_recording_are_only_values():
 
 
 def test_nothing_is_imported_in_vain():
-    text = reproducer_text(made(linear_unit(), PRESETS["ort-mlas"].variant("linear")), FILE)
+    text = reproducer_text(made(mul_unit(), PRESETS["ort-mlas"].variant("mul")), FILE)
     assert "importlib" not in text
     short = Unit(kind="mul", operands=(operand(codes(2), 1, 0), operand(codes(2), 1, 0)), out=target(), op="QLinearMul")
     text = reproducer_text(made(short, PRESETS["ort-mlas"].variant("mul")), FILE)
