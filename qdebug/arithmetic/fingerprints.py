@@ -18,11 +18,19 @@ from qdebug.errors import UsageError
 from qdebug.regular_file import read_regular
 from qdebug.replay.variant import Variant, describe, parse_variant
 
-__all__ = ["VERDICTS", "Difference", "Fingerprint", "find_fingerprint", "fingerprint_name", "packaged", "said_of_run"]
+__all__ = [
+    "VERDICTS",
+    "Fingerprint",
+    "KindDifference",
+    "_said_of_run",
+    "find_fingerprint",
+    "fingerprint_name",
+    "packaged",
+]
 
 FORMAT, VERSION = "qdebug.probe", 1
 VERDICTS = ("differs", "first", "second", "same")
-"""How two fingerprints compare in a kind of node, see `Difference.verdict`; what is looked at first comes first."""
+"""How two fingerprints compare in a kind of node, see `KindDifference.verdict`; what is looked at first comes first."""
 _MOST_BYTES = 16 << 20
 _HINT = "Let qdebug write the file: qdebug probe --backend NAME -o FILE.json."
 _LEVELS: Mapping[str, str] = MappingProxyType(
@@ -46,7 +54,7 @@ _CHOICES = ("kernels", "opt", "precision", "delegate")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Difference:
+class KindDifference:
     """How two fingerprints compare in one kind of node.
 
     Args:
@@ -80,22 +88,22 @@ class Fingerprint:
     kinds: Mapping[str, tuple[Variant, ...]]
     titles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
-    def compared(self, other: Fingerprint) -> tuple[Difference, ...]:
+    def compared(self, other: Fingerprint) -> tuple[KindDifference, ...]:
         """Compare it with another one, kind by kind: what differs comes first."""
         found = [self._difference(key, other) for key in dict.fromkeys((*self.kinds, *other.kinds))]
         return tuple(sorted(found, key=lambda difference: VERDICTS.index(difference.verdict)))
 
-    def _difference(self, key: str, other: Fingerprint) -> Difference:
+    def _difference(self, key: str, other: Fingerprint) -> KindDifference:
         ours, theirs = self.kinds.get(key, ()), other.kinds.get(key, ())
         shared = [variant for variant in ours if variant in theirs]
         verdict = "same" if shared else "differs" if ours and theirs else "first" if ours else "second"
         mine, yours = (describe((shared or own)[0]) if own else None for own in (list(ours), list(theirs)))
-        return Difference(
+        return KindDifference(
             title=self.titles.get(key) or other.titles.get(key) or key, verdict=verdict, words=(mine, yours)
         )
 
 
-def said_of_run(run: Mapping[str, Any]) -> str:
+def _said_of_run(run: Mapping[str, Any]) -> str:
     """Say in a clause what a run was of: version, options that choose kernels, and processor.
 
     Args:
@@ -176,7 +184,7 @@ def _decoded(name: str, content: bytes) -> Fingerprint:
     try:
         run, kinds = plain["backend"], dict(_kinds(plain["kinds"]))
         titles = {str(kind["key"]): str(kind["title"]) for kind in plain["kinds"]}
-        return Fingerprint(name=name, backend=str(run["backend"]), about=said_of_run(run), kinds=kinds, titles=titles)
+        return Fingerprint(name=name, backend=str(run["backend"]), about=_said_of_run(run), kinds=kinds, titles=titles)
     except KeyError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: it lacks {error}.", hint=_HINT) from None
     except (TypeError, AttributeError, ValueError) as error:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.arithmetic.functions import same_functions
-from qdebug.arithmetic.presets import Measured
+from qdebug.arithmetic.presets import KnownRuntime
 from qdebug.arithmetic.search import SearchResult, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
@@ -47,7 +47,7 @@ class Pooled:
     doubt: str | None = None
 
 
-def pool(findings: Mapping[int, SearchResult], measured: Measured | None = None) -> dict[int, Pooled]:
+def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = None) -> dict[int, Pooled]:
     """Narrow the variants of each node by its siblings.
 
     Args:

@@ -453,7 +453,7 @@ def other_sums() -> Mapping[str, Arithmetic]:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class KnownRuntime:
     """What fingerprints say of the runtime of a run: that of its own version, kernels and processor, or of its backend.
 
     Args:

@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qdebug.arithmetic.fingerprints import VERDICTS, Difference, Fingerprint
+from qdebug.arithmetic.fingerprints import VERDICTS, Fingerprint, KindDifference
 from qdebug.arithmetic.functions import same_functions, shape_of
 from qdebug.arithmetic.presets import PRESETS, Preset
 from qdebug.arithmetic.units import Units, UnitSource
@@ -264,7 +264,7 @@ class FingerprintComparison:
     second: Fingerprint
 
     @property
-    def kinds(self) -> tuple[Difference, ...]:
+    def kinds(self) -> tuple[KindDifference, ...]:
         """Each kind of node that either has an arithmetic for: what differs comes first."""
         return self.first.compared(self.second)
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.presets import Measured
+from qdebug.arithmetic.presets import KnownRuntime
 from qdebug.arithmetic.search import channels_first
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.float_band import FloatReplay, judge_float, replay_float
@@ -476,7 +476,7 @@ def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
     for sibling in _siblings(units, source):
         counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0)
     unit = source.unit(source.places[0])
-    measured = Measured(source.recording.info).variants(unit.kind, unit.dtypes, unit.branch)
+    measured = KnownRuntime(source.recording.info).variants(unit.kind, unit.dtypes, unit.branch)
     if not counts:
         return next(iter(measured)) if len(measured) == 1 else own[0][1], 0
     # Of the variants that reproduce most nodes the runtime's own, or the first tried, which is the simplest.

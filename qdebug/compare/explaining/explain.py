@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.arithmetic.evidence import residual_of
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.arithmetic.pooling import Pooled, pool, standing_for
-from qdebug.arithmetic.presets import Measured, names_of, preset
+from qdebug.arithmetic.presets import KnownRuntime, names_of, preset
 from qdebug.arithmetic.search import SearchResult, search
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.explanation import (
@@ -72,7 +72,7 @@ class Explainer:
     def __init__(self, recording: Recording) -> None:
         self.recording = RecentTensors(as_compared(recording))
         self._units = Units(self.recording)
-        self.measured = Measured(self.recording.info)
+        self.measured = KnownRuntime(self.recording.info)
         """What is known of the runtime."""
 
     def look(self, tensor: str, *, unknown: bool) -> SearchResult | NodeExplanation:
@@ -369,7 +369,7 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     )
 
 
-def _answer(finding: SearchResult, pooled: Pooled, measured: Measured) -> NodeExplanation:
+def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> NodeExplanation:
     """Say what a search has found, in the light of the node's siblings."""
     node, tensor = finding.source.node, finding.source.tensor
     explained = bool(finding.matching)
