@@ -18,7 +18,7 @@ from qdebug.model.thresholds.rounding import (
 )
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["SHORT_FORMATS", "ShortFormat", "fits", "held_format", "to_tf32"]
+__all__ = ["SHORT_FORMATS", "ShortFormat", "fits", "format_of", "held_format", "to_tf32"]
 
 _STRETCH = 1 << 20
 """Elements that are looked at together: 4 MB in float32, and some milliseconds."""
@@ -83,6 +83,16 @@ def fits(values: np.ndarray, short: ShortFormat) -> bool:
             if not np.array_equal(short.rounded(part), part, equal_nan=True):
                 return False
     return True
+
+
+def format_of(values: np.ndarray) -> ShortFormat | None:
+    """Return the short format that values have, or were rounded to before they were kept in a longer one; None if none.
+
+    Args:
+        values: Elements of any dtype.
+    """
+    own = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None)
+    return own or held_format(values)
 
 
 def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:

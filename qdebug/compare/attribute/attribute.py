@@ -35,7 +35,7 @@ from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOF
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
-from qdebug.numerics.short_formats import held_format
+from qdebug.numerics.short_formats import format_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.registry import has_kernel
@@ -238,7 +238,7 @@ class _Split:
                 FLOAT32_UNIT_ROUNDOFF,
             )
             part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
-            short = held_format(ours)
+            short = format_of(ours)
             part.formats.add(None if short is None else short.name)
             rounded = unit_roundoff(ours.dtype) if short is None else short.unit
             part.allowed += (rounded * norm(ours)) ** 2

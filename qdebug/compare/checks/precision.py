@@ -10,7 +10,7 @@ from qdebug.errors import RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.recording import places_of
 from qdebug.numerics.affine import BLOCK, dequantize
-from qdebug.numerics.short_formats import SHORT_FORMATS, fits, held_format
+from qdebug.numerics.short_formats import SHORT_FORMATS, fits, format_of
 
 __all__ = ["float32_overflow", "reduced_precision"]
 
@@ -36,7 +36,7 @@ def reduced_precision(
     among = list(places)
     try:
         if known is None:
-            held = {held_format(sides[1].load(names[1], *place)) for place in among}
+            held = {format_of(sides[1].load(names[1], *place)) for place in among}
             short = held.pop() if len(held) == 1 else None
         else:
             short = next(each for each in SHORT_FORMATS if each.name == known)

@@ -30,7 +30,7 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, fits, format_of
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
@@ -46,6 +46,8 @@ _NAMED = {short.name: short for short in SHORT_FORMATS}
 _INPUTS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
     {title: _NAMED[name].rounded for title, name in _SHORT.items()}
 )
+_OUTPUT = "output"
+"""What is in a format if a node is exact but for what it gives."""
 _ACCUMULATORS: Mapping[str, float] = MappingProxyType({"fp16": 2.0**-11, "bf16": 2.0**-8})
 
 
@@ -122,7 +124,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         KernelError: The node cannot be replayed.
         RecordingError: A value cannot be read.
     """
-    case = _Case(recording, node, tensor)
+    case = _Case(recording, node, tensor, at)
     single, equal, total, odd = _Run(), 0, 0, 0
     for place in at:
         ours, replayed, allowed = case.compare(place)
@@ -134,14 +136,14 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
     if equal == total:
         return FloatFinding(band=Band(precision="exact", ratio=0.0, exact=True), within=True, match=1.0, elements=total)
     spread = case.spread(at[0])
-    band = Band(precision="fp32", ratio=single.ratio, spread=spread)
+    band = Band(precision=case.result, ratio=single.ratio, spread=spread)
     found = FloatFinding(band=band, within=False, match=match, elements=total)
     if odd:
         return replace(
             found, reason=f"{odd} of {total} elements are NaN or infinite in the recording or the replay alone"
         )
     if single.ratio <= 1:
-        return replace(found, within=True)
+        return replace(found, within=True, reason=case.overflow(total))
     for precision, ratio in case.coarser(at):
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
@@ -164,7 +166,7 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
         Names of formats: of TF32 and float16 mostly both or none; none for other operators, and what is not recorded.
     """
     try:
-        case = _Case(recording, node, tensor)
+        case = _Case(recording, node, tensor, [place])
         return tuple(case.rounding(place))
     except (KernelError, RecordingError):
         return ()
@@ -184,8 +186,9 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
         KernelError: The node cannot be replayed.
         RecordingError: A value cannot be read.
     """
-    case = _Case(recording, node, tensor)
+    case = _Case(recording, node, tensor, [place])
     number, _, what = precision.partition(" ")
+    number = "" if what == _OUTPUT else number
     narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
     ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
     return FloatReplay(recorded=ours, replayed=replayed, allowed=0.0 if _rounds_nothing(node) else allowed)
@@ -218,9 +221,13 @@ def _difference(ours: np.ndarray, replayed: np.ndarray) -> np.ndarray:
 class _Case:
     """One float node."""
 
-    def __init__(self, recording: Recording, node: Node, tensor: str) -> None:
+    def __init__(self, recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
+        self._short = _format_of(recording, tensor, at)
+        self._beyond: dict[
+            Place, list[tuple[float, float]]
+        ] = {}  # results that their format has no number for, and what was given
         self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
 
     def compare(
@@ -259,10 +266,44 @@ class _Case:
             return ours, replayed, 0.0
         if narrow is not None:
             return ours, replayed, narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0
-        unit = max(
-            FLOAT32_UNIT_ROUNDOFF, unit_roundoff(ours.dtype), *(unit_roundoff(a.dtype) for a in values.values()), 0.0
-        )
+        replayed = self._in_format(recorded, replayed, place)
+        own = unit_roundoff(ours.dtype) if self._short is None else self._short.unit
+        if operators.of(self._form.op).product:  # sums of products in few digits have a precision of their own
+            sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
+            return ours, replayed, float(np.hypot(sums, own * norm(ours) if own > FLOAT32_UNIT_ROUNDOFF else 0.0))
+        unit = max(FLOAT32_UNIT_ROUNDOFF, own, *(unit_roundoff(array.dtype) for array in values.values()), 0.0)
         return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
+
+    @property
+    def result(self) -> str:
+        """The precision of what the node gives, as `Band` names it."""
+        short = None if self._short is None else self._short.name
+        return next((f"{title} {_OUTPUT}" for title, name in _SHORT.items() if name == short), "fp32")
+
+    def overflow(self, total: int) -> str | None:
+        """Say how many results are beyond the largest number of their format, of so many; None if none is."""
+        found = [pair for pairs in self._beyond.values() for pair in pairs]
+        if not found or self._short is None:
+            return None
+        (exact, given), short = found[0], self._short
+        return (
+            f"{len(found)} of {total} results are beyond {short.largest:.6g}, the largest {short.name}; "
+            f"the first is {exact:.6g} and became {given:.6g}"
+        )
+
+    def _in_format(self, recorded: np.ndarray, replayed: np.ndarray, place: Place) -> np.ndarray:
+        """Return a replay as the format of the recorded values has it.
+
+        What is too large for it is infinite, or the largest number: whichever was recorded.
+        """
+        short = self._short
+        if short is None or replayed.dtype.kind != "f":
+            return replayed
+        ours, wide = recorded.astype(np.float32), replayed.astype(np.float64)
+        near = np.isfinite(wide) & (np.abs(wide) > short.largest * (1 - short.unit))
+        held = near & (np.abs(ours) >= np.float32(short.largest)) & (np.sign(ours) == np.sign(wide))
+        self._beyond[place] = list(zip(wide[held].tolist(), ours[held].tolist(), strict=True))
+        return np.where(held, ours.astype(replayed.dtype), replayed)
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Yield the coarser precisions, the finest first, and how much of the error each allows is there."""
@@ -334,6 +375,18 @@ class _Case:
         layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
         found = places(wrong, layout)
         return f", {found[0].detail}" if found else ""
+
+
+def _format_of(recording: Recording, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
+    """Return the short format that values have, or were rounded to before they were kept in float32; None if none."""
+    found = None
+    for place in at:
+        values = recording.load(tensor, *place)
+        found = found or format_of(values)
+    if found is None or recording.graph.tensors[tensor].quant is not None:
+        return None
+    kept = (recording.load(tensor, *place) for place in at)
+    return found if all(values.dtype.name == found.name or fits(values, found) for values in kept) else None
 
 
 def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:

@@ -177,3 +177,46 @@ def test_zeros_of_a_relu_hide_no_coarse_sums():
     found = judge_float(recording, fused, "y", [(0, 0)])
     assert found.within
     assert found.band.precision == "bf16 accumulator"
+
+
+@pytest.mark.parametrize(
+    ("dtype", "precision"), [(np.float16, "fp16 output"), (ml_dtypes.bfloat16, "bf16 output")], ids=["fp16", "bf16"]
+)
+def test_a_result_of_few_digits_is_judged_alike_whatever_it_is_kept_in(dtype, precision):
+    a, b = operands()
+    right = (a @ b).astype(dtype)
+    off = right.copy()
+    off[3, 5] = dtype(float(off[3, 5]) * 1.5 + 4)
+    for kept in (dtype, np.float32):
+        found = judged(a, b, right.astype(kept))
+        assert found.within
+        assert found.band.precision == precision
+        assert 0 < found.band.ratio <= 1
+        wrong = judged(a, b, off.astype(kept))
+        assert not wrong.within
+        assert wrong.reason.startswith("it is off by ")
+
+
+@pytest.mark.parametrize("kept", [np.float16, np.float32])
+@pytest.mark.parametrize("clamped", [False, True])
+def test_a_result_beyond_its_format_is_named(kept, clamped):
+    a, b = operands()
+    a[2] *= 3000
+    exact = a @ b
+    with np.errstate(over="ignore"):
+        given = (np.clip(exact, -65504, 65504) if clamped else exact).astype(np.float16).astype(kept)
+    beyond = np.abs(exact) > 65520
+    assert 0 < beyond.sum() < 32
+    with np.errstate(all="ignore"):
+        found = judged(a, b, given)
+    assert found.within
+    first, became = exact[beyond][0], given[beyond][0]
+    assert found.reason == (
+        f"{beyond.sum()} of 256 results are beyond 65504, the largest float16; "
+        f"the first is {first:.6g} and became {became:.6g}"
+    )
+    for wrong in (np.inf, np.nan):
+        broken = given.copy()
+        broken[0, 0] = wrong
+        with np.errstate(all="ignore"):
+            assert not judged(a, b, broken).within
