@@ -209,9 +209,7 @@ class _Domain:
 
     def _on_both_sides(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on both sides of every step of one of them, and at the ends of the range."""
-        low, high = self.unit.out.limits
-        if self.unit.out.clamp is not None:
-            low, high = max(low, self.unit.out.clamp[0]), min(high, self.unit.out.clamp[1])
+        low, high = self.unit.out.clamp or self.unit.out.limits
         codes = np.arange(low + 1, high + 1)
         below, above = self._bracket(base, codes)
         while bool(np.any(above - below > 1)):

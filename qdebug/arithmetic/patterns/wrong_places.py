@@ -65,9 +65,7 @@ def chance(share: float, wrong: int, choices: int = 1) -> bool:
         wrong: How many elements are wrong.
         choices: How many such places there are to choose from.
     """
-    return share >= 1 or wrong * math.log(max(share, 1e-300)) + math.log(max(choices, 1)) > math.log(
-        PLACE_MAX_PROBABILITY
-    )
+    return wrong * math.log(share) + math.log(choices) > math.log(PLACE_MAX_PROBABILITY)
 
 
 def places(wrong: np.ndarray, layout: Layout) -> tuple[WrongPlace, ...]:
@@ -158,10 +156,10 @@ def _period(hit: np.ndarray, total: int) -> str | None:
     best: tuple[float, int, np.ndarray] | None = None
     for block in KERNEL_BLOCKS:
         residues = np.unique(hit % block)
-        repeats = total >= 2 * block and np.unique(hit // block).size >= 2
         ways = math.log(math.comb(block, residues.size))
-        repeats = repeats and hit.size * math.log(residues.size / block) + ways < math.log(BLOCK_PART_MAX_PROBABILITY)
-        if repeats and residues.size <= block // FEW_ARE_ONE_IN and (best is None or residues.size / block < best[0]):
+        repeats = hit.size * math.log(residues.size / block) + ways < math.log(BLOCK_PART_MAX_PROBABILITY)
+        few = residues.size <= block // FEW_ARE_ONE_IN and total >= 2 * block
+        if repeats and few and (best is None or residues.size / block < best[0]):
             best = (residues.size / block, block, residues)
     if best is None:
         return None

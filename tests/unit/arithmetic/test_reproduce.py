@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qdebug.arithmetic.presets import preset
-from qdebug.arithmetic.reproduce import ReproductionCheck
+from qdebug.arithmetic.reproduce import ReproductionCheck, Trial
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+from qdebug.model.thresholds.explanation import VARIANTS_TRIED_FIRST
 from qdebug.present.sentences import arithmetic_sentence
 from qdebug.replay.evaluate import compute
 from qdebug.replay.unit import Operand, Target, Unit
@@ -150,3 +153,94 @@ def test_the_report_sums_up_what_reproduces(made):
     assert said.startswith("4 of 5 differing quantized nodes reproduced bit for bit: ")
     assert f"3: {by_float}; 1: {by_q31}; 1 unexplained" in said
     assert arithmetic_sentence([made.node(0)]) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "columns", "named", "firmly"),
+    [
+        ("", 16, True, True),  # 4 rows of 16 columns are 64 elements
+        ("", 15, True, False),
+        ("steps=mul,shr.floor,bias,zp,sat m=q15", 64, False, False),
+        ("acc=pairsat16:hwc", 2, True, True),  # sums of few bits are far off where they say
+    ],
+)
+def test_an_arithmetic_that_is_asked_for_firmly_fits_many_elements_or_is_none(text, columns, named, firmly):
+    most = 127 if text.startswith("acc") else 60
+    step = np.float32(1.5) if text.startswith("acc") else Y.scale
+    quant = QuantParams(dtype="int8", scale=step, zero_point=-3)
+    _, backend = sides("" if not named else text, columns=columns, most=most, y=quant, step=step)
+    if not named:
+        codes = np.random.default_rng(0).integers(-9, 9, (4, columns), dtype=np.int8)
+        arrays = {name: backend.load(name) for name in ("x", "w")}
+        backend = MemoryRecording.single(backend.graph, arrays | {"y": codes})
+    looked = ReproductionCheck(backend)
+    assert (looked.variant(SUM, "y") is not None) == named
+    assert (looked.variant(SUM, "y", firmly=True) is not None) == firmly
+    first = parse_variant("acc=pairsat16:hwc" if named and firmly and most == 127 else "")
+    assert looked.variant(SUM, "y", first, firmly=True) == (first if firmly else None)
+    answer = looked.reproduce(SUM, "y")
+    assert (answer.by is not None, answer.firm) == (named, firmly)
+    assert looked.last.enough == (columns >= 16)
+
+
+KNOWN = tuple(map(parse_variant, ("", "m=f64", "m=q31", "m=q15", "m=pow2", "m=bf16")))
+KEY = ("MatMul", ("int8", "int8", "int8"))
+
+
+def learnt(order):
+    """Return a check that tries some variants first, in this order."""
+    check, first = ReproductionCheck(MemoryRecording.single(Graph([]), {})), ()
+    for variant in reversed(order):
+        assert check.adopt(Trial(key=KEY, first=first, found=variant, enough=False, firm=False))
+        first = (variant, *first)
+    return check
+
+
+@given(
+    st.lists(st.sampled_from(KNOWN), unique=True, max_size=VARIANTS_TRIED_FIRST),
+    st.lists(st.sampled_from(KNOWN), unique=True, max_size=VARIANTS_TRIED_FIRST),
+    st.sets(st.sampled_from(KNOWN)),
+)
+def test_what_somebody_else_found_counts_only_where_a_search_here_finds_the_same(here, there, fitting):
+    def search(first):
+        return next((variant for variant in (*first, *KNOWN) if variant in fitting), None)
+
+    found = search(there)
+    trial = Trial(key=KEY, first=tuple(there), found=found, enough=False, firm=False)
+    adopted = learnt(here).adopt(trial)
+    assert adopted <= (search(here) == found)
+    assert adopted >= (here == there)
+    assert adopted >= (found is not None and here[:1] == [found])
+    assert adopted >= (set(here) <= set(there) and found not in there)
+
+
+def test_what_was_found_last_is_tried_first_and_few_are_remembered():
+    """A check that tried the same first agrees with whatever was found; one that tried another does not."""
+    check, order = learnt(KNOWN[:VARIANTS_TRIED_FIRST]), KNOWN[:VARIANTS_TRIED_FIRST]
+    for found in (KNOWN[2], KNOWN[-1], None, KNOWN[-1]):
+        assert not check.adopt(Trial(key=KEY, first=(KNOWN[-2],), found=KNOWN[-2], enough=False, firm=False))
+        assert check.adopt(Trial(key=KEY, first=order, found=found, enough=False, firm=False))
+        if found is not None:
+            order = (found, *(other for other in order if other != found))[:VARIANTS_TRIED_FIRST]
+
+
+@pytest.mark.parametrize("text", ["", "acc=pairsat16:hwc"])
+def test_a_variant_is_firm_from_a_node_with_many_elements_on(text):
+    found = parse_variant(text)
+    check = learnt([found]) if not text else ReproductionCheck(MemoryRecording.single(Graph([]), {}))
+    first = () if text else (found,)
+
+    def adopts(*, enough, firm, key=KEY):
+        return check.adopt(Trial(key=key, first=first if key is KEY else (), found=found, enough=enough, firm=firm))
+
+    limited = bool(text)
+    assert not adopts(enough=False, firm=not limited)
+    assert not adopts(enough=True, firm=False)
+    assert adopts(enough=True, firm=True)
+    first = (found,)
+    assert not adopts(enough=False, firm=False)
+    assert adopts(enough=False, firm=True)
+    other = ("Conv", KEY[1])
+    assert adopts(enough=False, firm=limited, key=other)
+    nothing = Trial(key=KEY, first=first, found=None, enough=True, firm=False)
+    assert check.adopt(nothing)

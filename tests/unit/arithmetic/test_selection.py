@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from unittest import mock
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from qdebug.arithmetic import selection
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.selection import decisive, never_decreases
-from qdebug.model.thresholds.explanation import DECIDING_MAX_ELEMENTS
+from qdebug.arithmetic.selection import decisive, never_decreases, parameters
+from qdebug.model.thresholds.explanation import ALL_DECIDING_MAX_ELEMENTS, DECIDING_MAX_ELEMENTS
 from qdebug.numerics.checkpoint import asking
+from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
@@ -142,3 +146,119 @@ def test_where_nothing_tells_alike_elements_a_tensor_is_looked_at_whole_up_to_a_
     deciding = decisive(unit, columns, np.zeros(size, np.int8))
     assert deciding.every == (not more)
     assert deciding.places.size == size if deciding.every else size / 2 < deciding.places.size < size
+
+
+@given(
+    st.lists(st.tuples(st.integers(-6, 6), st.integers(0, 3), st.integers(0, 2)), min_size=1, max_size=40),
+    st.sampled_from([1, 2, 3, 7, 64]),
+    st.sampled_from([np.int8, np.int16]),
+    st.booleans(),
+)
+def test_a_least_and_a_largest_number_of_each_code_and_set_of_parameters_are_chosen(rows, block, dtype, sets):
+    """These two suffice, and tell whether the codes never decrease: whatever the size of the blocks that are read."""
+    numbers, codes, key = (np.array(column) for column in zip(*rows, strict=True))
+    key = key if sets else np.zeros(1, np.int64)
+    with mock.patch.object(selection, "_BLOCK", block):
+        found = selection._extremes(numbers, codes.astype(dtype), key)
+    whose = np.broadcast_to(key, codes.shape)
+    chosen, every = set(), {}
+    for place in range(codes.size):
+        every.setdefault((whose[place], codes[place]), []).append(numbers[place])
+    for place in found.places:
+        chosen.add((whose[place], codes[place], numbers[place]))
+    assert chosen == {(*group, end) for group, own in every.items() for end in (min(own), max(own))}
+    assert found.places.size <= 2 * len(every)
+    consistent = all(
+        max(own) < min(other) for a, own in every.items() for b, other in every.items() if a[0] == b[0] and a[1] < b[1]
+    )
+    assert found.consistent == consistent
+    assert found.complete
+    assert not found.every
+
+
+@given(
+    st.lists(st.tuples(st.integers(-3, 3), st.integers(4, 6), st.integers(0, 1), st.integers(0, 2)), min_size=1),
+    st.sampled_from([1, 2, 5, 64]),
+    st.sampled_from([1, 1 << 22]),
+    st.booleans(),
+)
+def test_one_element_of_each_combination_is_chosen_and_each_that_contradicts_it(rows, block, table, sets):
+    first, second, key, codes = (np.array(column) for column in zip(*rows, strict=True))
+    key = key if sets else np.zeros(1, np.int64)
+    with mock.patch.multiple(selection, _BLOCK=block, _TABLE=table):
+        found = selection._combinations([first.astype(np.int8), second.astype(np.int16)], codes.astype(np.int8), key)
+    seen = {}
+    for place, combination in enumerate(zip(np.broadcast_to(key, codes.shape), first, second, strict=True)):
+        seen.setdefault(combination, []).append(place)
+    odd = [place for own in seen.values() for place in own if codes[place] != codes[own[0]]]
+    assert found.places.tolist() == sorted([*(own[0] for own in seen.values()), *odd])
+    assert (found.consistent, found.complete, found.every) == (not odd, True, True)
+
+
+def test_too_many_combinations_to_number_are_none(monkeypatch):
+    numbers, codes = [np.array([3, 3]), np.array([0, 9])], np.zeros(2, np.int8)
+    for most, told in ((10, True), (9, False)):
+        monkeypatch.setattr(selection, "DECIDING_MAX_COMBINATIONS", most)
+        assert (selection._combinations(numbers, codes, np.zeros(1, np.int64)) is not None) == told
+        assert selection._combinations(numbers, codes, np.array([0, 1])) is None
+
+
+@pytest.mark.parametrize(("size", "every"), [(ALL_DECIDING_MAX_ELEMENTS, True), (ALL_DECIDING_MAX_ELEMENTS + 1, False)])
+def test_only_of_a_small_product_all_elements_decide(size, every):
+    codes = np.arange(size, dtype=np.int8) % 50 - 25
+    unit = Unit(kind="requantize", operands=(operand(codes, 0.1),), out=target(0.3, 0))
+    columns = accumulate(unit, candidates(unit)[0].sums)
+    recorded = np.rint(codes / 3).astype(np.int8)
+    found = decisive(unit, columns, recorded)
+    assert found.every == every
+    assert found.consistent
+    assert (found.places.size == size) == every
+    for scale in (0.0, -0.1, np.inf, np.nan):  # with which programs may decrease, so that extremes tell nothing
+        for other in (replace(unit, out=target(scale, 0)), replace(unit, operands=(operand(codes, scale),))):
+            assert decisive(other, columns, recorded).every
+
+
+def parameters_of(kind, shape, *, scales=((), ()), out=(), **facts):
+    """Return the set of parameters of each element of a result of this shape; None if it is not told."""
+    codes = np.zeros(shape, np.int8)
+    operands = tuple(
+        Operand(codes=codes, scale=np.ones(scale, np.float32), zero_point=np.zeros((), np.int8)) for scale in scales
+    )
+    goal = Target(dtype=np.dtype(np.int8), scale=np.ones(out, np.float32), zero_point=np.zeros((), np.int8))
+    bias = facts.pop("bias", "int32")
+    columns = Columns(sums=HeavyPart(bias=bias), values=(codes,), shape=shape, **facts)
+    found = parameters(Unit(kind=kind, operands=operands, out=goal), columns)
+    return None if found is None else np.broadcast_to(found, codes.size).reshape(shape)
+
+
+def test_elements_have_the_parameters_of_their_channel_member_or_count():
+    conv, linear = (2, 3, 2, 2), (4, 3)
+    channel, column = np.indices(conv)[1], np.indices(linear)[1]
+    for bias in ("int32", "float"):
+        own = parameters_of("conv", conv, scales=((), (3, 1, 1, 1)), bias=bias)
+        np.testing.assert_array_equal(own, channel)
+        np.testing.assert_array_equal(parameters_of("linear", linear, scales=((), (1, 3)), bias=bias), column)
+    np.testing.assert_array_equal(parameters_of("conv", conv, bias="float"), channel)
+    np.testing.assert_array_equal(parameters_of("linear", linear, bias="float"), column)
+    for kind, shape in (("conv", conv), ("linear", linear), ("add", linear), ("requantize", linear)):
+        assert not parameters_of(kind, shape).any()
+    count = np.array([[4, 6, 9], [6, 9, 9]])
+    assert parameters_of("average_pool", (2, 3), count=count).tolist() == [[0, 1, 2], [1, 2, 2]]
+    assert parameters_of("concat", (2, 3), member=np.array([[5], [7]])).tolist() == [[0, 0, 0], [1, 1, 1]]
+    assert not parameters_of("average_pool", (2, 3), count=np.array(9)).any()
+
+
+@pytest.mark.parametrize(
+    ("kind", "facts"),
+    [
+        ("conv", {"out": (3,)}),
+        ("conv", {"scales": ((1, 3, 1, 1), ())}),
+        ("add", {"scales": ((), (3, 1, 1))}),
+        ("mul", {"scales": ((), (3, 1, 1))}),
+        ("sub", {"scales": ((3, 1, 1), ())}),
+        ("div", {"scales": ((), (3, 1, 1))}),
+        ("average_pool", {"count": np.array([1, 2]), "member": np.array([1, 2])}),
+    ],
+)
+def test_parameters_that_several_things_tell_are_not_numbered(kind, facts):
+    assert parameters_of(kind, (2, 3, 2, 2), **facts) is None
