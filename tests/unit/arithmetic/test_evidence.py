@@ -5,7 +5,18 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.evidence import _counted, _part, _wrapped, distance_to_ties, suspects
+from qdebug.arithmetic.evidence import (
+    _counted,
+    _cuts,
+    _magnitudes,
+    _part,
+    _together,
+    _wrapped,
+    distance_to_ties,
+    layout_of,
+    suspects,
+)
+from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.units import Units
 from qdebug.replay.evaluate import accumulate
 from qdebug.replay.unit import Operand, Target, Unit
@@ -89,3 +100,66 @@ def test_sums_are_looked_at_of_products_alone():
     product = Unit(kind="linear", operands=(one, column), out=out)
     assert _part(product, np.int8([[-29]]), Variant()).sums.tolist() == [[29]]
     assert _part(Unit(kind="requantize", operands=(one,), out=out), codes, Variant()).sums is None
+
+
+@pytest.mark.parametrize(
+    ("kind", "axes", "last", "layout"),
+    [
+        ("linear", 1, False, Layout(channel=0, spatial=())),
+        ("linear", 2, False, Layout(channel=1, spatial=(0,))),
+        ("linear", 2, True, Layout(channel=1, spatial=(0,))),
+        ("add", 2, False, Layout(channel=1, spatial=(0,))),
+        ("add", 0, False, Layout()),
+        ("add", 1, False, Layout(channel=0, spatial=())),
+        ("add", 3, False, Layout(channel=0, spatial=(1, 2))),
+        ("add", 3, True, Layout(channel=2, spatial=(0, 1))),
+        ("conv", 2, False, Layout(channel=0, spatial=(1,))),
+        ("conv", 3, False, Layout(channel=0, spatial=(1, 2))),
+        ("max_pool", 3, False, Layout(channel=0, spatial=(1, 2))),
+    ],
+)
+def test_channels_come_first_but_of_a_product_and_where_it_is_said(kind, axes, last, layout):
+    one = Operand(codes=np.zeros((1, 1), np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    assert layout_of(Unit(kind=kind, operands=(one, one), out=out), axes, last=last) == layout
+
+
+def test_samples_are_put_together_with_the_batches_within_them():
+    first, second = np.arange(6).reshape(2, 3), np.arange(6, 12).reshape(2, 3)
+    assert _together([first, second]).tolist() == [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert _together([first]).tolist() == first.tolist()
+    assert _together([first[0], second[0]]).tolist() == [[0, 1, 2], [6, 7, 8]]
+    assert _together([np.array(3), np.array(4)]).tolist() == [3, 4]
+    assert _together([first, None]) is None
+
+
+@pytest.mark.parametrize("zero", [0, 100])
+def test_what_a_sum_is_made_of_is_the_sum_of_its_products_magnitudes(zero):
+    x, weight = np.int8([[3, -7], [100, -128]]), np.int8([[2, -1], [5, 4]])
+    operands = (
+        Operand(codes=x, scale=np.float32(1), zero_point=np.int8(zero)),
+        Operand(codes=weight, scale=np.float32(1), zero_point=np.int8(0)),
+    )
+    out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    unit = Unit(kind="linear", operands=operands, out=out, bias=np.int32([1000, -1000]))
+    wide = np.abs(x.astype(int) - zero)
+    np.testing.assert_array_equal(_magnitudes(unit), wide @ np.abs(weight.astype(int)))
+    part = _part(unit, np.zeros((2, 2), np.int8), Variant())
+    np.testing.assert_array_equal(part.sums, np.abs((x.astype(int) - zero) @ weight + [1000, -1000]))
+    assert _magnitudes(Unit(kind="add", operands=operands, out=out)) is None
+
+
+@pytest.mark.parametrize(
+    ("text", "cuts"),
+    [
+        ("", False),
+        ("steps=mul,floor,zp,sat", True),
+        ("steps=mul,trunc,zp,sat", True),
+        ("m=q31 steps=pre.floor,mul,shr.up,zp,sat", False),  # the last rounding counts
+        ("m=q31 steps=shl,mulhi.up,shr.trunc,zp,sat", True),
+        ("m=glow steps=mul,shr.up,avg.away,zp,sat", False),
+        ("steps=scale", False),
+    ],
+)
+def test_a_program_cuts_off_if_its_last_rounding_does(text, cuts):
+    assert _cuts(parse_variant(text)) == cuts

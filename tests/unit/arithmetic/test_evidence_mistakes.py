@@ -1,0 +1,251 @@
+"""Known mistakes, one by one: what each changes of a unit, and where there is none to make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from qdebug.arithmetic import evidence
+from qdebug.arithmetic.evidence import suspects
+from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
+from qdebug.replay.unit import Operand, Target, Unit
+from qdebug.replay.variant import Variant, parse_variant
+
+CODES = np.random.default_rng(0).integers(-128, 127, (1, 2, 4, 5)).astype(np.int8)
+CODES[0, 0, 0, 0] = -128
+FILTERS = np.random.default_rng(1).integers(-9, 9, (3, 2, 3, 3)).astype(np.int8)
+SCALES = np.array([0.1, 0.3, 0.2], np.float32)
+
+
+def operand(codes, scale, zero):
+    codes = np.asarray(codes)
+    dtype = codes.dtype if codes.dtype.kind in "iu" else np.int8
+    return Operand(codes=codes, scale=np.asarray(scale, np.float32), zero_point=np.asarray(zero, dtype))
+
+
+def target(scale=0.25, zero=-3, dtype=np.int8, **facts):
+    dtype = np.dtype(dtype)
+    zero = np.asarray(zero, dtype if dtype.kind in "iu" else np.int8)
+    return Target(dtype=dtype, scale=np.asarray(scale, np.float32), zero_point=zero, **facts)
+
+
+X, W = operand(CODES, 0.5, 5), operand(FILTERS, SCALES.reshape(3, 1, 1, 1), 0)
+CONV = Unit(
+    kind="conv",
+    operands=(X, W),
+    out=target(clamp=(-3, 100)),
+    bias=np.array([70000, -5, 9], np.int32),
+    attrs={"pads": (1, 0, 2, 1)},
+)
+LINEAR = Unit(
+    kind="linear",
+    operands=(operand(np.int8([[1, -2], [3, 4]]), 0.5, 5), operand(np.int8([[5, 6], [7, 8]]), 0.25, 0)),
+    out=target(),
+)
+ADD = Unit(kind="add", operands=(operand(np.int8([[1, -2]]), 0.5, 5), operand(np.int8([[7, 8]]), 0.25, 2)), out=target())
+
+OF_A_CONV = {
+    "no bias": ("constant_per_channel", "the bias is dropped"),
+    "short bias": ("constant_per_channel", "the bias is clipped to 16 bits"),
+    "moved bias": ("constant_per_channel", "the bias is read one channel off"),
+    "no zero point 0": ("constant_per_channel", "the first operand's zero point is dropped"),
+    "wrapped 0": ("growing", "the difference from the first operand's zero point wraps around in 8 bits"),
+    "output zero point -1": ("constant", "the output's zero point is -4, not -3"),
+    "output zero point +1": ("constant", "the output's zero point is -2, not -3"),
+    "first operand zero point -1": ("constant", "the first operand's zero point is 4, not 5"),
+    "first operand zero point +1": ("constant", "the first operand's zero point is 6, not 5"),
+    "no output zero point": ("constant", "the output's zero point is not added"),
+    "one scale 1": ("factor_per_channel", "the first channel's scale is used for all channels"),
+    "mean scale 1": ("factor_per_channel", "the largest channel's scale is used for all channels"),
+    "moved scale 1": ("factor_per_channel", "the scales are read one channel off"),
+    "turned scale 1": ("factor_per_channel", "the scales are read in reverse"),
+    "offsets": ("constant", "the zero points are of the opposite sign, as offsets that are added to the codes"),
+    "zero padding": ("borders", "the padding holds the code 0 in place of the zero point"),
+    "edge padding": ("borders", "the padding repeats the outermost values"),
+    "padding end": ("borders", "the padding is (0, 0, 3, 1), not (1, 0, 2, 1)"),
+    "padding start": ("borders", "the padding is (3, 1, 0, 0), not (1, 0, 2, 1)"),
+    "padding swapped": ("borders", "the padding is (2, 1, 1, 0), not (1, 0, 2, 1)"),
+    "sign read 0": ("signedness", "the first operand's int8 codes are read as uint8"),
+    "sign moved 0": ("signedness", "the first operand's codes are half their range away: uint8 taken for int8"),
+    "sign read 1": ("signedness", "the second operand's int8 codes are read as uint8"),
+    "sign moved 1": ("signedness", "the second operand's codes are half their range away: uint8 taken for int8"),
+    "output sign": ("signedness", "the recorded output is of the other signedness than its quantization says"),
+    "turned kernel": ("scattered", "rows and columns of the filters are exchanged"),
+    "mirrored kernel": ("scattered", "the filters are mirrored, as in a true convolution"),
+    "sums wrap": ("growing", "the sums wrap around in 16 bits"),
+    "sums saturate chw": ("growing", "the sums saturate at 16 bits after each product, channels before taps"),
+    "sums saturate hwc": ("growing", "the sums saturate at 16 bits after each product, taps before channels"),
+    "wrapped codes": ("wrapped", "codes beyond the range wrap around instead of saturating"),
+    "no clamp": ("clamp", "the activation's range is not applied"),
+}
+
+
+def made_of(unit):
+    return {suspect.name: suspect for suspect in suspects(unit)}
+
+
+def test_every_mistake_that_a_convolution_may_have_is_tried_once():
+    found = list(suspects(CONV))
+    assert [(each.name, (each.pattern, each.likely)) for each in found] == list(OF_A_CONV.items())
+
+
+@pytest.mark.parametrize(
+    ("unit", "gone", "more"),
+    [
+        (replace(CONV, bias=None), {"no bias", "short bias", "moved bias"}, set()),
+        (replace(CONV, bias=np.zeros(3, np.int32)), {"no bias", "short bias", "moved bias"}, set()),
+        (replace(CONV, bias=np.float32([0.5, 0, 0])), {"short bias", "moved bias"}, set()),
+        (replace(CONV, bias=np.int32([7, 0, 0])), {"short bias"}, set()),
+        (replace(CONV, operands=(operand(np.int8(CODES // 2), 0.5, 5), W)), {"wrapped 0"}, set()),
+        (
+            replace(CONV, operands=(operand(CODES, 0.5, 0), W)),
+            {"no zero point 0", "wrapped 0", "zero padding"},
+            set(),
+        ),
+        (
+            replace(CONV, operands=(X, operand(FILTERS, SCALES.reshape(3, 1, 1, 1), 4))),
+            set(),
+            {"no zero point 1"},
+        ),
+        (replace(CONV, operands=(X, replace(W, scale=np.float32(0.1)))), {n for n in OF_A_CONV if " scale " in n}, set()),
+        (
+            replace(CONV, operands=(X, replace(W, scale=np.full((3, 1, 1, 1), np.float32(0.1))))),
+            {n for n in OF_A_CONV if " scale " in n},
+            set(),
+        ),
+        (replace(CONV, operands=(X, replace(W, scale=W.scale * 40))), set(), {"reciprocal 1"}),
+        (replace(CONV, operands=(X, replace(W, scale=W.scale * 10))), set(), set()),  # the first channel's is 1
+        (replace(CONV, operands=(replace(X, scale=np.float32(1.5)), W)), set(), {"reciprocal 0"}),
+        (replace(CONV, out=replace(CONV.out, scale=np.float32(1.5))), set(), {"reciprocal output"}),
+        (replace(CONV, out=replace(CONV.out, scale=np.float32(1))), set(), set()),
+        (replace(CONV, attrs={}), {n for n in OF_A_CONV if "padding" in n}, set()),
+        (replace(CONV, attrs={"pads": (0, 0, 0, 0)}), {n for n in OF_A_CONV if "padding" in n}, set()),
+        (replace(CONV, attrs={"pads": (1, 1, 1, 1)}), {"padding swapped"}, set()),
+        (replace(CONV, attrs={"pads": (0, 0, 1, 1)}), {"padding end"}, set()),
+        (replace(CONV, attrs={"pads": (1, 1, 0, 0)}), {"padding start"}, set()),
+        (replace(CONV, out=target()), {"no clamp"}, set()),
+        (replace(CONV, out=target(zero=127)), {"no clamp", "output zero point +1"}, set()),
+        (replace(CONV, out=target(zero=-128)), {"no clamp", "output zero point -1"}, set()),
+        (replace(CONV, out=target(zero=0)), {"no clamp", "no output zero point"}, set()),
+        (
+            replace(CONV, out=target(zero=[1, 2, 3])),
+            {"no clamp", "output zero point -1", "output zero point +1"},
+            set(),
+        ),
+        (
+            replace(CONV, operands=(operand(CODES, 0.5, np.full((1, 2, 1, 1), 5)), W)),
+            {"first operand zero point -1", "first operand zero point +1"},
+            set(),
+        ),
+        (
+            replace(CONV, operands=(X, replace(W, codes=np.full_like(FILTERS, 3)))),
+            {"turned kernel", "mirrored kernel"},
+            set(),
+        ),
+        (replace(CONV, operands=(X, replace(W, codes=FILTERS[:, :, :, :2]))), {"turned kernel"}, set()),
+        (
+            replace(CONV, transposed=True),
+            {n for n in OF_A_CONV if n.startswith("sums") or "padding" in n},
+            set(),
+        ),
+    ],
+)
+def test_a_mistake_is_tried_where_it_would_show(unit, gone, more):
+    assert set(made_of(unit)) == (set(OF_A_CONV) - gone) | more
+
+
+def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
+    zero_points = {"no zero point 0", "no output zero point", "offsets"} | {
+        f"{side} zero point {by}" for side in ("output", "first operand") for by in ("-1", "+1")
+    }
+    signs = {"output sign"} | {f"sign {how} {position}" for how in ("read", "moved") for position in (0, 1)}
+    product = zero_points | signs | {"sums wrap", "sums saturate hwc", "wrapped codes"}
+    assert set(made_of(LINEAR)) == product
+    assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
+    assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"
+    assert set(made_of(ADD)) == zero_points | signs | {"no zero point 1", "wrapped codes"}
+    assert made_of(ADD)["no zero point 1"].pattern == "constant"
+    assert made_of(ADD)["no zero point 1"].likely == "the second operand's zero point is dropped"
+    unsigned = replace(LINEAR, operands=(operand(np.uint8([[0, 1]]), 0.5, 0), LINEAR.operands[1]), out=target(zero=0))
+    assert "offsets" not in made_of(unsigned)
+    assert "first operand zero point -1" not in made_of(unsigned)
+    assert "first operand zero point +1" in made_of(unsigned)
+    assert made_of(unsigned)["sign read 0"].likely == "the first operand's uint8 codes are read as int8"
+
+
+def test_real_numbers_have_no_codes_to_mistake():
+    quantize = Unit(kind="quantize", operands=(operand(np.float32([0.5, 1]), 1, 3),), out=target(zero=0))
+    assert set(made_of(quantize)) == {"output zero point -1", "output zero point +1", "output sign", "wrapped codes"}
+    dequantize = Unit(kind="dequantize", operands=(operand(np.int8([7, 8]), 0.5, 0),), out=target(dtype=np.float32))
+    assert set(made_of(dequantize)) == {
+        "first operand zero point -1",
+        "first operand zero point +1",
+        "sign read 0",
+        "sign moved 0",
+    }
+
+
+@pytest.mark.parametrize(("most", "tried"), [(2 * 2 * 2 - 1, False), (2 * 2 * 2, True)])
+def test_sums_are_taken_one_by_one_up_to_a_number_of_products(monkeypatch, most, tried):
+    assert SEQUENTIAL_SUMS_MAX_PRODUCTS > most
+    monkeypatch.setattr(evidence, "SEQUENTIAL_SUMS_MAX_PRODUCTS", most)
+    assert ("sums wrap" in made_of(LINEAR)) == tried
+
+
+def test_a_mistake_changes_one_thing_of_the_unit():
+    made = made_of(CONV)
+
+    def scales(name):
+        return made[name].unit.operands[1].scale.reshape(-1).tolist()
+
+    first, second, third = SCALES.tolist()
+    assert made["no bias"].unit.bias is None
+    assert made["short bias"].unit.bias.tolist() == [32767, -5, 9]
+    assert made["moved bias"].unit.bias.tolist() == [9, 70000, -5]
+    assert made["no zero point 0"].unit.operands[0].zero_point == 0
+    np.testing.assert_array_equal(
+        made["wrapped 0"].unit.operands[0].centred, (CODES.astype(int) - 5 + 128) % 256 - 128
+    )
+    assert [int(made[f"output zero point {by}"].unit.out.zero_point) for by in ("-1", "+1")] == [-4, -2]
+    moved = [made[f"first operand zero point {by}"].unit for by in ("-1", "+1")]
+    assert [int(unit.operands[0].zero_point) for unit in moved] == [4, 6]
+    assert made["no output zero point"].unit.out.zero_point == 0
+    assert (scales("one scale 1"), scales("mean scale 1")) == ([first] * 3, [second] * 3)
+    assert (scales("moved scale 1"), scales("turned scale 1")) == ([third, first, second], [third, second, first])
+    offsets = made["offsets"].unit
+    assert [int(offsets.operands[0].zero_point), int(offsets.out.zero_point)] == [-5, 3]
+    for name, mode in (("zero padding", {}), ("edge padding", {"mode": "edge"})):
+        unit = made[name].unit
+        np.testing.assert_array_equal(unit.operands[0].codes, np.pad(CODES, ((0, 0), (0, 0), (1, 2), (0, 1)), **mode))
+        assert unit.attrs["pads"] == (0, 0, 0, 0)
+    assert made["padding swapped"].unit.attrs["pads"] == (2, 1, 1, 0)
+    read, moved = (made[f"sign {how} 0"].unit.operands[0] for how in ("read", "moved"))
+    np.testing.assert_array_equal(read.centred, CODES.astype(int) % 256 - 5)
+    assert moved.codes.dtype == np.int8
+    np.testing.assert_array_equal(moved.centred, CODES.astype(int) + np.where(CODES < 0, 128, -128) - 5)
+    assert made["output sign"].resigned
+    np.testing.assert_array_equal(made["turned kernel"].unit.operands[1].codes, FILTERS.transpose(0, 1, 3, 2))
+    np.testing.assert_array_equal(made["mirrored kernel"].unit.operands[1].codes, FILTERS[:, :, ::-1, ::-1])
+    assert made["no clamp"].unit.out.clamp is None
+    large = replace(CONV, operands=(replace(X, scale=np.float32(4)), W), out=replace(CONV.out, scale=np.float32(8)))
+    assert made_of(large)["reciprocal 0"].unit.operands[0].scale == 0.25
+    assert made_of(large)["reciprocal output"].unit.out.scale == 0.125
+    assert made_of(large)["reciprocal output"].pattern == "factor"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("no bias", "m=q31 steps=mul,shr.up,zp,sat"),
+        ("wrapped codes", "m=q31 steps=mul,shr.up,zp,wrap"),
+        ("sums wrap", "m=q31 acc=wrap16 steps=mul,shr.up,zp,sat"),
+        ("sums saturate chw", "m=q31 acc=sat16:chw steps=mul,shr.up,zp,sat"),
+        ("sums saturate hwc", "m=q31 acc=sat16:hwc steps=mul,shr.up,zp,sat"),
+    ],
+)
+def test_a_mistake_changes_the_way_of_computing_only_where_it_says_so(name, text):
+    right = parse_variant("m=q31 steps=mul,shr.up,zp,sat")
+    assert str(made_of(CONV)[name].variant(right)) == str(parse_variant(text))
+    assert made_of(CONV)["no bias"].variant(Variant()) == Variant()
