@@ -88,9 +88,16 @@ class Mutant:
 
 
 def changes(tree: ast.Module) -> Iterator[tuple[ast.AST, str]]:
-    """Change one thing after the other in place; yield where and what, and take it back. Annotations do nothing."""
+    """Change one thing after the other in place; yield where and what, and take it back.
+
+    Annotations do nothing, and to `reshape` any negative number means the same.
+    """
     held = (getattr(node, name, None) for node in ast.walk(tree) for name in ("annotation", "returns"))
     unread = {part for each in held if each is not None for part in ast.walk(each)}
+    for call in (each for each in ast.walk(tree) if isinstance(each, ast.Call)):
+        if isinstance(call.func, ast.Attribute) and call.func.attr == "reshape":
+            sizes = [size for each in call.args for size in getattr(each, "elts", [each])]
+            unread |= {each.operand for each in sizes if isinstance(each, ast.UnaryOp)}
     for node in (each for each in ast.walk(tree) if each not in unread):
         if isinstance(node, ast.Compare) and type(node.ops[0]) in COMPARED:
             before, node.ops[0] = node.ops[0], COMPARED[type(node.ops[0])]()

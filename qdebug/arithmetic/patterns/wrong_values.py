@@ -55,12 +55,11 @@ def constants(evidence: Evidence) -> Iterator[Trait]:
         if not _is_shift(evidence, part, affected, hit / len(shifts)):
             continue
         where = "" if part == slice(None) else " away from the borders"
-        if hit == len(shifts) and affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD:
+        even = affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD
+        if hit == len(shifts) and even:
             yield Trait(pattern="constant", detail=f"every element{where} is off by {_codes(affected)}")
             return
-        span = f"{affected.min():.3g} to {affected.max():.3g} codes"
-        if affected.max() - affected.min() < CONSTANT_ERROR_MAX_SPREAD:
-            span = _codes(affected)
+        span = _codes(affected) if even else f"{affected.min():.3g} to {affected.max():.3g} codes"
         which = "each channel" if hit == len(shifts) else f"{hit} of {len(shifts)} channels"
         yield Trait(pattern="constant_per_channel", detail=f"a constant in {which}{where}, of {span}")
         return
@@ -102,8 +101,7 @@ def _mean_errors(evidence: Evidence, part: slice | tuple[slice, ...]) -> tuple[f
     free = free_elements(evidence)[part]
     size = np.abs(evidence.expected[part].astype(np.int64) - evidence.zero_point)[free]
     error = np.abs(evidence.error[part])[free]
-    near = size <= np.median(size) if size.size else np.zeros(0, bool)
-    if not near.any() or near.all():
+    if not size.size or (near := size <= np.median(size)).all():
         return 1.0, 1.0
     return float(error[near].mean()), float(error[~near].mean())
 
@@ -217,7 +215,7 @@ class _Codes:
         if not many or same / many < TRAIT_MIN_SHARE or chance(0.5, many):
             return False
         middle = self._median_size()
-        errors, counts = np.zeros(2), np.zeros(2)  # of codes up to the median, and beyond it
+        errors, counts = np.zeros((2, 2))  # of codes up to the median, and beyond it
         for x, y in self._centred():
             far = np.abs(x) > middle
             for at, part in enumerate((~far, far)):
@@ -288,7 +286,7 @@ def _wrapped(evidence: Evidence) -> Iterator[Trait]:
     far = np.abs(error) > (high - low) // 2
     many = int(np.count_nonzero(far))
     saturated = np.isin(evidence.expected, (low, high))
-    if not many or np.abs(error[~far & ~saturated]).max(initial=0) > SLIGHT_ERROR_CODES:
+    if not many or np.any(np.abs(error[~far & ~saturated]) > SLIGHT_ERROR_CODES):
         return
     told = saturated[far].mean() >= TRAIT_MIN_SHARE and not chance(
         max(float(saturated.mean()), COINCIDENCE_MIN_SHARE), many

@@ -44,7 +44,9 @@ LINEAR = Unit(
     operands=(operand(np.int8([[1, -2], [3, 4]]), 0.5, 5), operand(np.int8([[5, 6], [7, 8]]), 0.25, 0)),
     out=target(),
 )
-ADD = Unit(kind="add", operands=(operand(np.int8([[1, -2]]), 0.5, 5), operand(np.int8([[7, 8]]), 0.25, 2)), out=target())
+ADD = Unit(
+    kind="add", operands=(operand(np.int8([[1, -2]]), 0.5, 5), operand(np.int8([[7, 8]]), 0.25, 2)), out=target()
+)
 
 OF_A_CONV = {
     "no bias": ("constant_per_channel", "the bias is dropped"),
@@ -109,7 +111,11 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
             set(),
             {"no zero point 1"},
         ),
-        (replace(CONV, operands=(X, replace(W, scale=np.float32(0.1)))), {n for n in OF_A_CONV if " scale " in n}, set()),
+        (
+            replace(CONV, operands=(X, replace(W, scale=np.float32(0.1)))),
+            {n for n in OF_A_CONV if " scale " in n},
+            set(),
+        ),
         (
             replace(CONV, operands=(X, replace(W, scale=np.full((3, 1, 1, 1), np.float32(0.1))))),
             {n for n in OF_A_CONV if " scale " in n},
@@ -189,7 +195,7 @@ def test_real_numbers_have_no_codes_to_mistake():
 
 @pytest.mark.parametrize(("most", "tried"), [(2 * 2 * 2 - 1, False), (2 * 2 * 2, True)])
 def test_sums_are_taken_one_by_one_up_to_a_number_of_products(monkeypatch, most, tried):
-    assert SEQUENTIAL_SUMS_MAX_PRODUCTS > most
+    assert most < SEQUENTIAL_SUMS_MAX_PRODUCTS
     monkeypatch.setattr(evidence, "SEQUENTIAL_SUMS_MAX_PRODUCTS", most)
     assert ("sums wrap" in made_of(LINEAR)) == tried
 
@@ -205,9 +211,7 @@ def test_a_mistake_changes_one_thing_of_the_unit():
     assert made["short bias"].unit.bias.tolist() == [32767, -5, 9]
     assert made["moved bias"].unit.bias.tolist() == [9, 70000, -5]
     assert made["no zero point 0"].unit.operands[0].zero_point == 0
-    np.testing.assert_array_equal(
-        made["wrapped 0"].unit.operands[0].centred, (CODES.astype(int) - 5 + 128) % 256 - 128
-    )
+    np.testing.assert_array_equal(made["wrapped 0"].unit.operands[0].centred, (CODES.astype(int) - 5 + 128) % 256 - 128)
     assert [int(made[f"output zero point {by}"].unit.out.zero_point) for by in ("-1", "+1")] == [-4, -2]
     moved = [made[f"first operand zero point {by}"].unit for by in ("-1", "+1")]
     assert [int(unit.operands[0].zero_point) for unit in moved] == [4, 6]

@@ -109,8 +109,8 @@ def test_a_tail_a_head_and_a_block_are_named_along_each_axis(layout, axes, names
 
 @pytest.mark.parametrize(("wrong", "found"), [(5, False), (6, True)])
 def test_a_place_along_an_axis_is_one_of_as_many_as_there_are_pairs_of_ends(wrong, found):
-    """One index of ten holds five elements with probability 1e-5, and there are a hundred places."""
-    element = wrong_in((1, 10, wrong), np.s_[:, 4])
+    """One index of twenty holds five elements with probability 3e-7, and there are four hundred places."""
+    element = wrong_in((1, 20, wrong), np.s_[:, 4])
     assert bool(told(element, Layout(channel=0))) == found
 
 
@@ -182,11 +182,24 @@ def test_a_frame_around_nothing_is_no_place():
     assert told(wrong_in((40, 4), np.s_[:, 3]), Layout()) == []
 
 
-@pytest.mark.parametrize(("wrong", "found"), [(10, False), (30, True)])
+@pytest.mark.parametrize(("wrong", "found"), [(14, False), (15, True)])
 def test_few_elements_lie_on_the_border_by_chance(wrong, found):
-    """The frame of a plane of 9 x 9 is two fifths of it."""
-    ring = [(row, column) for row, column in product(range(9), repeat=2) if 0 in (row, column) or 8 in (row, column)]
-    plane = np.zeros((1, 1, 9, 9), bool)
-    for row, column in ring[:: len(ring) // wrong][:wrong]:
-        plane[0, 0, row, column] = True
+    """The frame of a plane of 9 x 8 is 5 / 12 of it, and there are 48 frames: three widths, each side or not."""
+    ring = [(row, column) for row, column in product(range(9), range(8)) if row in (0, 8) or column in (0, 7)]
+    plane = np.zeros((1, 1, 9, 8), bool)
+    for at in np.random.default_rng(0).permutation(len(ring))[:wrong]:
+        plane[0, 0, *ring[at]] = True
     assert bool([place for place in places(plane, NCHW) if place.pattern == "borders"]) == found
+
+
+def test_sides_are_named_from_the_first_to_the_last_whichever_holds_more():
+    wrong = wrong_in((4, 3, 9, 11), np.s_[:, :, 0, 3:5], np.s_[:, :, 8], np.s_[..., 0])
+    (frame,) = (place for place in places(wrong, NCHW) if place.pattern == "borders")
+    assert frame.detail == "only in the first row and the last row and the first column"
+
+
+@pytest.mark.parametrize("many", [6, 7, 8])
+def test_six_indices_are_listed(many):
+    hit = [0, 1, 3, 6, 7, 9, 12, 17][:many]
+    ((_, detail),) = told(wrong_in((2, 23, 50), np.s_[:, hit]), Layout(channel=0))
+    assert detail == f"only in {many} of 23 channels: 0, 1, 3, 6, 7, 9{', ...' * (many > 6)}"

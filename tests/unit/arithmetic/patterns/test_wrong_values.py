@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest import mock
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -15,6 +17,7 @@ from qdebug.arithmetic.patterns.wrong_values import (
     _Codes,
     _growing,
     _inside,
+    _is_shift,
     _mean_errors,
     _neighbours,
     _one_code,
@@ -29,7 +32,8 @@ from qdebug.arithmetic.patterns.wrong_values import (
     constants,
     factors,
 )
-from qdebug.model.thresholds.patterns import ONE_CODE_MIN_EXPECTED, STALE_DISTANCES
+from qdebug.model.thresholds.patterns import ONE_CODE_MIN_EXPECTED, STALE_DISTANCES, TIE_MAX_DISTANCE
+from qdebug.numerics.checkpoint import asking
 
 NCHW, FLAT = Layout(channel=0, spatial=(1, 2)), Layout()
 
@@ -110,6 +114,9 @@ def test_errors_are_averaged_near_the_zero_point_and_far_from_it():
     """Codes 1 to 4 steps from it, off by 1, 2, 3 and 6; one more is cut off and does not count."""
     evidence = evidence_of([[11, 8, 13, 6, 127]], [[12, 10, 10, 12, 90]], zero_point=10)
     assert _mean_errors(evidence, slice(None)) == (1.5, 4.5)
+    odd = evidence_of([[11, 8, 13]], [[12, 10, 10]], zero_point=10)  # the one in the middle is near
+    assert _mean_errors(odd, slice(None)) == (1.5, 3.0)
+    assert _mean_errors(evidence_of([[127, 127]], [[12, 10]]), slice(None)) == (1.0, 1.0)
     assert _mean_errors(evidence_of([[12, 8]], [[13, 8]], zero_point=10), slice(None)) == (1.0, 1.0)
 
 
@@ -147,6 +154,11 @@ def test_factors_of_channels_are_shown_from_the_least_to_the_largest():
         ([4, -4, 4, 4], [-2, 2, -2, -2], None),  # turned around
         ([10, 10, 10, 10], [10, 10, 10, 12], None),  # 10.5 is one code from 12
         ([10, 10, 10, 10], [10, 10, 10, 11], 1.025),
+        ([50, 50, 50, 50], [1, 1, 1, 1], 0.02),
+        ([51, 51, 51, 51], [1, 1, 1, 1], None),  # nothing is left of them
+        ([10] * 100, [10] * 99 + [30], 1.02),  # one of a hundred may saturate on the way
+        ([10] * 100, [10] * 98 + [30] * 2, None),
+        ([10] * 100, [10] * 94 + [11] * 3 + [9] * 3, 1.0),  # a half here and a half there, and float64's roundings
     ],
 )
 def test_a_factor_accounts_for_all_but_rounding(expected, recorded, factor):
@@ -306,3 +318,199 @@ def test_right_elements_that_lie_closer_to_a_tie_are_counted():
     assert said(_slight(evidence_of(expected, recorded, distance=distance))) == ["off by one code"]
     recorded[0, 0] += 1
     assert said(_slight(evidence_of(expected, recorded, distance=distance))) == []
+
+
+def shifted(wrong, total, by=1):
+    """Return a channel of a few codes, and what it holds where some are off."""
+    expected = np.arange(total) % 40 - 20
+    return expected, expected + by * (np.arange(total) < wrong)
+
+
+@pytest.mark.parametrize(("wrong", "shifts"), [(2, [5.0, 0.0]), (3, [5.0, 0.03])])
+def test_a_channel_is_shifted_by_part_of_a_step_from_three_in_a_hundred_on(wrong, shifts):
+    expected, recorded = shifted(wrong, 100)
+    codes = np.stack([expected, expected])[None], np.stack([expected + 5, recorded])[None]
+    found = _shifts(evidence_of(*codes, Layout(channel=0)), slice(None))
+    assert [shift for shift in found if shift] == [shift for shift in shifts if shift]
+
+
+@pytest.mark.parametrize(
+    ("many", "detail"),
+    [
+        ((20, 20), "every element is off by 0.2 codes on average"),
+        ((19, 20), "every element is off by 0.195 codes on average"),
+        ((10, 20), "a constant in each channel, of 0.1 to 0.2 codes"),  # a tenth apart
+    ],
+)
+def test_shifts_that_differ_by_less_than_a_tenth_of_a_code_are_one(many, detail):
+    pairs = [shifted(wrong, 100) for wrong in many]
+    codes = (np.stack([np.roll(pair[at], 7) for pair in pairs])[None] for at in (0, 1))
+    evidence = evidence_of(*codes, Layout(channel=0))
+    flat = "qdebug.arithmetic.patterns.wrong_values._mean_errors"
+    with mock.patch(flat, return_value=(1.0, 1.0)):
+        assert said(constants(evidence)) == [detail]
+
+
+@pytest.mark.parametrize(("elements", "told"), [(7, []), (8, ["a constant in 1 of 4 channels, of 1 code"])])
+def test_a_constant_in_one_of_four_channels_takes_eight_elements(elements, told):
+    expected = random_codes((1, 4, elements, 1))
+    recorded = expected.copy()
+    recorded[:, 2] += 1
+    assert said(constants(evidence_of(expected, recorded, NCHW))) == told
+
+
+@pytest.mark.parametrize(
+    ("near", "far", "shift"),
+    [
+        ([1] * 3 + [0], [1] * 4, True),  # errors of small codes are three quarters of those of large ones
+        ([1] * 2 + [0] * 2, [1] * 4, False),
+        ([1] * 4, [1] * 2 + [0] * 2, False),  # and the other way round
+        ([1] * 2 + [0] * 2, [2] + [1] * 3, True),  # more than one code is no rounding, however it grows
+        ([1], [1], True),
+    ],
+)
+def test_part_of_a_step_makes_as_many_errors_in_small_codes_as_in_large_ones(near, far, shift):
+    expected = np.array([[10, 12] * 20 + [60, 70] * 20])
+    error = np.concatenate([np.resize(near, 40), np.resize(far, 40)])
+    evidence = evidence_of(expected, expected + error)
+    assert _is_shift(evidence, slice(None), np.array([error.mean()]), 1.0) == shift
+    assert _is_shift(evidence, slice(None), np.array([2.0]), 1.0)  # a whole number of codes is no rounding either
+
+
+@pytest.mark.parametrize(("wrong", "told"), [(2, False), (3, True)])
+def test_channels_are_scaled_from_three_wrong_elements_of_each_on(wrong, told):
+    expected = np.zeros((1, 4, 9), int)
+    expected[0, :, :wrong] = np.array([4, 8, 12])[:wrong]
+    recorded = expected * np.array([2, 3, 4, 5])[:, None]
+    details = said(factors(evidence_of(expected, recorded, Layout(channel=0))))
+    assert details == (["each channel is a constant times what it should be, 2 to 5"] if told else [])
+
+
+@pytest.mark.parametrize(
+    ("by", "grows"),
+    [
+        (np.where(np.arange(100) < 70, 1, 4), True),
+        (np.where(np.arange(100) < 70, 3, 4), False),  # three quarters are as much in small codes as in large ones
+        (np.where(np.arange(100) < 70, 2.9, 4), True),
+        (np.where(np.arange(100) < 81, 0, np.where(np.arange(100) < 83, -9, 9)), False),  # 17 of 19 go its way
+        (np.where(np.arange(100) < 80, 0, np.where(np.arange(100) < 82, -9, 9)), True),  # 18 of 20
+    ],
+)
+def test_most_errors_of_a_factor_go_its_way_and_are_larger_beyond_the_median(by, grows):
+    size = np.where(np.arange(100) < 70, 100, 200)
+    arrays = size, np.rint(size + 10 * by).astype(int), np.ones(100, bool)
+    assert _Codes(arrays, 0).grow(1.2) == grows
+
+
+def test_a_single_wrong_element_has_no_trait_but_its_size():
+    for by, patterns in ((1, ["off_by_one"]), (9, [])):
+        evidence = evidence_of([[7]], [[7 + by]])
+        assert [trait.pattern for trait in wrong_values.traits(evidence)] == patterns
+
+
+@pytest.mark.parametrize(("wrapped", "beside", "told"), [(3, 0, False), (4, 0, True), (18, 2, True), (17, 3, False)])
+def test_nine_of_ten_codes_that_wrap_around_should_be_saturated_and_three_do_so_by_chance(wrapped, beside, told):
+    """Some others are as far off, which no saturation explains."""
+    expected = random_codes((1, 400), -60, -1).astype(int)
+    expected[0, :wrapped] = 127
+    recorded = expected.copy()
+    recorded[0, :wrapped] = -128
+    recorded[0, 100 : 100 + beside] += 128
+    details = said(_wrapped(evidence_of(expected, recorded)))
+    assert details == ([f"{wrapped + beside} elements beyond the range hold codes of its other end"] if told else [])
+
+
+def test_an_output_of_one_code_holds_nobody_elses_values():
+    expected = np.arange(200) % 2 * 7
+    assert said(_stale(evidence_of(expected[None], np.zeros((1, 200)), Layout(spatial=(0,))))) == []
+
+
+@pytest.mark.parametrize(("rows", "told"), [(9, False), (10, True)])
+def test_what_comes_in_at_one_end_is_at_most_a_tenth(rows, told):
+    """All rows hold those before; the first, and one element of another, hold what belongs nowhere."""
+    expected = np.arange(rows * 20).reshape(1, 1, rows, 20)
+    recorded = np.roll(expected, 1, axis=2)
+    recorded[0, 0, 0] = 9000 + np.arange(20)
+    recorded[0, 0, 5, 7] = 8000
+    facts = {"dtype": np.int16, "span": (-(2**15), 2**15 - 1)}
+    details = said(_stale(evidence_of(expected, recorded, NCHW, **facts)))
+    assert details == (["the wrong elements hold the values of 1 row before"] if told else [])
+
+
+@pytest.mark.parametrize(("strange", "told"), [(2, True), (3, False)])
+def test_nine_of_ten_wrong_elements_hold_a_neighbours_values(strange, told):
+    expected = np.arange(200).reshape(1, 1, 10, 20)
+    recorded = expected.copy()
+    recorded[0, 0, 5] = expected[0, 0, 4]
+    recorded[0, 0, 5, :strange] = 9000 + np.arange(strange)
+    facts = {"dtype": np.int16, "span": (-(2**15), 2**15 - 1)}
+    details = said(_stale(evidence_of(expected, recorded, NCHW, **facts)))
+    assert details == (["the wrong elements hold the values of 1 row before"] if told else [])
+
+
+def test_a_value_at_the_largest_distance_is_close_to_no_tie():
+    expected = random_codes((1, 1000))
+    recorded = expected.copy()
+    recorded[0, :9] += 1
+    for gap, told in ((TIE_MAX_DISTANCE, False), (TIE_MAX_DISTANCE * 0.99, True)):
+        distance = np.where(np.arange(1000) < 9, gap, 0.3)[None]
+        assert bool(said(_ties(evidence_of(expected, recorded, distance=distance)))) == told
+
+
+@pytest.mark.parametrize(
+    ("wrong", "right", "rank", "grows"),
+    [(8, 8, 6, True), (8, 8, 5, False), (7, 8, 8, False), (8, 7, 7, False), (9, 8, 8, True)],
+)
+def test_eight_sums_of_either_kind_tell_whether_the_wrong_ones_are_large(wrong, right, rank, grows):
+    """Each wrong one exceeds as many of the right ones."""
+    sums = np.concatenate([np.full(wrong, rank - 0.5), np.arange(right)])[None]
+    expected = random_codes((1, wrong + right), -60, 60)
+    recorded = expected + 9 * (np.arange(wrong + right) < wrong)
+    for facts in ({"sums": sums}, {"magnitude": sums}, {"sums": sums, "magnitude": np.zeros_like(sums)}):
+        assert bool(said(_growing(evidence_of(expected, recorded, **facts)))) == grows
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said_so"),
+    [
+        ([(60, 40)] * 10, True),  # to either side of the zero point 50
+        ([(40, 60)] * 10, True),
+        ([(60, 50)] * 10 + [(70, 50)] * 10, False),  # the zero point has no sign
+        ([(50, 70)] * 10, False),
+        ([(60, 40)] * 3 + [(60, 80)] * 7, False),
+        ([(60, 40)] * 4 + [(60, 80)] * 6, True),
+        ([(58, 42)] * 10, False),  # by 16 codes is not far
+        ([(58, 41)] * 10, True),
+        ([(90, 110)] * 10, False),
+    ],
+)
+def test_wrong_sums_are_often_of_the_other_sign_if_more_than_three_in_ten_jump(pairs, said_so):
+    many = len(pairs)
+    expected = np.array([[*(pair[0] for pair in pairs), *range(10)]])
+    recorded = np.array([[*(pair[1] for pair in pairs), *range(10)]])
+    sums = np.where(np.arange(many + 10) < many, 100.0, 1.0)[None]
+    (detail,) = said(_growing(evidence_of(expected, recorded, sums=sums, zero_point=50)))
+    assert (", and often of the other sign" in detail) == said_so
+
+
+@pytest.mark.parametrize(("most", "told"), [(10, True), (11, False)])
+def test_whether_only_a_part_was_ranked_is_said(monkeypatch, most, told):
+    monkeypatch.setattr(wrong_values, "RANKED_MAX_ELEMENTS", most)
+    expected = random_codes((1, 20), -60, 60)
+    for wrong in (9, 11):
+        recorded = expected + 9 * (np.arange(20) < wrong)
+        sums = np.where(np.arange(20) < wrong, 100.0, 1.0)[None]
+        asked = []
+        with asking(lambda: asked.append(1)):
+            (detail,) = said(_growing(evidence_of(expected, recorded, sums=sums)))
+        assert (f", of at most {most} of either kind" in detail) == told
+        assert len(asked) == 2, "before either kind is sorted"
+
+
+@pytest.mark.parametrize(("wrong", "spared", "altered"), [(1, 20, False), (1, 21, True), (2, 40, False), (2, 41, True)])
+def test_no_rounding_spares_twenty_elements_for_each_that_it_changes(wrong, spared, altered):
+    expected = np.full((1, 100), 40)
+    recorded = expected + (np.arange(100) < wrong)
+    distance = np.where(np.arange(100) < wrong + spared, 0.2, 0.4)[None]
+    (trait,) = _slight(evidence_of(expected, recorded, distance=distance))
+    assert trait.pattern == ("altered" if altered else "off_by_one")
