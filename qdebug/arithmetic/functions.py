@@ -154,8 +154,7 @@ class _Domain:
             return None
         if sums.columns == "codes" and not unit.per_channel:
             return cls._of_codes(unit, sums)
-        count = own.count is not None and np.size(own.count) > 1
-        if sums.columns != "sum" or unit.kind not in _SUMMED or count or (unit.kind != "conv" and _along(unit) is None):
+        if sums.columns != "sum" or unit.kind not in _SUMMED or (unit.kind != "conv" and _along(unit) is None):
             return None
         return cls._of_sums(unit, own)
 
@@ -167,7 +166,7 @@ class _Domain:
                 return None
             ends = np.iinfo(operand.codes.dtype)
             every.append(np.arange(ends.min, ends.max + 1).astype(operand.codes.dtype))
-        if unit.kind in _PAIRED and len(every) == 2:
+        if unit.kind in _PAIRED:
             every = [array.reshape(-1) for array in np.meshgrid(*every, indexing="ij")]
         elif len(every) != 1:
             return None
@@ -210,7 +209,7 @@ class _Domain:
     def _on_both_sides(self, base: Variant, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on both sides of every step of one of them, and at the ends of the range."""
         low, high = self.unit.out.clamp or self.unit.out.limits
-        codes = np.arange(low + 1, high + 1)
+        codes = np.arange(low, high) + 1
         below, above = self._bracket(base, codes)
         while bool(np.any(above - below > 1)):
             middle = (below + above) >> 1
@@ -234,10 +233,8 @@ class _Domain:
 
     def _codes(self, numbers: np.ndarray, variants: Sequence[Variant]) -> np.ndarray:
         """Compute variants on numbers that have one more axis than the parameters: (variants, ..., numbers)."""
-        many = numbers.shape[-1]
         flat = np.moveaxis(numbers, -1, 0)  # along the batch, which no parameter goes along
-        turned = flat.reshape(many, *self.columns.shape[1:]) if self.unit.kind == "conv" else flat
-        whole = np.ascontiguousarray(turned)
+        whole = np.ascontiguousarray(flat)
         columns = replace(self.columns, values=(whole,), shape=whole.shape, spreads={})
         codes = finish_many(self.unit, columns, variants).reshape(len(variants), *flat.shape)
         return np.moveaxis(codes, 1, -1).astype(np.int64)
@@ -249,7 +246,7 @@ def _along(unit: Unit) -> Operand | None:
         if operand.scale.size > 1 and operand.scale.size != operand.scale.shape[-1]:
             return None
     bias = unit.bias
-    if bias is not None and bias.ndim and bias.size not in (1, bias.shape[-1]):
+    if bias is not None and bias.ndim and bias.size != bias.shape[-1]:
         return None
     return unit.operands[0]
 
@@ -257,7 +254,7 @@ def _along(unit: Unit) -> Operand | None:
 def _reach(unit: Unit, own: Columns) -> tuple[int, int]:
     """Return the least and the largest sum that codes can add up to, in 32 bits."""
     most = 1
-    for operand in unit.operands[:2]:
+    for operand in unit.operands:
         low, high = code_limits(logical_name(operand.codes.dtype))
         most *= int(high or 0) - int(low or 0)
     if unit.kind in ("conv", "linear"):
@@ -265,7 +262,7 @@ def _reach(unit: Unit, own: Columns) -> tuple[int, int]:
         most *= int(np.prod(weight[1:] if unit.kind == "conv" else weight[-2:-1], dtype=np.int64))
         if unit.transposed:
             most *= weight[0]
-    elif unit.kind != "mul" and own.count is not None:
+    elif own.count is not None:
         most *= int(np.max(own.count))
     if unit.bias is not None and own.sums.bias != "float":
         most += int(np.abs(unit.bias).max(initial=0)) if unit.bias.dtype.kind in "iu" else _ENDS[1]

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import pickle
 from dataclasses import replace
+from multiprocessing.reduction import ForkingPickler
 
 import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.functions import _along, _reach, same_functions, shape_of
+from qdebug.arithmetic.functions import _along, _of_one, _reach, same_functions, shape_of
 from qdebug.arithmetic.selection import never_decreases
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
@@ -150,13 +150,18 @@ def test_saturated_outputs_name_no_arithmetic(quantized):
         ("conv", ((1, 2, 4, 4), (3, 2, 3, 3)), False, None, 255 * 255 * 18),
         ("conv", ((1, 3, 4, 4), (3, 2, 3, 3)), True, None, 255 * 255 * 18 * 3),
         ("linear", ((4, 50000), (50000, 3)), False, None, 255 * 255 * 50000),  # more than 32 bits hold
+        ("linear", ((2, 4, 5), (2, 5, 3)), False, [0, 0, 0], 255 * 255 * 5),
+        ("linear", ((4, 5), (5, 3)), False, [0.25, 0.0, 0.0], 2**31),  # real numbers may be anything
+        ("requantize", ((3,),), False, None, 255),
+        ("global_average_pool", ((1, 2, 4, 4),), False, None, 255 * 16),
     ],
 )
-def test_sums_reach_as_far_as_the_ends_of_all_codes_can_add_up(kind, shapes, transposed, bias, reach):
-    zero, one = np.uint8(0), np.float32(1)
-    operands = tuple(Operand(codes=np.zeros(shape, np.uint8), scale=one, zero_point=zero) for shape in shapes)
-    bias = None if bias is None else np.int32(bias)
-    out = Target(dtype=np.dtype(np.uint8), scale=one, zero_point=zero)
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8])
+def test_sums_reach_as_far_as_the_ends_of_all_codes_can_add_up(kind, shapes, transposed, bias, reach, dtype):
+    zero, one = np.zeros((), dtype), np.float32(1)
+    operands = tuple(Operand(codes=np.zeros(shape, dtype), scale=one, zero_point=zero) for shape in shapes)
+    bias = None if bias is None else np.array(bias, np.float32 if 0.25 in bias else np.int32)
+    out = Target(dtype=np.dtype(dtype), scale=one, zero_point=zero)
     unit = Unit(kind=kind, operands=operands, out=out, bias=bias, transposed=transposed)
     assert _reach(unit, accumulate(unit, Variant().sums)) == (max(-reach, -(2**31)), min(reach, 2**31 - 1))
 
@@ -167,6 +172,7 @@ def test_sums_reach_as_far_as_the_ends_of_all_codes_can_add_up(kind, shapes, tra
         ((), None, True),
         ((1, 3), None, True),
         ((3, 1), None, False),
+        ((2, 1), None, False),
         ((), (3,), True),
         ((), (1,), True),
         ((1, 3), (1, 3), True),
@@ -257,7 +263,7 @@ def test_two_variants_are_one_function_if_and_only_if_they_agree_on_all_codes(ki
     ("unit", "proven"),
     [
         (quantized_unit("requantize", [(4,)], scales=[0.5], out=0.25), True),
-        (quantized_unit("requantize", [(4,)], scales=[0.5], out=[0.25, 0.25, 0.25, 0.25]), False),
+        (quantized_unit("requantize", [(4,)], scales=[0.5], out=[0.25, 0.25]), False),
         (quantized_unit("linear", [(2, 2), (2, 3)], scales=[0.5, 0.5], out=0.25), True),
         (quantized_unit("linear", [(2, 2), (2, 2, 3)], scales=[0.5, [[[0.5]], [[0.5]]]], out=0.25), False),
         (
@@ -300,11 +306,62 @@ def test_no_more_codes_are_computed_than_is_said(monkeypatch, codes):
 def test_a_shape_travels_without_its_zeros(quantized):
     unit = unit_of(quantized.conv("", size=64, channels=16))
     shape = shaped(unit, [Variant()])
-    sent = pickle.dumps(shape)
+    sent = ForkingPickler.dumps(shape)
     assert len(sent) < 20_000
-    other = pickle.loads(sent)
+    other = ForkingPickler.loads(sent)
     assert [one.codes.shape for one in other.unit.operands] == [one.codes.shape for one in unit.operands]
     assert [one.codes.dtype for one in other.unit.operands] == [np.int8, np.int8]
     texts = ("", "steps=mul,zp,even,sat", "steps=mul,away,zp,sat")
     known = [parse_variant(text) for text in texts]
     assert same_functions(known, [other]) == same_functions(known, [shape])
+
+
+def test_what_is_computed_counts_for_each_way_to_start_and_ends_where_it_would_be_too_much():
+    """Two programs for each of two starts, on three channels: the steps of 255 codes are looked for in four rounds."""
+    bias = np.array([7, -9, 3], np.int32)
+    unit = quantized_unit("linear", [(2, 2), (2, 3)], scales=[0.5, np.full(3, 0.5)], out=0.25, bias=bias)
+    late = "bias=float steps=scale,bias,div"
+    texts = ("steps=mul,up,zp,sat", "steps=mul,zp,up,sat", f"{late},even,zp,sat", f"{late},zp,even,sat")
+    known = [parse_variant(text) for text in texts]
+    shape, price = shaped(unit, known), 4 * 3 * 255
+    whole, cost = _of_one(known, shape, 4 * price)
+    assert cost == 4 * price
+    assert (whole[0] == whole[1], whole[0] == whole[2]) == (True, False)
+    for most, spent, first in ((4 * price - 1, 2 * price, True), (2 * price - 1, 0, False)):
+        found, cost = _of_one(known, shape, most)
+        assert (cost, found[0] == found[1]) == (spent, first)
+        assert len({found[0], found[2], found[3]}) == 3
+    single = replace(unit, operands=(unit.operands[0], replace(unit.operands[1], scale=np.float32(0.5))))
+    assert _of_one(known[:2], shaped(single, known[:2]), 1 << 20)[1] == 2 * price // 3
+    assert _of_one(known[2:], shaped(single, known[2:]), 1 << 20)[1] == 2 * price  # a real bias is one of a channel
+
+
+def test_real_results_and_starts_that_are_not_there_prove_nothing():
+    unit = quantized_unit("dequantize", [(4,)], scales=[0.37], out=1.0)
+    unit = replace(unit, out=Target(dtype=np.dtype(np.float32), scale=np.float32(1), zero_point=np.int8(0)))
+    assert numbers_of(unit, "steps=scale", "form=fold steps=") == (0, 1)
+    summed = WITH_SUMS["requantize"]
+    known = [parse_variant(text) for text in ("steps=mul,up,zp,sat", "steps=mul,zp,up,sat")]
+    assert same_functions(known, [replace(shaped(summed, known), columns={})]) == (0, 1)
+    assert same_functions(known, [shaped(summed, known)]) == (0, 0)
+
+
+@pytest.mark.parametrize("codes", [(0, 1), (0, 2), (-1, 1)])
+@pytest.mark.parametrize("clamp", [False, True])
+def test_ties_at_the_first_and_at_the_last_step_tell_programs_apart(codes, clamp):
+    """A half is 0 or 1, and one and a half is 2 in either way, which matters only where there are such codes."""
+    unit = quantized_unit("requantize", [(4,)], scales=[0.5], out=1.0, zero=0)
+    low, high = codes
+    limits = {"clamp": codes} if clamp else {"low": low, "high": high}
+    unit = replace(unit, out=replace(unit.out, **limits))
+    texts = ("steps=mul,even,zp,sat", "steps=mul,up,zp,sat", "steps=mul,away,zp,sat", "steps=mul,down,zp,sat")
+    ways = (
+        np.rint,
+        lambda x: np.floor(x + 0.5),
+        lambda x: np.trunc(x + np.copysign(0.5, x)),
+        lambda x: np.ceil(x - 0.5),
+    )
+    halves = np.arange(-255, 256) / 2
+    rows = [np.clip(way(halves).astype(int), low, high).tolist() for way in ways]
+    seen = {}
+    assert numbers_of(unit, *texts) == tuple(seen.setdefault(str(row), len(seen)) for row in rows)
