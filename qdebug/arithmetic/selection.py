@@ -119,33 +119,33 @@ def parameters(unit: Unit, columns: Columns) -> np.ndarray | None:
 
 def _extremes(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> Decisive:
     """Choose the smallest and the largest number of each code and each set of parameters."""
-    if key.size > 1:
-        key = np.broadcast_to(key, recorded.shape)
+    sets = None if key.size == 1 else key
     found = []
     for begin in range(0, recorded.size, _BLOCK):  # those of the whole are among those of its blocks
         checkpoint()
         block = slice(begin, begin + _BLOCK)
-        of_set = key[block] if key.size > 1 else key
-        found += [places + begin for places in _ends(numbers[block], recorded[block], of_set)]
+        own = None if sets is None else sets[block]
+        found += [places + begin for places in _ends(numbers[block], recorded[block], own)]
     few = np.unique(np.concatenate(found))
-    low, high = (few[places] for places in _ends(numbers[few], recorded[few], key[few] if key.size > 1 else key))
+    own = None if sets is None else sets[few]
+    low, high = (few[places] for places in _ends(numbers[few], recorded[few], own))
     # The largest number of a code must lie below the smallest of the next, or nothing that never decreases fits.
-    together = np.ones(low.size - 1, bool) if key.size == 1 else key[low[1:]] == key[low[:-1]]
+    together = np.ones(low.size - 1, bool) if sets is None else sets[low[1:]] == sets[low[:-1]]
     consistent = bool(np.all(numbers[high[:-1]][together] < numbers[low[1:]][together]))
     return Decisive(places=np.unique(np.concatenate([low, high])), complete=True, consistent=consistent)
 
 
-def _ends(numbers: np.ndarray, recorded: np.ndarray, key: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _ends(numbers: np.ndarray, recorded: np.ndarray, sets: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
     """Find a smallest and a largest number of each code and each set of parameters, by set and code."""
-    if key.size == 1 and recorded.dtype.itemsize == 1:
+    if sets is None and recorded.nbytes == recorded.size:
         order = np.argsort(recorded, kind="stable")  # a radix sort: much faster than sorting the numbers
         starts = _starts(recorded[order])
         pieces = [order[start:end] for start, end in zip(starts, [*starts[1:], order.size], strict=True)]
         low = np.array([piece[numbers[piece].argmin()] for piece in pieces])
         return low, np.array([piece[numbers[piece].argmax()] for piece in pieces])
-    key = np.broadcast_to(key, recorded.shape)
-    order = np.lexsort((numbers, recorded, key))
-    starts = _starts(recorded[order], key[order])
+    groups = (recorded,) if sets is None else (recorded, sets)
+    order = np.lexsort((numbers, *groups))
+    starts = _starts(*(group[order] for group in groups))
     return order[starts], order[np.append(starts[1:], order.size) - 1]
 
 
@@ -169,15 +169,16 @@ def _combinations(numbers: list[np.ndarray], recorded: np.ndarray, key: np.ndarr
         size *= high - low + 1
         if size > DECIDING_MAX_COMBINATIONS:
             return None
-    combined = np.empty(recorded.size, np.int32 if size <= _TABLE else np.int64)
+    small = size <= _TABLE
+    combined = np.empty(recorded.size, np.int32 if small else np.int64)
     for begin in range(0, recorded.size, _BLOCK):
         checkpoint()
         block = slice(begin, begin + _BLOCK)
-        value = np.zeros(recorded[block].size, np.int64) + (key[block] if key.size > 1 else key)
+        value = np.zeros(recorded[block].size, np.int64) + (key if key.size == 1 else key[block])
         for array, (low, many) in zip(numbers, ranges, strict=True):
             value = value * many + (array[block].astype(np.int64) - low)
         combined[block] = value
-    places, odd = _first_in_a_table(combined, size, recorded) if size <= _TABLE else _first_of_each(combined, recorded)
+    places, odd = _first_in_a_table(combined, size, recorded) if small else _first_of_each(combined, recorded)
     # where equal numbers were recorded with unequal codes, nothing fits, and the element that shows it must be chosen
     return Decisive(
         places=np.union1d(places, odd[:DECIDING_MAX_ELEMENTS]), complete=True, every=True, consistent=not odd.size

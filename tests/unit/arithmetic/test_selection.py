@@ -251,8 +251,8 @@ def test_elements_have_the_parameters_of_their_channel_member_or_count():
 @pytest.mark.parametrize(
     ("kind", "facts"),
     [
-        ("conv", {"out": (3,)}),
-        ("conv", {"scales": ((1, 3, 1, 1), ())}),
+        ("conv", {"out": (2,)}),
+        ("conv", {"scales": ((1, 2, 1, 1), ())}),
         ("add", {"scales": ((), (3, 1, 1))}),
         ("mul", {"scales": ((), (3, 1, 1))}),
         ("sub", {"scales": ((3, 1, 1), ())}),
@@ -262,3 +262,9 @@ def test_elements_have_the_parameters_of_their_channel_member_or_count():
 )
 def test_parameters_that_several_things_tell_are_not_numbered(kind, facts):
     assert parameters_of(kind, (2, 3, 2, 2), **facts) is None
+
+
+def test_combinations_beyond_32_bits_are_kept_apart():
+    first = np.array([-(2**15), 2**15 - 1, 5, 5], np.int16)
+    found = selection._combinations([first, first], np.zeros(4, np.int8), np.array([0, 1, 0, 1]))
+    assert found.places.tolist() == [0, 1, 2, 3]
