@@ -9,6 +9,7 @@ import pytest
 
 from qdebug.arithmetic.units import Units, channels_last
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
+from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 
 CHAIN = Graph(
     [
@@ -93,3 +94,75 @@ def test_values_of_no_sample_together_are_missing():
 def test_a_scale_that_nothing_can_be_computed_with_is_said(scale, flaw, void):
     found = source("Relu", replace(ROUND, scale=np.float32(scale)))
     assert (found.flaw, found.void) == (flaw, void)
+
+
+def added(scales, out=0.5):
+    """Return the unit of a sum of codes with these scales."""
+    names = [f"x{at}" for at in range(len(scales))]
+    node = Node(name="n", op="Concat" if len(scales) > 2 else "Add", inputs=tuple(names), outputs=("y",), attrs={"axis": 0})
+    given = [*zip(names, scales, strict=True), ("y", out)]
+    infos = [
+        TensorInfo(name=name, dtype="int8", quant=replace(ROUND, scale=np.asarray(scale, np.float32)))
+        for name, scale in given
+    ]
+    graph = Graph([node], tensors=infos, inputs=names, outputs=["y"], opset={"": 17})
+    made = dict.fromkeys(names, np.arange(4, dtype=np.int8))
+    result = np.zeros(4 * len(scales) if len(scales) > 2 else 4, np.int8)
+    return Units(MemoryRecording.single(graph, made | {"y": result})).find(node, "y")
+
+
+@pytest.mark.parametrize(
+    ("scales", "out", "flaw"),
+    [
+        ((0.5, np.nan), 0.5, "a scale of its second operand is nan, so nothing can be computed"),
+        ((0.5, 0.5, -np.inf), 0.5, "a scale of its operand 3 is -inf, so nothing can be computed"),
+        ((0.5, 0.5), np.nan, "the scale of its output is nan, so nothing can be computed"),
+        ((0.5, 0.5), np.inf, "the scale of its output is inf, so nothing can be computed"),
+        ((0.5, 0.5), 0.0, "the scale of its output is 0, so nothing can be computed"),
+        ((0.5, 0.5), -0.25, "the scale of its output is -0.25, so nothing can be computed"),
+        ((np.nan, 0.5), 0.0, "a scale of its first operand is nan, so nothing can be computed"),
+        ((0.5, -0.5), 0.5, None),
+        ((0.0, 0.5), 0.5, None),
+    ],
+)
+def test_the_first_scale_that_nothing_can_be_computed_with_is_said(scales, out, flaw):
+    assert added(scales, out).flaw == flaw
+
+
+def test_the_operand_that_stands_for_0_alone_is_said():
+    assert added((0.5, 0.0)).void == "every scale of its second operand is 0, so that all its values are 0"
+    assert added((0.5, 0.5, 0.0)).void == "every scale of its operand 3 is 0, so that all its values are 0"
+    assert added((0.5, 0.5)).void is None
+
+
+@pytest.mark.parametrize(("between", "last"), [(LAYOUT_SEARCH_MAX_NODES - 1, True), (LAYOUT_SEARCH_MAX_NODES, False)])
+def test_the_layout_is_looked_for_among_some_nodes_before(between, last):
+    """Sums that follow one another, after a convolution whose channels come last."""
+    nodes = [Node(name="conv", op="Conv", inputs=("x",), outputs=("t0",), attrs={"channels_last": 1})]
+    for at in range(between):
+        nodes.append(Node(name=f"add{at}", op="Add", inputs=(f"t{at}", f"t{at}"), outputs=(f"t{at + 1}",)))
+    graph = Graph(nodes, inputs=["x"], outputs=[f"t{between}"])
+    assert channels_last(graph, nodes[-1]) == last
+
+
+@pytest.mark.parametrize(
+    ("op", "dtype", "quant", "quantized"),
+    [
+        ("QLinearAdd", None, None, True),
+        ("Add", None, None, False),
+        ("Add", "int8", ROUND, True),
+        ("Add", None, ROUND, True),
+        ("Add", "float32", ROUND, False),
+        ("Add", "int8", None, False),
+    ],
+)
+def test_a_node_is_quantized_if_it_carries_scales_or_gives_codes(op, dtype, quant, quantized):
+    node = Node(name="n", op=op, inputs=("x", "x"), outputs=("y",))
+    graph = Graph([node], tensors=[TensorInfo(name="y", dtype=dtype, quant=quant)], inputs=["x"], outputs=["y"])
+    assert Units(MemoryRecording(graph, {})).quantized(node, "y") == quantized
+
+
+def test_a_clamp_or_a_group_hands_on_no_codes_as_they_are():
+    assert source("Relu").moves is False
+    assert source("Identity").moves is True
+    assert source("Clip", min=-100.0, max=100.0).moves is False
