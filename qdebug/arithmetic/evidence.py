@@ -104,7 +104,7 @@ def _of_bias(unit: Unit) -> Iterator[Suspect]:
 
 def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
     names = ("the first operand's zero point", "the second operand's zero point")
-    for position, (operand, name) in enumerate(zip(unit.operands[:2], names, strict=False)):
+    for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
         if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
             continue
         bare = replace(operand, zero_point=np.zeros_like(operand.zero_point))
@@ -171,9 +171,9 @@ def _wrapped(operand: Operand) -> Operand | None:
 
 
 def _of_scales(unit: Unit) -> Iterator[Suspect]:
-    for position, operand in enumerate(unit.operands[:2]):
+    for position, operand in enumerate(unit.operands):
         scale = operand.scale
-        if scale.size < 2 or np.all(scale == scale.reshape(-1)[0]):
+        if np.unique(scale).size < 2:
             continue
         flat = scale.reshape(-1)
         for name, other, likely in (
@@ -199,7 +199,7 @@ def _of_conventions(unit: Unit) -> Iterator[Suspect]:
         out = replace(unit.out, zero_point=-np.asarray(unit.out.zero_point, np.int32))
         likely = "the zero points are of the opposite sign, as offsets that are added to the codes"
         yield Suspect(name="offsets", pattern="constant", likely=likely, unit=replace(unit, operands=turned, out=out))
-    for position, (operand, name) in enumerate(zip(unit.operands[:2], ("first", "second"), strict=False)):
+    for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         if np.all(operand.scale > 1):
             yield Suspect(
                 name=f"reciprocal {position}",
@@ -258,7 +258,7 @@ def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
 
 def _of_signs(unit: Unit) -> Iterator[Suspect]:
     """Yield codes whose signedness was mistaken: their bits read as the other type, or half of their range away."""
-    for position, (operand, name) in enumerate(zip(unit.operands[:2], ("first", "second"), strict=False)):
+    for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
         dtype = operand.codes.dtype
         if dtype.kind not in "iu":
             continue

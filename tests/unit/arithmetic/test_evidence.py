@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from qdebug.arithmetic.evidence import (
     _counted,
     _cuts,
+    _last,
     _magnitudes,
     _part,
     _together,
     _wrapped,
     distance_to_ties,
     layout_of,
+    residual_of,
     suspects,
 )
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.units import Units
+from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.replay.evaluate import accumulate
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
@@ -163,3 +168,47 @@ def test_what_a_sum_is_made_of_is_the_sum_of_its_products_magnitudes(zero):
 )
 def test_a_program_cuts_off_if_its_last_rounding_does(text, cuts):
     assert _cuts(parse_variant(text)) == cuts
+
+
+def node_of(op, **attrs):
+    """Return a finding for one node of a graph whose channels come last, as far as residuals ask for it."""
+    first = Node(name="conv", op="Conv", inputs=("x",), outputs=("a",), attrs={"channels_last": 1})
+    node = Node(name="n", op=op, inputs=("a", "a"), outputs=("y",), attrs=attrs)
+    graph = Graph([first, node], inputs=["x"], outputs=["y"])
+    return SimpleNamespace(source=SimpleNamespace(recording=MemoryRecording(graph, {}), node=node))
+
+
+@pytest.mark.parametrize(
+    ("kind", "last"),
+    [("add", True), ("lookup", True), ("conv", False), ("linear", False), ("max_pool", False), ("average_pool", False)],
+)
+def test_only_a_node_without_a_layout_of_its_own_takes_that_of_the_nodes_before(kind, last):
+    one = Operand(codes=np.zeros((1, 1), np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    out = Target(dtype=np.dtype(np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    assert _last(node_of("Add"), Unit(kind=kind, operands=(one, one), out=out)) == last
+    turned = node_of("Transpose")
+    assert not _last(turned, Unit(kind=kind, operands=(one, one), out=out))
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "detail"),
+    [
+        ((6, 60), "linear", "only in the last 2 channels of 60"),
+        ((60,), "requantize", "only in the last 2 channels of 60"),
+        ((6, 60), "requantize", "only in the last 2 channels of 60"),
+        ((2, 6, 60), "requantize", "only in the last 2 channels of 60"),
+        ((2, 3, 6, 60), "requantize", "only in the last 2 columns of 60"),
+    ],
+)
+def test_a_wrong_tail_is_named_by_what_the_axes_of_a_unit_mean(shape, kind, detail):
+    codes = np.random.default_rng(0).integers(-60, 60, shape).astype(np.int8)
+    one = Operand(codes=codes, scale=np.float32(0.5), zero_point=np.int8(0))
+    keep = Operand(codes=np.eye(60, dtype=np.int8), scale=np.float32(1), zero_point=np.int8(0))
+    out = Target(dtype=np.dtype(np.int8), scale=np.float32(0.5), zero_point=np.int8(0))
+    unit = Unit(kind=kind, operands=(one, keep) if kind == "linear" else (one,), out=out)
+    recorded = codes.copy()
+    recorded[..., -2:] = np.random.default_rng(1).integers(60, 90, (*shape[:-1], 2))
+    finding = node_of("Transpose")
+    finding.source.places = tuple((sample, 0) for sample in range(8))
+    finding.source.unit, finding.source.codes = lambda _: unit, lambda _: recorded
+    assert residual_of(finding, Variant()).detail.startswith(detail)

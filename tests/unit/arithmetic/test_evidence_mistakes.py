@@ -134,6 +134,8 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         (replace(CONV, out=target()), {"no clamp"}, set()),
         (replace(CONV, out=target(zero=127)), {"no clamp", "output zero point +1"}, set()),
         (replace(CONV, out=target(zero=-128)), {"no clamp", "output zero point -1"}, set()),
+        (replace(CONV, out=target(zero=-127)), {"no clamp"}, set()),
+        (replace(CONV, operands=(X, replace(W, scale=np.float32([0.1, 0.3, 0.1]).reshape(3, 1, 1, 1)))), set(), set()),
         (replace(CONV, out=target(zero=0)), {"no clamp", "no output zero point"}, set()),
         (
             replace(CONV, out=target(zero=[1, 2, 3])),

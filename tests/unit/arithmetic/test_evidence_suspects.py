@@ -174,6 +174,8 @@ def test_of_very_many_elements_the_first_samples_are_looked_at(quantized, monkey
     assert residual_of(finding, Variant()).total == 2 * one
     monkeypatch.setattr("qdebug.arithmetic.evidence.PATTERN_MAX_ELEMENTS", one - 1)
     assert residual_of(finding, Variant()).total == one
+    monkeypatch.setattr("qdebug.arithmetic.evidence.PATTERN_MAX_ELEMENTS", one)
+    assert residual_of(finding, Variant()).total == 2 * one
 
 
 @pytest.mark.parametrize("last", [False, True])

@@ -99,7 +99,9 @@ def test_a_scale_that_nothing_can_be_computed_with_is_said(scale, flaw, void):
 def added(scales, out=0.5):
     """Return the unit of a sum of codes with these scales."""
     names = [f"x{at}" for at in range(len(scales))]
-    node = Node(name="n", op="Concat" if len(scales) > 2 else "Add", inputs=tuple(names), outputs=("y",), attrs={"axis": 0})
+    node = Node(
+        name="n", op="Concat" if len(scales) > 2 else "Add", inputs=tuple(names), outputs=("y",), attrs={"axis": 0}
+    )
     given = [*zip(names, scales, strict=True), ("y", out)]
     infos = [
         TensorInfo(name=name, dtype="int8", quant=replace(ROUND, scale=np.asarray(scale, np.float32)))
@@ -139,8 +141,8 @@ def test_the_operand_that_stands_for_0_alone_is_said():
 def test_the_layout_is_looked_for_among_some_nodes_before(between, last):
     """Sums that follow one another, after a convolution whose channels come last."""
     nodes = [Node(name="conv", op="Conv", inputs=("x",), outputs=("t0",), attrs={"channels_last": 1})]
-    for at in range(between):
-        nodes.append(Node(name=f"add{at}", op="Add", inputs=(f"t{at}", f"t{at}"), outputs=(f"t{at + 1}",)))
+    sums = range(between)
+    nodes += [Node(name=f"add{at}", op="Add", inputs=(f"t{at}", f"t{at}"), outputs=(f"t{at + 1}",)) for at in sums]
     graph = Graph(nodes, inputs=["x"], outputs=[f"t{between}"])
     assert channels_last(graph, nodes[-1]) == last
 
