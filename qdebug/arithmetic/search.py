@@ -179,7 +179,7 @@ def channels_first(codes: np.ndarray, unit: Unit) -> np.ndarray:
 def same_values(ours: np.ndarray, theirs: np.ndarray) -> np.ndarray:
     """Tell which elements are equal; not-a-numbers are."""
     same = ours == theirs
-    if ours.dtype.kind == "f" and theirs.dtype.kind == "f":
+    if ours.dtype.kind == "f":
         same |= np.isnan(ours) & np.isnan(theirs)
     return np.asarray(same)
 
@@ -237,7 +237,7 @@ def products(unit: Unit) -> int:
     """Estimate the number of products that the heavy part of a unit takes."""
     if unit.kind not in ("conv", "linear"):
         return 0
-    x, weight = (operand.codes for operand in unit.operands[:2])
+    x, weight = (operand.codes for operand in unit.operands)
     each: int = weight.shape[-1] if unit.kind == "linear" else weight.size // max(weight.shape[0], 1)
     return x.size * each
 
@@ -471,17 +471,13 @@ class _Search:
         unit, columns, recorded, places, missed = hard
         few = columns.take(places)
         expected = recorded[places]
+        fresh = [variant for variant in programs(unit, sums) if variant not in self._rates]
         passing: list[Variant] = []
-        batch: list[Variant] = []
-        for variant in (*programs(unit, sums), None):
-            if variant is not None and variant not in self._rates:
-                batch.append(variant)
-            if len(batch) == _BATCH or (variant is None and batch):
-                self._tried += len(batch)
-                passing += [passed for passed, codes in all_codes(unit, few, batch) if np.array_equal(codes, expected)]
-                batch = []
+        for start in range(0, len(fresh), _BATCH):
+            made = all_codes(unit, few, fresh[start : start + _BATCH])
+            passing += [variant for variant, codes in made if np.array_equal(codes, expected)]
         others = [other for variant in passing for other in endings(variant)]
-        self._tried += len(others)
+        self._tried += len(fresh) + len(others)
         self._try(sums, [*passing, *others], rated=False)
         return missed
 
@@ -580,4 +576,4 @@ def _numbers(unit: Unit, columns: Columns, places: np.ndarray) -> np.ndarray:
 
 def _different(parts: Sequence[np.ndarray]) -> int:
     """Count the different rows of some arrays."""
-    return len(np.unique(np.concatenate(parts), axis=0)) if parts else 0
+    return len(np.unique(np.concatenate(parts), axis=0))

@@ -11,6 +11,7 @@ from qdebug.arithmetic.presets import preset
 from qdebug.arithmetic.reproduce import ReproductionCheck, Trial
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
+from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model.thresholds.explanation import VARIANTS_TRIED_FIRST
 from qdebug.present.sentences import arithmetic_sentence
@@ -244,3 +245,15 @@ def test_a_variant_is_firm_from_a_node_with_many_elements_on(text):
     assert adopts(enough=False, firm=limited, key=other)
     nothing = Trial(key=KEY, first=first, found=None, enough=True, firm=False)
     assert check.adopt(nothing)
+
+
+def test_a_node_is_computed_by_an_arithmetic_whether_or_not_it_was_asked_for_before():
+    ref, backend = sides("")
+    coarse = parse_variant(COARSE)
+    expected = sides(COARSE)[1].load("y")
+    check = ReproductionCheck(backend)
+    np.testing.assert_array_equal(check.compute(SUM, "y", (0, 0), coarse), expected)
+    assert check.reproduce(SUM, "y").by is not None
+    np.testing.assert_array_equal(check.compute(SUM, "y", (0, 0), coarse), expected)
+    with pytest.raises(KernelError, match="no quantized unit"):
+        ReproductionCheck(ref).compute(SUM, "y", (0, 0), coarse)

@@ -255,6 +255,7 @@ def test_the_simplest_variant_stands_for_a_node_unless_another_is_wrong_less_tha
         ("conv", (1, 4, 6, 6), (4, 4, 3, 3), 4 * 36 * 4 * 9),
         ("conv", (1, 4, 6, 6), (4, 1, 3, 3), 4 * 36 * 9),
         ("conv", (1, 4, 6, 6), (0, 4, 3, 3), 0),
+        ("conv", (1, 4, 6, 6), (1, 4, 3, 3), 4 * 36 * 4 * 9),
         ("add", (7, 5), (7, 5), 0),
     ],
 )

@@ -13,8 +13,11 @@ from qdebug.arithmetic.search import (
     _roundings_of,
     _swapped,
     all_codes,
+    endings,
     known_variants,
+    programs,
     reproduces,
+    same_values,
     search,
     search_known,
     telling,
@@ -94,10 +97,13 @@ CODES = np.random.default_rng(3).permutation(np.arange(-60, 60))
 @pytest.mark.parametrize(
     "text", ["", "steps=mul,zp,away,sat", "m=q31 steps=mul,shr.up,zp,sat", "m=q16:d:xw/y steps=mul,shr.floor,zp,sat"]
 )
-@pytest.mark.parametrize("make", ["requantize", "linear"])
+@pytest.mark.parametrize("make", ["requantize", "linear", "channels"])
 def test_what_fits_and_what_comes_closest_is_what_every_element_says(make, text, wrong):
     """On less elements than are needed to try unknown programs; all of them decide."""
     unit = rescaling(CODES[: VARIANT_MIN_ELEMENTS - 1]) if make == "requantize" else product(21)
+    if make == "channels":
+        weight = replace(unit.operands[1], scale=np.float32([[0.125, 0.25, 0.0625]]))
+        unit = replace(unit, operands=(unit.operands[0], weight))
     source = recorded([unit], parse_variant(text), *((0, place) for place in wrong))
     shares, finding = shares_of(source), search(source)
     fitting = [variant for variant, share in shares.items() if share == 1]
@@ -124,7 +130,8 @@ def test_what_fits_and_what_comes_closest_is_what_every_element_says(make, text,
     missed = compute(unit, ranked[0]) != source.arrays[0]
     numbers = accumulate(unit, ranked[0].sums).values[0]
     assert finding.witness_elements == np.count_nonzero(missed)
-    assert finding.witnesses == len(np.unique(numbers[missed]))
+    channel = np.indices(missed.shape)[-1] if make == "channels" else np.zeros(missed.shape)
+    assert finding.witnesses == len(set(zip(channel[missed], numbers[missed], strict=True)))
     bare = finding.without_novel()
     assert (bare.matching, bare.best, bare.match) == ((), ranked[0], shares[ranked[0]])
     assert (bare.plain, bare.runner_up, bare.runner_up_match) == (ranked[0], None, 0.0)
@@ -133,8 +140,8 @@ def test_what_fits_and_what_comes_closest_is_what_every_element_says(make, text,
 
 
 def test_all_samples_count_whatever_their_sizes():
-    units = [rescaling(np.arange(4)), rescaling(CODES[:90]), rescaling(CODES[90:])]
-    for wrong in ((0, 3), (1, 77), (2, 9)):
+    units = [rescaling(np.arange(4)), rescaling(CODES[:90]), rescaling(CODES[:0]), rescaling(CODES[90:])]
+    for wrong in ((0, 3), (1, 77), (3, 9)):
         source = recorded(units, Variant(), wrong)
         finding = search(source, unknown=False)
         assert finding.elements == 124
@@ -206,6 +213,16 @@ def test_a_program_that_nobody_uses_is_found_by_the_sample_that_shows_it():
     assert NOVEL in finding.matching
     wrong = np.count_nonzero(compute(units[1], known_variants(units[0])[0]) != source.arrays[1])
     assert 0 < finding.novel <= wrong
+    known, sums = known_variants(units[0]), NOVEL.sums
+    fresh = set(programs(units[0], sums)) - set(known)
+    endless = sum(len(list(endings(variant))) for variant in finding.matching if variant in fresh)
+    assert (
+        finding.tried
+        == len(known)
+        + len(list(programs(units[0], sums)))
+        - len([variant for variant in programs(units[0], sums) if variant in known])
+        + endless
+    )
     known = search(source, unknown=False)
     assert (known.matching, known.novel, known.unknown) == ((), None, False)
     assert known.match == max(shares_of(source).values())
@@ -261,7 +278,7 @@ def test_an_operator_that_cannot_be_computed_is_told_by_the_first_error(monkeypa
 
 
 @pytest.mark.parametrize(
-    ("size", "wrong"), [(256, 9), (257, 9), (300, 150), (1000, 400), (1000, 3), (100_000, 50_000), (700, 0)]
+    ("size", "wrong"), [(256, 9), (257, 9), (300, 150), (1000, 400), (1000, 3), (100_000, 50_000), (700, 0), (700, 200)]
 )
 def test_a_few_elements_are_chosen_of_which_at_most_half_are_wrong(size, wrong):
     places = np.arange(size) * 3 + 1
@@ -284,7 +301,10 @@ def test_a_few_elements_are_chosen_of_which_at_most_half_are_wrong(size, wrong):
 
 
 def test_batches_of_variants_give_what_each_gives_alone(monkeypatch):
-    """One of them does not fit the unit, and is left out wherever it stands."""
+    """One of them does not fit the unit, and is left out wherever it stands; not more are made at once than is said."""
+    made = []
+    real = module.finish_many
+    monkeypatch.setattr(module, "finish_many", lambda *given: made.append(len(given[2])) or real(*given))
     unit = rescaling(CODES)
     fitting = [variant for variant in candidates(unit) if variant.sums == Variant().sums][:7]
     unfit = parse_variant("m=q31 steps=mul,shr.up,zp,sat")
@@ -293,10 +313,13 @@ def test_batches_of_variants_give_what_each_gives_alone(monkeypatch):
         monkeypatch.setattr(module, "_CODES_AT_ONCE", at_once * CODES.size)
         found = list(all_codes(unit, accumulate(unit, Variant().sums), fitting))
         assert [variant for variant, _ in found] == fitting
+        assert max(made) == min(at_once, len(fitting))
+        made.clear()
         for variant, codes in found:
             np.testing.assert_array_equal(codes, compute(unit, variant))
         asked = [Variant(), unfit, parse_variant("m=f64"), unfit]
         kept = [variant for variant, _ in all_codes(flawed, accumulate(flawed, Variant().sums), asked)]
+        made.clear()
         assert kept == [Variant(), parse_variant("m=f64")]
 
 
@@ -323,3 +346,46 @@ def test_each_rounding_is_replaced_by_each_other():
     assert steps_of("shl,mulhi.up,shr.away,zp,sat") in made
     assert list(_roundings_of(steps_of("zp,sat"))) == [steps_of("zp,sat")]
     assert len(list(_roundings_of(steps_of("mul,even,zp,sat")))) == 6
+
+
+def test_equal_values_are_equal_and_not_a_number_is_only_itself():
+    nan = np.nan
+    assert same_values(np.float32([nan, nan, 1, 2]), np.float32([nan, 1, nan, 2])).tolist() == [
+        True,
+        False,
+        False,
+        True,
+    ]
+    assert same_values(np.int8([1, 2]), np.int8([1, 3])).tolist() == [True, False]
+
+
+@pytest.mark.parametrize(("low", "high"), [(-128, 127), (-100, 60), (0, 255)])
+def test_elements_away_from_both_ends_of_the_codes_are_preferred_as_evidence(low, high):
+    """Those within the middle nine tenths of the range; where there are none, those at its ends."""
+    codes = np.arange(-120, 120).repeat(2)[::2]
+    goal = Target(
+        dtype=np.dtype(np.int16), scale=np.float32(0.017), zero_point=np.asarray(5, np.int16), low=low, high=high
+    )
+    unit = Unit(kind="requantize", operands=(operand(codes, 0.031),), out=goal)
+    source = recorded([unit], NOVEL)
+    own = module._Search(source)
+    own.run(unknown=False)
+    _, _, _, places, missed = own._hardest(Variant().sums)
+    best = max(own._rates, key=own._rates.__getitem__)
+    made = compute(unit, best)
+    inside = np.abs(made.astype(float) - (low + high) / 2) < 0.45 * (high - low)
+    deciding = own._deciding[Variant().sums].places
+    np.testing.assert_array_equal(np.sort(places), np.sort(deciding[inside[deciding]]))
+    assert missed == np.count_nonzero((made != source.arrays[0])[places])
+
+
+def test_saturated_elements_are_evidence_where_there_are_no_others():
+    """All codes are at one end but for those of the first half, which should be at the other."""
+    goal = Target(dtype=np.dtype(np.int8), scale=np.float32(1e-4), zero_point=np.int8(0))
+    unit = Unit(kind="requantize", operands=(operand(np.arange(1, 101), 0.7, 51),), out=goal)
+    codes = np.where(np.arange(100) < 49, -128, 127)
+    codes[49], codes[50:52] = -128, (-100, 127)
+    own = module._Search(Recorded([unit], [codes.astype(np.int8)]))
+    own.run(unknown=False)
+    _, _, _, places, missed = own._hardest(Variant().sums)
+    assert (places.size, missed) == (1, 1)

@@ -25,6 +25,11 @@ def test_they_are_many_but_bounded(quantized):
     assert len(set(made)) > 0.95 * len(made)
     assert set(made) - set(candidates(unit))
     assert {variant.sums for variant in made} == {Variant().sums}
+    orders: dict[str, set[str]] = {}
+    for variant in made:
+        orders.setdefault(variant.multiplier.number, set()).add(variant.multiplier.expression)
+    assert (len(orders["f16"]), len(orders["bf16"])) == (1, 1)
+    assert len(orders["f32"]) == len(orders["f64"]) > 1
 
 
 def test_equal_multipliers_are_tried_once(quantized):
