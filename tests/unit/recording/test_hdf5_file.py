@@ -1,6 +1,7 @@
 """The HDF5 file that we write ourselves, as HDF5's own library reads it."""
 
 import os
+import struct
 import zlib
 from itertools import product
 
@@ -132,3 +133,81 @@ def test_a_payload_that_was_not_written_leaves_its_place_to_the_next(tmp_path, m
     first, second = file.write(memoryview(b"a" * 17)), file.write(memoryview(b"b"))
     assert (first, second) == (1024, 1056)
     file.abandon()
+
+
+@pytest.mark.parametrize("values", [(), (7,), (7, 9), (7, 9, 11), (1, 2, 3, 4)])
+def test_a_filter_has_as_many_values_as_it_takes(tmp_path, values):
+    """The file pads an odd number of them, which no reader sees."""
+    file = PayloadFile(tmp_path / "a.h5")
+    stored = [(file.write(memoryview(b"abc")), 3)]
+    filters = ((32015, values), (h5py.h5z.FILTER_SHUFFLE, (4,)))
+    file.finish([Placed(0, "int32", (3,), None, Chunks((3,), filters, [(0,)], stored))], EMPTY, complete=True)
+    file.close()
+    with h5py.File(tmp_path / "a.h5") as made:
+        listed = made["t/00000000"].id.get_create_plist()
+        assert listed.get_nfilters() == 2
+        assert [listed.get_filter(at)[0] for at in range(2)] == [32015, h5py.h5z.FILTER_SHUFFLE]
+        assert listed.get_filter(0)[2] == values
+        assert made["t/00000000"].id.get_chunk_info(0).size == 3
+
+
+def nodes_of(content, at):
+    """Return what the B-tree node at some place says: type, level, entries, and the nodes beside it."""
+    signature, kind, level, entries, left, right = struct.unpack_from("<4sBBHQQ", content, at)
+    assert signature == b"TREE"
+    return kind, level, entries, left, right
+
+
+@pytest.mark.parametrize(("count", "most"), [(1, 64), (64, 64), (65, 64), (64 * 64 + 1, 64)])
+def test_each_level_of_a_tree_is_a_chain_from_the_first_to_the_last(tmp_path, count, most):
+    """As the format has it: the nodes of a level know each other, all but the last are full, keys go up."""
+    file = PayloadFile(tmp_path / "a.h5")
+    stored = [(file.write(memoryview(bytes([number % 251]))), 1) for number in range(count)]
+    places = [(number * 2,) for number in range(count)]
+    file.finish([Placed(0, "int8", (2 * count,), None, Chunks((2,), (), places, stored))], EMPTY, complete=True)
+    file.close()
+    content = (tmp_path / "a.h5").read_bytes()
+    leaf = content.index(b"TREE\x01\x00")
+    none, seen, width = (1 << 64) - 1, 0, 8 + 8 * 2
+    size = 24 + (most + 1) * width + most * 8
+    level = [leaf + number * size for number in range(-(-count // most))]
+    while True:
+        found = [nodes_of(content, at) for at in level]
+        assert [row[2] for row in found[:-1]] == [most] * (len(found) - 1)
+        assert [row[3] for row in found] == [none, *level[:-1]]
+        assert [row[4] for row in found] == [*level[1:], none]
+        assert [row[1] for row in found] == [seen] * len(found)
+        keys = []
+        for at, row in zip(level, found, strict=True):
+            entries = [
+                struct.unpack_from("<IIQQQ", content, at + 24 + number * (width + 8)) for number in range(row[2])
+            ]
+            (behind,) = struct.unpack_from("<Q", content, at + 24 + row[2] * (width + 8) + 8)
+            keys.append([*(entry[2] for entry in entries), behind])
+            if not seen:
+                assert [entry[4] for entry in entries] == [place for place, _ in stored][len(keys) * most - most :][
+                    :most
+                ]
+        assert [own[-1] for own in keys[:-1]] == [own[0] for own in keys[1:]]
+        assert keys[0][0] == 0
+        assert keys[-1][-1] == 2 * count
+        assert all(own == sorted(set(own)) for own in keys)
+        if len(level) == 1:
+            break
+        above, seen = level[-1] + size, seen + 1
+        many = -(-len(level) // most)
+        level = [above + number * size for number in range(many)]
+
+
+def test_parts_begin_where_readers_expect_them(tmp_path):
+    """Values at multiples of 16 bytes, all else at multiples of 8."""
+    arrays = [np.arange(size, dtype=np.uint8) for size in (1, 15, 16, 17, 0, 33)]
+    content = finished(tmp_path / "a.h5", arrays).read_bytes()
+    with h5py.File(tmp_path / "a.h5") as made:
+        offsets = [made["t"][payload_key(number)].id.get_offset() for number in range(len(arrays))]
+    assert offsets == [1024, 1040, 1056, 1072, None, 1104]
+    assert len(content) % 8 == 0
+    for signature in (b"TREE", b"SNOD", b"HEAP"):
+        places = [at for at in range(len(content)) if content.startswith(signature, at)]
+        assert places
+        assert not any(at % 8 for at in places)
