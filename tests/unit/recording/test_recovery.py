@@ -12,6 +12,7 @@ import pytest
 from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError
 from qdebug.model import Fidelity, Graph, Node, Role
 from qdebug.model.recording import quant_of
+from qdebug.recording import recovery as recovery_module
 from qdebug.recording import write as writer_module
 from qdebug.recording.journal_reader import JournalReader
 from qdebug.recording.read import FileRecording
@@ -370,3 +371,27 @@ def test_nothing_is_written_over_what_is_being_recovered(tmp_path, ending):
 def test_a_folder_is_no_run(name):
     with pytest.raises(NotARecordingError, match="No unfinished run lies"):
         recover(Path(name))
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_what_stands_in_the_way_of_a_recovery_is_said_as_it_is(tmp_path, monkeypatch, lost):
+    """Whether a run lacks no more than its name, or has to be put together."""
+    path = left_behind(tmp_path / "run.h5") if lost else whole(tmp_path / "run.h5")
+    (tmp_path / "out.h5").write_bytes(b"somebody's")
+    with pytest.raises(OutputExistsError, match=r"out\.h5' exists") as caught:
+        recover(path, tmp_path / "out.h5")
+    assert "--force" in caught.value.hint
+    assert (tmp_path / "out.h5").read_bytes() == b"somebody's"
+
+    def full(*_, **__):
+        raise OSError(28, os.strerror(28))
+
+    with monkeypatch.context() as patch:
+        for name in ("take_name", "give_name", "rename", "link"):
+            for module in (recovery_module, writer_module, os):
+                if hasattr(module, name):
+                    patch.setattr(module, name, full)
+        with pytest.raises(RecordingError, match="no space left on device"):
+            recover(path)
+    assert recover(path).tensors == 9
+    assert [entry.name for entry in sorted(tmp_path.iterdir())] == ["out.h5", "run.h5"]

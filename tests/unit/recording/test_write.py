@@ -441,3 +441,19 @@ def test_a_folder_that_was_renamed_still_has_what_was_recorded(tmp_path):
         writer.close(Graph(), RunInfo(backend="b"))
     assert "If the folder was renamed, rebuild the recording in it" in caught.value.hint
     assert recover(tmp_path / "new" / "run.h5").tensors == 2
+
+
+def test_a_recording_that_cannot_get_its_name_is_kept_beside_it(tmp_path, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, os.strerror(28))
+
+    writer = RecordingWriter(tmp_path / "run.h5")
+    writer.append("x", np.ones(3))
+    with monkeypatch.context() as patch:
+        patch.setattr(writer_module, "give_name", full)
+        with pytest.raises(RecordingError, match="cannot be finished: no space left on device") as caught:
+            writer.close(Graph(), RunInfo(backend="b"))
+    assert "What was recorded is kept beside it." in caught.value.message
+    assert "qdebug file recover" in caught.value.hint
+    assert writer.failure == caught.value.message
+    assert recover(tmp_path / "run.h5").tensors == 1
