@@ -389,10 +389,13 @@ def in_one_order(
     if blocks[0] is not None and (blocks[0], theirs.transpose) == (blocks[1], ours.transpose):
         # alike in memory, whether the block is declared or not
         return reference, backend.reshape(reference.shape) if reference.size == backend.size else backend
+    # extents in blocks tell nothing of which neighbouring dimensions the model has as one
     if blocks[1] is not None:
-        reference = in_reference_order(reference, reference_view, backend.shape, copied=copied)
+        shape = plain_shape(reference.shape, reference_view) if blocks[0] is None else backend.shape
+        reference = in_reference_order(reference, reference_view, shape, copied=copied)
         return reference, in_reference_order(backend, backend_view, reference.shape, copied=copied)
-    backend = in_reference_order(backend, backend_view, reference.shape, copied=copied)
+    shape = reference.shape if blocks[0] is None else plain_shape(backend.shape, backend_view)
+    backend = in_reference_order(backend, backend_view, shape, copied=copied)
     return in_reference_order(reference, reference_view, backend.shape, copied=copied), backend
 
 
@@ -405,13 +408,14 @@ def turned_quant(quant: QuantParams | None, view: Transform | None) -> QuantPara
 
 def _unblocked(array: np.ndarray, block: int, shape: tuple[int, ...]) -> np.ndarray:
     """Turn N, C/block, H, W, block (declared so or as N, C, H, W) into N, C, H, W without the padding channels."""
+    parts = array
     if array.ndim == 4 and array.shape[1] % block == 0:
         count, channels, height, width = array.shape
-        array = array.reshape(count, channels // block, height, width, block)
-    if array.ndim != 5 or array.shape[4] != block or len(shape) != 4 or shape[1] > array.shape[1] * block:
+        parts = array.reshape(count, channels // block, height, width, block)
+    if parts.ndim != 5 or parts.shape[4] != block or len(shape) != 4 or shape[1] > parts.shape[1] * block:
         return array
-    count, blocks, height, width, _ = array.shape
-    plain = in_c_order(array.transpose(0, 1, 4, 2, 3))
+    count, blocks, height, width, _ = parts.shape
+    plain = in_c_order(parts.transpose(0, 1, 4, 2, 3))
     return plain.reshape(count, blocks * block, height, width)[:, : shape[1]]
 
 
