@@ -1,10 +1,24 @@
 """A run with channels last throughout is compared with one that has them second: extents and values tell."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 import qdebug
 from qdebug.compare.align import channels_last as channels_last_module
+from qdebug.compare.align.channels_last import (
+    _by_values,
+    _is_turn_unsaid,
+    _is_turned,
+    _order,
+    _said,
+    _told,
+    moved_shape,
+)
+from qdebug.compare.align.context import Context
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Match, Pair, Side, Transform
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
 
@@ -154,3 +168,145 @@ def test_a_turn_whose_order_nobody_says_is_told_by_the_extents(perm):
     assert {node.tensor: node.metrics.mismatches for node in result.nodes} == dict.fromkeys(
         ("x", "a", "turned", "back", "y"), 0
     )
+
+
+def one_tensor(shape, *, op="Relu", layout=None, values=True, attrs=None, given="x"):
+    """Index a run of one node whose input and output have some extents."""
+    node = Node(name="n", op=op, inputs=(given,), outputs=("y",), attrs=attrs or {})
+    infos = [TensorInfo(name=name, shape=shape, layout=layout) for name in (given, "y")]
+    held = {} if values is False else dict.fromkeys((given, "y"), np.zeros(shape) if values is True else values)
+    return IndexedRecording.of(
+        MemoryRecording.single(Graph([node], tensors=infos, inputs=(given,), outputs=("y",)), held)
+    )
+
+
+def sides_of(theirs, ours, **facts):
+    """Return a context of two runs of one node, and the pair of their results."""
+    context = Context(ref=one_tensor(theirs, **facts), be=one_tensor(ours, **facts))
+    return context, Pair(reference="y", backend="y", match=Match.EXACT, reason="same name")
+
+
+@pytest.mark.parametrize(
+    ("shape", "moved"), [((1, 2, 3, 4), (1, 4, 2, 3)), ((1, 2, 3), (1, 3, 2)), ((1, 2), (1, 2)), ((5,), (5, 5))]
+)
+def test_the_last_extent_is_put_second(shape, moved):
+    assert moved_shape(shape) == moved
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "side"),
+    [
+        ((1, 3, 8, 9), (1, 8, 9, 3), Side.BACKEND),
+        ((1, 8, 9, 3), (1, 3, 8, 9), Side.REFERENCE),
+        ((1, 3, 8), (1, 8, 3), Side.BACKEND),
+        ((1, 3, 8, 9), (1, 3, 8, 9), None),
+        ((1, 3, 8, 9), (1, 9, 8, 3), None),
+        ((3, 8), (8, 3), None),  # too few dimensions to have channels last
+        ((1, 3, 8, 9), (1, 8, 3), None),
+    ],
+)
+@pytest.mark.parametrize("values", [True, False])
+def test_what_a_convolution_gives_tells_which_side_has_channels_last(theirs, ours, side, values):
+    for op in ("Conv", "MaxPool"):
+        context, pair = sides_of(theirs, ours, op=op, values=values)
+        assert _told(context, pair) == side
+        turned = replace(pair, backend_view=Transform(transpose=(0, 1, 2, 3)))
+        assert _told(context, turned) is None
+    context, pair = sides_of(theirs, ours, values=values)
+    assert _told(context, pair) is None  # a Relu may read anything
+    fed = replace(pair, reference="x", backend="x")
+    assert _told(context, fed) == side
+    half = Context(ref=one_tensor(theirs), be=one_tensor(ours, given="z"))
+    assert _told(half, replace(pair, reference="y", backend="z")) is None
+
+
+def test_a_declared_layout_of_one_side_tells_it():
+    for theirs, ours, side in (
+        ("NCHW", "NHWC", Side.BACKEND),
+        ("NHWC", "NCHW", Side.REFERENCE),
+        (None, "NHWC", Side.BACKEND),
+        ("NHWC", "NHWC", None),
+        ("NCHW", None, None),
+    ):
+        context = Context(ref=one_tensor((1, 2, 3, 4), layout=theirs), be=one_tensor((1, 2, 3, 4), layout=ours))
+        assert _said(context, Pair(reference="y", backend="y", match=Match.EXACT, reason="")) == side
+
+
+@pytest.mark.parametrize(
+    ("op", "theirs", "ours", "turned"),
+    [
+        ("Relu", (1, 2, 3, 4), (1, 4, 3, 2), True),
+        ("Relu", (2, 3), (3, 2), True),
+        ("Relu", (1, 2, 3, 4), (1, 2, 3, 4), False),
+        ("Relu", (1, 2, 3, 4), (1, 2, 3, 5), False),
+        ("Transpose", (1, 2, 3, 4), (1, 4, 3, 2), False),
+        ("Reshape", (1, 2, 3, 4), (1, 4, 3, 2), False),
+    ],
+)
+def test_extents_in_another_order_are_a_turn_unless_the_node_makes_it(op, theirs, ours, turned):
+    context, pair = sides_of(theirs, ours, op=op)
+    assert _is_turned(context, pair) == turned
+    assert not _is_turned(context, replace(pair, backend="x", reference="x"))  # nothing makes it
+    assert not _is_turned(context, replace(pair, reference_view=Transform(channel_block=8)))
+
+
+@pytest.mark.parametrize(
+    ("theirs", "ours", "order"),
+    [
+        ((1, 3, 8, 9), (1, 8, 9, 3), (0, 3, 1, 2)),
+        ((1, 3, 8, 9), (1, 9, 3, 8), (0, 2, 3, 1)),
+        ((1, 3, 8, 9), (1, 3, 8, 9), None),
+        ((3, 8), (8, 3), None),
+        ((1, 3, 8, 9), (1, 3, 8, 10), None),
+        ((2, 3, 4, 5, 6), (2, 4, 5, 6, 3), (0, 4, 1, 2, 3)),
+        ((2, 3, 4, 5, 6, 7), (2, 4, 5, 6, 7, 3), None),
+    ],
+)
+def test_the_order_is_the_one_that_gives_the_partners_extents(theirs, ours, order):
+    for last, (ref, be) in ((Side.BACKEND, (theirs, ours)), (Side.REFERENCE, (ours, theirs))):
+        context, pair = sides_of(ref, be)
+        assert _order(context, pair, last, {}) == order
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 3, 1, 2), (0, 2, 3, 1), (0, 1, 3, 2)])
+def test_where_several_orders_fit_the_values_tell_and_else_what_it_is_made_of(order):
+    """Of a cube all orders fit; the plain one and channels last are the likely ones."""
+    values = RNG.normal(size=(1, 4, 4, 4))
+    mine = values.transpose(np.argsort(order))
+    node_of = {"op": "Relu"}
+    context = Context(
+        ref=one_tensor((1, 4, 4, 4), values=values, **node_of), be=one_tensor((1, 4, 4, 4), values=mine, **node_of)
+    )
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
+    likely = order in ((0, 1, 2, 3), (0, 3, 1, 2))
+    told = order if likely and order != (0, 1, 2, 3) else None
+    assert _order(context, pair, Side.BACKEND, {}) == told
+    assert _order(context, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (told if likely else (0, 3, 1, 2))
+    same = Context(ref=one_tensor((1, 4, 4, 4), values=False), be=one_tensor((1, 4, 4, 4), values=False))
+    assert _order(same, pair, Side.BACKEND, {}) is None
+    assert _order(same, pair, Side.BACKEND, {"x": (0, 3, 1, 2)}) == (0, 3, 1, 2)
+
+
+@pytest.mark.parametrize(("noise", "told"), [(0.0, True), (0.05, True), (3.0, False)])
+def test_values_tell_an_order_if_they_are_plainly_nearer_in_it(noise, told):
+    values = RNG.normal(size=(1, 4, 4, 4))
+    mine = np.moveaxis(values, 1, -1) + noise * RNG.normal(size=values.shape)
+    context = Context(ref=one_tensor((1, 4, 4, 4), values=values), be=one_tensor((1, 4, 4, 4), values=mine))
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
+    orders = [(0, 1, 2, 3), (0, 3, 1, 2)]
+    assert _by_values(context, pair, Side.BACKEND, orders) == (orders[1] if told else None)
+    assert _by_values(context, pair, Side.BACKEND, orders[1:]) == (orders[1] if told else None)
+    flat = Context(
+        ref=one_tensor((1, 2, 2, 2), values=np.ones((1, 2, 2, 2))),
+        be=one_tensor((1, 2, 2, 2), values=np.ones((1, 2, 2, 2))),
+    )
+    assert _by_values(flat, pair, Side.BACKEND, orders) == orders[0]
+
+
+def test_a_turn_is_unsaid_where_its_order_is_no_attribute():
+    for op, attrs, unsaid in (
+        ("Transpose", {}, True),
+        ("Transpose", {"perm": (1, 0)}, False),
+        ("Relu", {}, False),
+    ):
+        assert _is_turn_unsaid(Node(name="n", op=op, inputs=("x",), outputs=("y",), attrs=attrs)) == unsaid
