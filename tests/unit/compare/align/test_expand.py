@@ -1,8 +1,10 @@
 """What a node does beside its own operator is seen as nodes of their own."""
 
+from dataclasses import replace
+
 import pytest
 
-from qdebug.compare.align.expand import alike, expanded, parts_of
+from qdebug.compare.align.expand import alike, clamps_at_zero, expanded, goes_into_weights, parts_of, says_nothing
 from qdebug.model import Graph, Node, Role
 
 
@@ -70,3 +72,131 @@ def test_a_quick_gelu_is_a_product_of_its_input_and_a_gate(attrs, ops):
 def test_what_gives_sums_of_codes_is_like_nothing_that_gives_real_numbers(one, other, expected):
     nodes = [Node(name="n", op=op, inputs=("x", "w"), outputs=("y",)) for op in (one, other)]
     assert alike(*nodes) is alike(*reversed(nodes)) is expected
+
+
+def node(op, inputs="x w b", output="y", domain="com.microsoft", **attrs):
+    return Node(name="n", op=op, inputs=tuple(inputs.split()), outputs=(output,), domain=domain, attrs=attrs)
+
+
+@pytest.mark.parametrize(
+    ("whole", "parts"),
+    [
+        (
+            node("FusedConv", "x w b z", activation="Relu", group=2),
+            [
+                ("n", "FusedConv", ("x", "w", "b"), ("y/before Add",), {"group": 2}),
+                ("n/Add", "Add", ("y/before Add", "z"), ("y/before Relu",), {}),
+                ("n/Relu", "Relu", ("y/before Relu",), ("y",), {}),
+            ],
+        ),
+        (
+            node("FusedConv", "x w", activation="Clip", activation_params=(0.0, 6.0)),
+            [
+                ("n", "FusedConv", ("x", "w"), ("y/before Clip",), {}),
+                ("n/Clip", "Clip", ("y/before Clip",), ("y",), {"min": 0.0, "max": 6.0}),
+            ],
+        ),
+        (
+            node("FusedGemm", activation="LeakyRelu", activation_alpha=0.3, alpha=2.0),
+            [
+                ("n", "FusedGemm", ("x", "w", "b"), ("y/before LeakyRelu",), {"alpha": 2.0}),
+                ("n/LeakyRelu", "LeakyRelu", ("y/before LeakyRelu",), ("y",), {"alpha": 0.3}),
+            ],
+        ),
+        (
+            node("HardSwish", "x", domain=""),
+            [
+                ("n/HardSigmoid", "HardSigmoid", ("x",), ("y/before Mul",), {"alpha": 1 / 6, "beta": 0.5}),
+                ("n", "Mul", ("x", "y/before Mul"), ("y",), {}),
+            ],
+        ),
+        (
+            node("QuickGelu", "x", alpha=2.0),
+            [
+                ("n/Mul", "Mul", ("x", "y/alpha"), ("y/before Sigmoid",), {}),
+                ("n/Sigmoid", "Sigmoid", ("y/before Sigmoid",), ("y/before Mul",), {}),
+                ("n", "Mul", ("x", "y/before Mul"), ("y",), {}),
+            ],
+        ),
+        (node("Mish", "x", domain=""), [("n", "Mish", ("x",), ("y",), {})]),
+        (node("Conv", domain=""), [("n", "Conv", ("x", "w", "b"), ("y",), {})]),
+    ],
+)
+def test_each_part_has_a_name_what_it_reads_and_what_belongs_to_it(whole, parts):
+    found = parts_of(whole)
+    assert [(each.name, each.op, each.inputs, each.outputs, dict(each.attrs)) for each in found] == parts
+    graph = expanded(Graph([whole], inputs=("x",), outputs=("y",)))
+    assert [each.name for each in graph.nodes] == [name for name, *_ in parts]
+    assert (graph.inputs, graph.outputs) == (("x",), ("y",))
+
+
+def test_names_that_are_taken_are_told_apart():
+    first = node("FusedConv", "x w", "y", activation="Relu")
+    taken = [
+        Node(name="n/Relu", op="Exp", inputs=("y/before Relu",), outputs=("e",)),
+        Node(name="m", op="Exp", inputs=("y",), outputs=("y/before Relu'",)),
+    ]
+    graph = expanded(Graph([first, *taken], inputs=("x",), outputs=("e",)))
+    names = [name for each in graph.nodes for name in (each.name, *each.outputs)]
+    assert len(set(names)) == len(names) == 8
+    assert graph.producer("y").op == "Relu"
+    assert graph.producer(graph.producer("y").inputs[0]).op == "FusedConv"
+
+
+def test_words_of_another_framework_are_shown_in_those_of_onnx():
+    graph = expanded(Graph([node("CONV_2D", domain="", fused_activation_function="RELU6")], inputs=("x",)))
+    assert [each.op for each in graph.nodes] == ["Conv", "Clip"]
+    assert dict(graph.nodes[1].attrs) == {"min": 0.0, "max": 6.0}
+    plain = Graph([node("Conv", domain=""), Node(name="r", op="Relu", inputs=("y",), outputs=("z",))], inputs=("x",))
+    assert expanded(plain) is plain
+
+
+@pytest.mark.parametrize(
+    ("reader", "maker", "inputs", "folded"),
+    [
+        ("Mul", "Conv", "x w", True),
+        ("Add", "Conv", "x w", True),
+        ("Add", "FusedConv", "x w b", True),
+        ("Mul", "MatMul", "x w", True),
+        ("Add", "MatMul", "x w", False),  # it has no bias to take a term in
+        ("Add", "MatMulIntegerToFloat", "x w s t z v b", True),
+        ("Mul", "Mul", "x k", True),
+        ("Add", "Mul", "x k", False),
+        ("Add", "Add", "x k", True),
+        ("Mul", "Add", "x k", False),
+        ("Relu", "Conv", "x w", False),
+        ("BatchNormalization", "Conv", "x w", True),
+        ("Exp", "Mul", "x k", False),
+    ],
+)
+def test_a_factor_or_a_term_goes_into_constants_that_can_take_it(reader, maker, inputs, folded):
+    behind = node(reader, "y k", "z", domain="")
+    assert goes_into_weights(behind, node(maker, inputs)) == folded
+
+
+@pytest.mark.parametrize(
+    ("nodes", "clamped"),
+    [
+        ([node("Relu", "x", "y", domain="")], True),
+        ([node("FusedConv", "x w", "y", activation="Relu")], True),
+        ([node("FusedConv", "x w", "y", activation="Tanh")], False),
+        ([node("Clip", "x", "y", domain="", min=0.0, max=6.0)], True),
+        ([node("Clip", "x", "y", domain="", min=-1.0, max=6.0)], False),
+        ([node("Conv", "x w", "y", domain="")], False),
+        ([node("Relu", "x", "a", domain=""), node("MaxPool", "a", "b", ""), node("Reshape", "b s", "y", "")], True),
+        ([node("Relu", "x", "a", domain=""), node("Identity", "a", "y", "")], True),
+        ([node("Relu", "x", "a", domain=""), node("Neg", "a", "y", "")], False),
+        ([node("Reshape", "x s", "y", "")], False),
+        ([], False),
+    ],
+)
+def test_a_relu_is_seen_through_what_keeps_or_picks_values(nodes, clamped):
+    named = [replace(each, name=f"n{at}") for at, each in enumerate(nodes)]
+    assert clamps_at_zero(Graph(named, inputs=("x",)), "y") == clamped
+
+
+def test_a_node_of_which_nobody_says_what_it_reads_says_nothing():
+    assert says_nothing(Node(name="n", op="Conv", outputs=("y",)))
+    assert says_nothing(Node(name="n", op="Conv", inputs=("",), outputs=("y",)))
+    assert not says_nothing(node("Conv", "x"))
+    assert not says_nothing(Node(name="n", op="Constant", outputs=("y",)))
