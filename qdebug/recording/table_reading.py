@@ -68,7 +68,7 @@ def check_runs(what: str, offsets: np.ndarray, lengths: np.ndarray, size: int) -
         ValueError: One does not, or they are more.
     """
     lengths = lengths.astype(np.uint64)
-    if len(offsets) and bool(np.any((lengths > size) | (offsets > np.uint64(size) - np.minimum(lengths, size)))):
+    if bool(np.any(offsets > np.uint64(size) - np.minimum(lengths, size))):  # of longer ones the sum tells
         raise ValueError(f"{what} point outside their pool")
     if float(lengths.sum(dtype=np.float64)) > size:
         raise ValueError(f"{what} are more than their pool together")

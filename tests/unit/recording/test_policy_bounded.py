@@ -273,3 +273,12 @@ def test_what_info_says_of_it(tmp_path, capsys):
 def test_a_shape_that_the_index_cannot_hold_is_kept_with_its_values(record):
     array = np.zeros((1,) * 8 + (3, 2))
     assert record(lambda rec: rec.put("x", array), keep="stats").load("x").shape == array.shape
+
+
+@pytest.mark.parametrize(("most", "used", "nbytes", "room"), [(10, 4, 6, True), (10, 4, 7, False), (0, 0, 0, True)])
+def test_what_fits_to_the_last_byte_is_kept_in_full(most, used, nbytes, room):
+    bounded, free = policy_of(None, max_bytes=most), policy_of(None)
+    assert (bounded.without_room(FULL, used, nbytes) == FULL) == room
+    assert free.without_room(FULL, used, nbytes) == FULL
+    partly = Keep(values=False, elements=7)
+    assert bounded.without_room(partly, used, nbytes) == partly
