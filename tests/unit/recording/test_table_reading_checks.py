@@ -57,7 +57,15 @@ def test_positions_go_up_inside_their_tensor(positions, count):
 QUANT = QuantParams(dtype="int8", scale=[0.5, 0.25], axis=0, multiplier=[3, 4], shift=[1, 2])
 GRAPH = Graph(
     [
-        Node(name="a", op="Relu", inputs=("x", "w"), outputs=("m",), attrs={"k": 1}, origin=("m1", "m2"), domain="d"),
+        Node(
+            name="a",
+            op="Relu",
+            inputs=("x", "", "w"),
+            outputs=("", "m"),
+            attrs={"k": 1},
+            origin=("m1", "m2"),
+            domain="d",
+        ),
         Node(name="b", op="Exp", inputs=("m",), outputs=("y",)),
     ],
     tensors=[
