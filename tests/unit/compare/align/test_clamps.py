@@ -4,14 +4,21 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.clamps import (
+    after_codes,
     bounds_of,
+    clamp_left_to_codes,
     clamped_inside,
     code_span,
     codes_clamp,
+    held_to_codes,
     is_codes_without_scale,
+    note_clamp_after,
+    settled,
     within,
 )
+from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Match
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 
 
@@ -136,3 +143,76 @@ def test_values_show_a_clamp_inside_a_node_that_does_not_say_what_it_does(op, gi
     assert not clamped_inside(ours, "x", theirs, "a", (0.0, np.inf))  # nothing makes it
     silent = run_of([Node(name="n", op="Conv", outputs=("y",))], held)
     assert clamped_inside(silent, "y", theirs, "a", (0.0, np.inf)) == (clamped or (given, before) == ([0, 3], [-2, 3]))
+
+
+CLAMPED = [node("Conv", "x k", "c"), node("Relu", "c", "y")]
+
+
+@pytest.mark.parametrize(
+    ("readers", "zero", "noted"),
+    [
+        ([node("QuantizeLinear", "c ks kz", "q")], -128, True),
+        ([node("QuantizeLinear", "c ks kz", "q")], -100, False),  # codes of numbers below 0
+        ([node("QuantizeLinear", "c ks kz", "q"), node("Exp", "c", "e")], -128, False),  # somebody reads it before
+        ([node("QuantizeLinear", "c ks kz", "q"), node("QuantizeLinear", "c ks kz", "q2")], -128, True),
+        ([node("Exp", "c", "q")], -128, False),
+        ([], -128, False),
+    ],
+)
+def test_codes_that_follow_stand_for_the_result_of_a_clamp(readers, zero, noted):
+    quants = dict.fromkeys(("q", "q2"), codes(0.5, zero))
+    context = Context(
+        ref=run_of(CLAMPED, {}), be=run_of([node("Conv", "x k", "c"), *readers], {}, quants=quants, outputs=("q",))
+    )
+    pair = paired("c", "c", Match.SIGNATURE, "one operator")
+    assert settled(context, pair) == pair
+    assert context.clamped_later == ({"c": "y"} if noted else {})
+    note_clamp_after(context, paired("x", "x", Match.EXACT, "input"))
+    assert context.clamped_later == ({"c": "y"} if noted else {})
+    assert clamp_left_to_codes(context, "c", "y") == (CLAMPED[1] if noted else None)
+    assert clamp_left_to_codes(context, "c", "c") is None  # no clamp makes it
+    other = Context(ref=run_of([node("Exp", "x", "c"), CLAMPED[1]], {}), be=context.be)
+    assert clamp_left_to_codes(other, "c", "y") is None  # another operator before it
+
+
+def test_a_tensor_that_becomes_codes_is_held_to_their_range_where_its_partner_was_codes():
+    theirs = [
+        node("Conv", "x k", "c"),
+        node("QuantizeLinear", "c ks kz", "q"),
+        node("DequantizeLinear", "q ks kz", "d"),
+    ]
+    spans = {"q": codes(0.5, -128), "q2": codes(0.5, -128)}
+    ours = [node("Conv", "x k", "c"), node("QuantizeLinear", "c ks kz", "q")]
+    ref = run_of(theirs, {}, quants=spans, outputs=("d",))
+
+    def held(nodes, reference="d", **facts):
+        known = {"quants": spans, "outputs": ("q",)} | facts
+        context = Context(ref=ref, be=run_of(nodes, {}, **known))
+        context.add(paired("c", reference, Match.QUANTIZATION, "why"))
+        return list(held_to_codes(context))
+
+    (pair,) = held(ours)
+    assert (pair.backend_view.clamp_low, pair.backend_view.clamp_high) == (0, 127.5)
+    assert pair.reason == "why; held to the range of the codes that follow"
+    assert held(ours, "c") == []  # which was never codes
+    assert held(ours, outputs=("q", "c")) == []
+    assert held([*ours, node("Exp", "c", "e")]) == []
+    assert len(held([*ours, node("QuantizeLinear", "c ks kz", "q2")])) == 1
+    assert held([*ours, node("QuantizeLinear", "c ks kz", "q2")], quants=spans | {"q2": codes(0.25)}) == []
+    assert held(ours, quants={}) == []
+
+
+@pytest.mark.parametrize(("tensor", "form"), [("r", "d"), ("q", "q"), ("d", "d"), ("c", "d")])
+def test_a_tensor_is_compared_with_the_form_of_its_kind_after_codes(tensor, form):
+    theirs = [
+        node("Conv", "x k", "c"),
+        node("QuantizeLinear", "c ks kz", "q"),
+        node("DequantizeLinear", "q ks kz", "d"),
+    ]
+    ours = [*theirs, node("Exp", "d", "r")]
+    quants = {"q": codes(0.5, -128)}
+    context = Context(
+        ref=run_of(theirs, {}, quants=quants, outputs=("d",)), be=run_of(ours, {}, quants=quants, outputs=("r",))
+    )
+    assert after_codes(context, tensor, "c") == form
+    assert after_codes(context, tensor, "x") == "x"  # which has been through none
