@@ -250,3 +250,17 @@ def test_the_same_work_on_the_same_tensors_is_alike_in_any_order():
     run.forget_numbers()
     run.forget_numbers()
     assert run.number("nowhere") == -1
+
+
+@pytest.mark.parametrize(
+    "turn",
+    [
+        Node(name="t", op="Transpose", inputs=("",), outputs=("y",), attrs={"perm": (1, 0)}),
+        Node(name="t", op="Transpose", outputs=("y",), attrs={"perm": (1, 0)}),
+        Node(name="t", op="Transpose", inputs=("x",), outputs=("", "y"), attrs={"perm": (1, 0)}),
+    ],
+)
+def test_a_turn_of_nothing_or_of_which_nothing_is_kept_is_no_form(turn):
+    run = run_of([turn, node("Transpose", "y", "z", perm=(1, 0))])
+    assert (run.root("y"), run.root("z")) == ("y", "z")
+    assert run.members("x") == ("x",)

@@ -89,3 +89,9 @@ def test_a_convolution_whose_normalization_is_folded_into_it_is_not_what_its_nod
 def test_a_module_that_is_called_twice_is_led_nowhere():
     full = exported(twice=True)
     assert partners(qdebug.diff(full, hooked({"s": wrong(*X.shape), "y": full.load("y")}))) == {}
+
+
+def test_a_module_that_gives_other_extents_than_its_scope_is_led_nowhere():
+    full = exported()
+    values = {"a.0.t": wrong(*X.shape), "s": wrong(1, 4, 5, 6), "y": full.load("y")}
+    assert partners(qdebug.diff(full, hooked(values))) == {"a.0.t": "/a/a.0/t/Tanh_output_0"}

@@ -11,6 +11,7 @@ from qdebug.compare.align.pairs import Match
 from qdebug.compare.align.structure import (
     _better_of_its_kind,
     _choose,
+    _find_less_ones,
     _holds,
     _names_of,
     _of_a_name,
@@ -234,3 +235,19 @@ def test_a_node_of_the_right_extents_beside_one_of_others_is_the_better_one():
         held = {name: np.ones((1, 4 if name == "a" else 8)) for name in "ab" if name != missing}
         context = context_of(theirs, ours, ref={"r": np.ones((1, 8))}, be=held)
         assert _better_of_its_kind(context, ours[0], 0, theirs[0]) is None
+
+
+@pytest.mark.parametrize(
+    ("extents", "found"), [((1, 4, 1, 3), True), ((4, 3, 1), True), ((3, 4), False), ((12,), False)]
+)
+def test_a_node_is_found_behind_dimensions_of_one_element_and_no_others(extents, found):
+    theirs = [node("Reshape", "x k", "a"), node("Exp", "a", "t"), node("Tanh", "t", "y")]
+    ours = [node("Exp", "x", "u"), node("Tanh", "u", "y")]
+    context = context_of(theirs, ours, ref={"x": np.ones((4, 3)), "a": np.ones(extents)}, be={"x": np.ones((4, 3))})
+    context.add(paired("x", "x", Match.EXACT, "input"))
+    pair = _find_less_ones(context, "u", ours[0], "x")
+    assert (None if pair is None else pair.reference) == ("t" if found else None)
+    context.add(paired("z", "a", Match.EXACT, "another's"))
+    assert _find_less_ones(context, "u", ours[0], "x") is None
+    unknown = context_of(theirs, ours, ref={"x": np.ones((4, 3))})
+    assert _find_less_ones(unknown, "u", ours[0], "x") is None

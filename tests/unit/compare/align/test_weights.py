@@ -168,3 +168,29 @@ def test_a_block_that_does_not_divide_the_inputs_is_one_of_outputs_alone():
     blocked = plain.reshape(2, 8, 3, 3, 3).transpose(0, 2, 3, 4, 1).reshape(plain.shape)
     run, node = run_of("Conv", [blocked], layouts=("NCHW8c", "NCHW8c"))
     np.testing.assert_array_equal(in_plain_order(run, node, blocked), plain)
+
+
+def test_a_weight_that_is_packed_in_blocks_is_unpacked_if_all_of_it_was_recorded():
+    attrs = {"K": 16, "N": 2, "bits": 4, "block_size": 16}
+    inputs = ("x", "k_codes", "k_scales", "k_zeros")
+    node = Node(name="n", op="MatMulNBits", domain="com.microsoft", inputs=inputs, outputs=("y",), attrs=attrs)
+    held = {
+        "k_codes": np.arange(16, dtype=np.uint8).reshape(2, 1, 8),
+        "k_scales": np.float32([0.5, 2]),
+        "k_zeros": np.uint8([[3], [4]]),
+    }
+
+    def weight(values, folded=True):
+        role = Role.CONSTANT if folded else Role.ACTIVATION
+        infos = [TensorInfo(name=name, role=role) for name in inputs[1:]]
+        graph = Graph([node], tensors=infos, inputs=("x",), outputs=("y",))
+        return weight_of(IndexedRecording.of(MemoryRecording.single(graph, values)), node)
+
+    found = weight(held)
+    low, high = held["k_codes"].reshape(2, 8) & 15, held["k_codes"].reshape(2, 8) >> 4
+    plain = np.stack([low, high], axis=-1).reshape(2, 16).astype(float)
+    np.testing.assert_array_equal(found, ((plain - [[3], [4]]) * [[0.5], [2]]).T)
+    for name in inputs[1:]:
+        assert weight({other: array for other, array in held.items() if other != name}) is None
+    assert weight(held, folded=False) is None
+    assert weight(held | {"k_codes": np.zeros((1, 1, 8), np.uint8)}) is None  # too few for what it says
