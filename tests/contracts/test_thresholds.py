@@ -50,7 +50,6 @@ COMPARED = {
     "explaining/float_band.py 1e-300": "keeps a bound above 0",
     "patterns/wrong_values.py 0.001": "display: digits of a factor",
     "patterns/wrong_values.py 1 << 17": "speed: up to which a table beats sorting",
-    "patterns/wrong_places.py 1e-300": "keeps a logarithm finite",
 }
 NEUTRAL = {0.0, 0.5, 1.0, 2.0}
 SMALL = 1000
