@@ -251,3 +251,45 @@ def test_a_payload_that_cannot_be_opened_is_damage_and_leaves_nothing(tmp_path):
     with pytest.raises(RecordingError, match="payload 0"):
         pack(path, tmp_path / "packed.h5")
     assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize(("size", "packed"), [(1024, False), (1025, True)])
+def test_small_payloads_are_left_as_they_are(tmp_path, size, packed):
+    path = write(tmp_path / "run.h5", {"x": np.zeros(size, np.uint8)})
+    pack(path)
+    with h5py.File(path) as file:
+        assert (file["t/00000000"].chunks is not None) == packed
+
+
+def test_what_compression_would_make_larger_is_left_as_it_is(tmp_path):
+    noise = np.random.default_rng(0).integers(0, 256, 4000, dtype=np.uint8)
+    path = write(tmp_path / "run.h5", {"x": noise, "y": np.zeros(4000, np.uint8)})
+    pack(path, level=9)
+    with h5py.File(path) as file:
+        assert [file[f"t/0000000{at}"].chunks is not None for at in range(2)] == [False, True]
+    with FileRecording(path) as recording:
+        assert np.array_equal(recording.load("x"), noise)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 200])
+def test_bytes_are_shuffled_where_that_helps(tmp_path, rows):
+    """Small numbers in wide integers: their upper bytes are alike. One byte has nothing to shuffle."""
+    wide = np.random.default_rng(0).integers(0, 200, (rows, 1000))
+    path = write(tmp_path / "run.h5", {"wide": wide, "narrow": wide.astype(np.uint8) // 4})
+    pack(path)
+    with h5py.File(path) as file:
+        assert file["t/00000000"].shuffle
+        assert not file["t/00000001"].shuffle
+        assert file["t/00000000"].id.get_create_plist().get_filter(0)[2] == (8,)
+        assert np.array_equal(file["t/00000000"][()], wide)
+
+
+def test_progress_counts_payloads_and_a_level_is_one_of_nine(tmp_path):
+    path, seen = write(tmp_path / "run.h5", {f"t{at}": np.arange(at + 3) for at in range(4)}), []
+    pack(path, progress=lambda *counts: seen.append(counts))
+    assert seen == [(1, 4), (2, 4), (3, 4), (4, 4)]
+    for level in (1, 9):
+        pack(path, level=level)
+    for level in (0, 10):
+        with pytest.raises(UsageError, match=f"There is no level {level}"):
+            pack(path, level=level)

@@ -149,3 +149,63 @@ def test_too_little_memory_is_not_blamed_on_the_file(sound):
     with pytest.raises(UsageError, match="1 MB are too little memory"):
         verify(sound, memory=1 << 20)
     assert verify(sound, memory=verify_module._LEAST_MEMORY).tensors == 6
+
+
+@pytest.mark.parametrize(
+    ("bad", "said"), [(1, "'t0'"), (5, "'t0', 't1', 't2', 't3', 't4'"), (7, "'t0', 't1', 't2', 't3', 't4' and 2 more")]
+)
+def test_five_damaged_tensors_are_named_and_the_others_counted(tmp_path, bad, said):
+    path = tmp_path / "run.h5"
+    writer = RecordingWriter(path)
+    for number in range(8):
+        writer.append(f"t{number}", np.full(40, number, np.uint8))
+    writer.close(Graph([]), RunInfo(backend="b"))
+    with h5py.File(path, "r") as file:
+        offsets = [file[f"t/{number:08d}"].id.get_offset() for number in range(bad)]
+    with path.open("r+b") as file:
+        for at in offsets:
+            file.seek(at + 7)
+            file.write(b"\xff")
+    with pytest.raises(RecordingError, match=f"the values of {said} are not those recorded"):
+        verify(path)
+
+
+@pytest.mark.parametrize(("size", "seconds"), [(0, 20), (20 << 20, 21), (200 << 20, 30)])
+def test_reading_may_take_as_long_as_a_slow_disk_takes(tmp_path, monkeypatch, size, seconds):
+    path, given = tmp_path / "run.h5", {}
+    with path.open("wb") as file:
+        file.truncate(size)
+
+    def run(command, **facts):
+        given.update(facts, command=command)
+        raise verify_module.subprocess.TimeoutExpired(command, facts["timeout"])
+
+    monkeypatch.setattr(verify_module.subprocess, "run", run)
+    with pytest.raises(RecordingError, match=f"takes more than {seconds} seconds"):
+        verify(path)
+    assert given["timeout"] == seconds
+    assert given["command"][-1] == str(verify_module.MEMORY_LIMIT)
+    with pytest.raises(RecordingError, match="takes more than 3 seconds"):
+        verify(path, timeout=3, memory=256 << 20)
+    assert given["command"][-1] == str(256 << 20)
+
+
+def test_a_run_of_several_files_holds_what_all_of_them_hold(monkeypatch, tmp_path):
+    found = [
+        verify_module.Verified(path=tmp_path / str(at), tensors=at + 1, bytes=10 * at, complete=at < 2, tables=at > 0)
+        for at in range(3)
+    ]
+    monkeypatch.setattr(verify_module, "is_manifest", lambda _: True)
+    for many, complete, tables in ((2, True, False), (3, False, False)):
+        parts = iter(found[:many])
+        monkeypatch.setattr(verify_module, "read_manifest", lambda _, parts=found[:many]: parts)
+        monkeypatch.setattr(verify_module, "_verify_file", lambda *_, parts=parts: next(parts))
+        whole = verify(tmp_path / "run.json")
+        assert (whole.path, whole.complete, whole.tables) == (tmp_path / "run.json", complete, tables)
+        assert (whole.tensors, whole.bytes) == (sum(range(1, many + 1)), 10 * sum(range(many)))
+
+
+def test_how_a_reader_ended_that_told_nothing_is_said():
+    assert verify_module._end_of(-11) == "the process that read it was ended by SIGSEGV"
+    assert verify_module._end_of(0) == "the process that read it ended with code 0"
+    assert verify_module._end_of(3) == "the process that read it ended with code 3"
