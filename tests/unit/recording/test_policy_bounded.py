@@ -282,3 +282,40 @@ def test_what_fits_to_the_last_byte_is_kept_in_full(most, used, nbytes, room):
     assert free.without_room(FULL, used, nbytes) == FULL
     partly = Keep(values=False, elements=7)
     assert bounded.without_room(partly, used, nbytes) == partly
+
+
+@pytest.mark.parametrize(
+    ("shape", "whole"),
+    [
+        ((6,), True),
+        ((7,), False),
+        ((1,), True),
+        ((0, 3), False),
+        ((1,) * 8 + (7,), True),
+        ((7, 1, 1, 1, 1, 1, 1, 1), False),
+    ],
+)
+def test_what_has_no_more_elements_than_are_kept_is_kept_in_full(record, shape, whole):
+    """So is what has more dimensions than the index has room for."""
+    recording = record(lambda rec: rec.put("x", np.ones(shape, np.float32)), keep="elements:6")
+    assert recording.has("x") == whole
+    if not whole:
+        kept = kept_of(recording, "x")
+        assert (kept.shape, kept.values.size) == (shape, min(6, int(np.prod(shape))))
+
+
+@pytest.mark.parametrize(("short", "room"), [(0, True), (1, False)])
+def test_room_is_taken_by_what_is_kept_of_each_tensor(record, short, room):
+    """A tensor in full, elements of another, statistics of a third: what is left is there for a fourth."""
+    given = {"full": np.ones(4000, np.float32), "some": np.ones(10_000), "none": np.ones(10_000), "last": np.ones(5000)}
+    kept = keep_partly(given["some"], None, elements=2000)
+    most = given["full"].nbytes + kept.values.nbytes + given["last"].nbytes - short
+
+    def body(rec):
+        for name, array in given.items():
+            rec.put(name, array)
+
+    recording = record(body, keep=["some=elements:2000", "none=stats"], max_bytes=most)
+    assert [recording.has(name) for name in given] == [True, False, False, room]
+    assert [kept_of(recording, name).truncated for name in ("some", "none")] == [False, False]
+    assert room or kept_of(recording, "last").truncated

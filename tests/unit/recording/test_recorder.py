@@ -463,3 +463,41 @@ def test_what_is_put_by_name_alone_is_looked_at_again_where_it_differs(tmp_path)
         assert made.graph.tensors["y"].quant is not None
         assert made.load("x", 2).shape == (3,)
         assert made.load("y", 3).tolist() == [1.0, 1.0]
+
+
+@pytest.mark.parametrize("put", [True, False])
+def test_a_run_that_breaks_leaves_an_unfinished_recording_or_nothing(tmp_path, put):
+    rec = qdebug.Recorder(tmp_path / "run.h5", backend="b")
+
+    def run():
+        with rec:
+            if put:
+                rec.put("x", np.ones(2))
+            raise KeyError("x")
+
+    with pytest.raises(KeyError):
+        run()
+    assert rec.holds_anything == put
+    assert [entry.name for entry in tmp_path.iterdir()] == (["run.h5"] if put else [])
+    if put:
+        with FileRecording(tmp_path / "run.h5") as recording:
+            assert not recording.info.complete
+
+
+def test_a_recorder_ends_once(tmp_path):
+    """Whatever comes after its end does nothing: neither closing again, nor discarding what is finished."""
+    rec = qdebug.Recorder(tmp_path / "run.h5", backend="b")
+    rec.put("x", np.ones(2))
+    rec.close()
+    for end in (rec.close, rec.discard, rec.close):
+        end()
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
+    other = qdebug.Recorder(tmp_path / "other.h5", backend="b")
+    assert not other.holds_anything
+    other.put("x", np.ones(2))
+    assert other.holds_anything
+    other.discard()
+    for end in (other.discard, other.close):
+        end()
+    assert not other.holds_anything
+    assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
