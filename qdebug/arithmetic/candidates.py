@@ -25,7 +25,7 @@ __all__ = ["any_of", "candidates", "given_ratio", "given_variants", "ways"]
 
 def _expanded(text: str) -> Iterator[str]:
     """Yield a text with each choice of its alternatives; those that stand first change last."""
-    parts = [part.split("|") for piece in text.split("<") for part in piece.split(">", 1)]
+    parts = [part.split("|") for piece in text.split("<") for part in piece.split(">")]
     yield from map("".join, product(*parts))
 
 

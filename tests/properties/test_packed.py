@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks
 from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
 from qdebug.numerics.stats import ErrorStats
@@ -98,3 +99,12 @@ def test_what_float32_is_not_enough_for_is_left_out_alone() -> None:
     found = packed_tallies([pair_of(*entry) for entry in pack])
     assert [tally is None for tally in found] == [False, True, True, True, True, False]
     assert found[0].stats().max_abs == found[-1].stats().max_abs == 1.0
+
+
+def test_more_tensors_than_fit_a_block_are_compared_and_none_are_none() -> None:
+    many = BLOCK // MOST_PACKED * 2 + 3
+    sides = np.random.default_rng(0).standard_normal((2, many, MOST_PACKED)).astype(np.float32)
+    pack = [(a, b, (None, None)) for a, b in zip(*sides, strict=True)]
+    found = packed_tallies([pair_of(*entry) for entry in pack])
+    assert [repr(tally.stats()) for tally in found] == [repr(alone(*entry)) for entry in pack]
+    assert packed_tallies([]) == []
