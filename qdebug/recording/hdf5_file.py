@@ -298,7 +298,7 @@ class PayloadFile:
 def write_all(fd: int, data: memoryview, offset: int) -> None:
     """Write all bytes at an offset: a short write is real on a disk that is about to be full."""
     size = len(data)
-    done = os.pwrite(fd, data if size <= _MOST_AT_ONCE else data[:_MOST_AT_ONCE], offset)
+    done = os.pwrite(fd, data[:_MOST_AT_ONCE], offset)
     while done < size:
         done += os.pwrite(fd, data[done : done + _MOST_AT_ONCE], offset + done)
 

@@ -13,7 +13,16 @@ from qdebug.recording.pack import pack
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.recovery import recover
-from qdebug.recording.target import folder_to_disk, is_ours, is_whole, part_of, to_disk, whole_file
+from qdebug.recording.target import (
+    WriterLock,
+    folder_to_disk,
+    is_ours,
+    is_whole,
+    lock_holder,
+    part_of,
+    to_disk,
+    whole_file,
+)
 
 
 def recorded(path, value=1.0, **options):
@@ -288,3 +297,18 @@ class TestFailures:
         with whole_file(tmp_path / "x") as partial:
             partial.write_text("new")
         assert (tmp_path / "x").read_text() == "new"
+
+
+@pytest.mark.parametrize(("said", "holder"), [(b"4321\n", "4321"), (b"", "unknown"), (b"  \n", "unknown")])
+def test_whoever_holds_a_lock_is_named(tmp_path, said, holder):
+    target = tmp_path / "run.h5"
+    assert lock_holder(target) == ""
+    lock = WriterLock(target)
+    assert lock_holder(target) == str(os.getpid())
+    lock.path.write_bytes(said)
+    assert lock_holder(target) == holder
+    with pytest.raises(RecordingError, match=f"is being written by process {holder}"):
+        WriterLock(target)
+    lock.release()
+    assert lock_holder(target) == ""
+    WriterLock(target).release()
