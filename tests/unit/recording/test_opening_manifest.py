@@ -17,7 +17,7 @@ from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError,
 from qdebug.model import Fidelity, Role
 from qdebug.recording.container import Container
 from qdebug.recording.format import GRAPH_TABLES
-from qdebug.recording.opening import join
+from qdebug.recording.opening import join, read_manifest
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.verify import verify
@@ -382,3 +382,25 @@ def test_a_shape_is_taken_from_the_part_that_recorded_the_tensor(tmp_path, turne
         assert {name: whole.graph.tensors[name].shape for name in ("a", "aa", "y")} == dict.fromkeys(
             ("a", "aa", "y"), (2, 3)
         )
+
+
+@pytest.mark.parametrize(
+    ("entry", "read"),
+    [
+        ({}, ("", 0)),
+        ({"prefix": "rank0.", "first_sample": 7}, ("rank0.", 7)),
+        ({"first_sample": 2**32 - 1}, ("", 2**32 - 1)),
+        ({"first_sample": 2**32}, None),
+        ({"first_sample": 1.0}, None),
+        ({"prefix": None}, None),
+    ],
+)
+def test_a_part_of_a_manifest_says_where_it_begins(tmp_path, entry, read):
+    parts = [{"path": "r0.h5"} | entry]
+    (tmp_path / "run.json").write_text(json.dumps({"format": "qdebug.manifest", "version": 1, "parts": parts}))
+    if read is None:
+        with pytest.raises(RecordingError, match="of a wrong kind"):
+            read_manifest(tmp_path / "run.json")
+    else:
+        (part,) = read_manifest(tmp_path / "run.json")
+        assert (part.path, part.prefix, part.first_sample) == (tmp_path / "r0.h5", *read)
