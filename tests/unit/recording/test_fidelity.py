@@ -83,3 +83,10 @@ def test_a_remark_stands_after_what_was_compared():
     alone.remark("the same without fusion")
     assert alone.detail(1) == "no plain run was compared; the same without fusion"
     assert alone.fidelity is Fidelity.UNKNOWN
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_any_distance_outweighs_bits_of_equal_value(turned):
+    """Also one far below 1, whichever comes first."""
+    pairs = [([0.0], [-0.0]), ([0.25], [0.5])]
+    assert "by up to 0.25 at [0]" in check(*(pairs[::-1] if turned else pairs)).detail(2)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import GraphError, RecordingError
-from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, node_facts
 
 
@@ -151,3 +151,29 @@ def test_messages_stay_short():
     with pytest.raises(RecordingError) as caught:
         builder.note("y", (1,), said("y", op="Op", attrs={"a": "z" * 5000}))
     assert len(str(caught.value)) < 400
+
+
+def test_what_is_said_counts_as_new_once():
+    """Of a tensor: that it is there, a fact, another quantization; of its node: an operator, an input."""
+    quants = [QuantParams(dtype="int8", scale=np.float32(scale)) for scale in (0.5, 0.25)]
+    builder, seen = GraphBuilder(), []
+    for facts, more in (
+        ({}, {"dtype": "int8"}),
+        ({}, {"dtype": "int8"}),
+        ({}, {}),
+        ({}, {"layout": "NCHW"}),
+        ({}, {"layout": "NCHW"}),
+        ({}, {"quant": quants[0]}),
+        ({}, {"quant": quants[0]}),
+        ({}, {"quant": quants[1]}),
+        ({}, {"quant": quants[1]}),
+        ({"op": "Relu"}, {}),
+        ({"op": "Relu"}, {}),
+        ({"op": "Relu", "inputs": ("x",)}, {"layout": "NCHW"}),
+        ({"inputs": ("x",)}, {"layout": "NCHW"}),
+    ):
+        seen.append(builder.note("y", (1,), said("y", **facts) if facts else NodeFacts(), **more))
+    new, quant = zip(*seen, strict=True)
+    assert new == (True, False, False, True, False, True, False, True, True, True, False, True, False)
+    assert [at for at, each in enumerate(quant) if each is not None] == [7, 8]  # of these values alone
+    assert builder.quant("y") == quants[0]
