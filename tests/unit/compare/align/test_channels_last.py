@@ -310,3 +310,12 @@ def test_a_turn_is_unsaid_where_its_order_is_no_attribute():
         ("Relu", {}, False),
     ):
         assert _is_turn_unsaid(Node(name="n", op=op, inputs=("x",), outputs=("y",), attrs=attrs)) == unsaid
+
+
+def test_values_that_are_as_far_in_either_order_tell_none():
+    """They are near to each other, and off by the same amount throughout."""
+    values = 10 + 0.01 * RNG.normal(size=(1, 4, 4, 4))
+    mine = np.moveaxis(values, 1, -1) + 1
+    context = Context(ref=one_tensor((1, 4, 4, 4), values=values), be=one_tensor((1, 4, 4, 4), values=mine))
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="")
+    assert _by_values(context, pair, Side.BACKEND, [(0, 1, 2, 3), (0, 3, 1, 2)]) is None
