@@ -196,12 +196,15 @@ def verdict_word(explanation: ExplainedRun) -> str:
 
 
 def rest_sentences(explanation: ExplainedRun) -> list[str]:
-    """Say why nodes were not looked at, reasons together that differ only in the names they quote."""
+    """Say why nodes were not looked at, reasons together that differ only in names they quote, and what overflowed."""
     found: dict[tuple[str, str], list[tuple[str, str]]] = {}
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
             reason = node.reason or "no reason is known"
             found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append((reason, node.node))
+    beyond = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
+    if beyond:
+        found[str(ExplainStatus.IN_BAND), ""] = beyond  # together, whatever the numbers
     said = []
     for (answer, _), reasons in found.items():
         others = len({reason for reason, _ in reasons}) - 1

@@ -155,6 +155,13 @@ def test_equal_reasons_are_said_once():
     assert rest_sentences(explanation(lost[1])) == ["1 no_input (b): its input 'b' was not recorded"]
 
 
+def test_floats_that_overflowed_are_counted_together():
+    beyond = [node(name, ExplainStatus.IN_BAND, reason=f"{name} results are beyond 65504") for name in "34"]
+    assert rest_sentences(explanation(*beyond, node("c", ExplainStatus.IN_BAND))) == [
+        "2 in_band (such as 3): 3 results are beyond 65504 and 1 like it"
+    ]
+
+
 def test_nothing_looked_at_is_no_answer():
     lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded")
     assert verdict_word(explanation(lost)) == "NO ANSWER"
