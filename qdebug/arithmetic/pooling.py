@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.arithmetic.functions import same_functions
-from qdebug.arithmetic.presets import KnownRuntime
+from qdebug.arithmetic.presets import KnownRuntime, names_of
 from qdebug.arithmetic.search import SearchResult, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
@@ -21,6 +21,7 @@ __all__ = ["Pooled", "pool", "standing_for"]
 _APART = ("lookup", "resize")
 """Kinds of which every branch is another function."""
 _CHANCE = "a step program that nobody is known to use fits ({}), but on too few elements to tell it from chance"
+_LONE = "an arithmetic that no backend is known to use fits ({}), but its siblings are computed in another way"
 _ALIEN = "a step program that nobody is known to use fits ({}), but a known arithmetic reproduces its siblings"
 
 
@@ -35,8 +36,9 @@ class Pooled:
         siblings: Number of these nodes, this one included; for an unexplained node all of its kind and types.
         usual: What reproduces most of the siblings, the simplest first; None if nothing reproduces any.
         reason: What the siblings say against the answer; None if nothing.
-        doubt: Why programs that nobody is known to use are not believed to be what was computed; None if they are, or
-            if a known variant reproduces the node.
+        doubt: Why what reproduces the node is not believed to be what was computed, since nobody is known to compute
+            so; None if it is, or if a known variant reproduces the node.
+        fits: That, if it fits on enough elements to be no chance.
     """
 
     variants: tuple[Variant, ...]
@@ -45,6 +47,7 @@ class Pooled:
     usual: Variant | None = None
     reason: str | None = None
     doubt: str | None = None
+    fits: Variant | None = None
 
 
 def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = None) -> dict[int, Pooled]:
@@ -82,23 +85,38 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
         for finding in left.values():
             for variant in finding.matching:
                 votes[variant] = votes.get(variant, 0) + 1
-        # Of those with most nodes the runtime's own, or the first, which is the simplest.
-        chosen = max(votes, key=lambda variant: (votes[variant], variant in own))
+        first = next(iter(left.values()))
+        most = [variant for variant, many in votes.items() if many == max(votes.values())]
+        # Of those with most nodes the runtime's own, or what another backend computes, or the first, the simplest.
+        chosen = max(most, key=lambda variant: (variant in own, len(most) == 1 or _stated([variant], first)))
         covered = [number for number, finding in left.items() if chosen in finding.matching]
         common = set.intersection(*(set(left[number].matching) for number in covered))
         members = tuple(variant for variant in left[covered[0]].matching if variant in common)
         variants = _one_of_each(members, [left[number] for number in covered])
         said = None if usual is None else "its siblings of the same kind and types are computed in another way"
         doubt = _doubt(chosen, [left[number] for number in covered], known)
+        if usual is not None and len(covered) == 1 and not _stated(members, left[covered[0]]):
+            doubt = doubt or _LONE.format(chosen)
         usual = usual or (chosen if doubt is None else None)
         for number in covered:
             found[number] = Pooled(
-                variants=variants, siblings=len(covered), members=members, usual=usual, reason=said, doubt=doubt
+                variants=variants,
+                siblings=len(covered),
+                members=members,
+                usual=usual,
+                reason=said,
+                doubt=doubt,
+                fits=None if doubt is None or doubt == _CHANCE.format(chosen) else chosen,
             )
             del left[number]
     usual = usual or (next(iter(own)) if len(own) == 1 else None)
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
+
+
+def _stated(members: Sequence[Variant], finding: SearchResult) -> bool:
+    """Tell whether a known backend computes nodes of a kind by one of some variants."""
+    return any(names_of(variant, finding.kind, finding.dtypes, finding.branch) for variant in members)
 
 
 def _with_novel(findings: dict[int, SearchResult], known: Sequence[SearchResult]) -> dict[int, SearchResult]:

@@ -407,6 +407,8 @@ def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> No
         reasons = [reason for reason in given if reason]
         if left is not None:
             answer = _held_against(answer, left, finding)
+            if pooled.fits is not None:  # nothing else is likelier than what reproduces every element
+                left = replace(left, likely=f"{describe(pooled.fits)}: that reproduces every element")
         else:
             wrong = finding.elements - round((finding.match or 0.0) * finding.elements)
             reasons.insert(0, f"{wrong} of {finding.elements} elements are not what {node.op} gives")

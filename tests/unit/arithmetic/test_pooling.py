@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from qdebug.arithmetic.pooling import pool, standing_for
+from qdebug.arithmetic.presets import PRESETS, KnownRuntime
 from qdebug.arithmetic.search import SearchResult
 from qdebug.arithmetic.units import UnitSource
-from qdebug.model import Node
+from qdebug.model import Node, RunInfo
 from qdebug.replay.variant import parse_variant
 
 A, B, C = (parse_variant(text) for text in ("", "steps=mul,away,zp,sat", "steps=mul,zp,even,sat"))
@@ -50,6 +51,39 @@ def test_two_kernels_for_one_kind_make_two_classes():
     assert found[2].variants == (C,)
     assert found[2].siblings == 1
     assert "computed in another way" in found[2].reason
+
+
+FLOOR = parse_variant("steps=mul,floor,zp,sat")
+"""What no known backend computes."""
+
+
+def test_what_no_backend_computes_is_not_believed_of_one_node_alone():
+    found = pool({0: finding(FLOOR), 1: finding(A), 2: finding(A)})
+    assert found[0].doubt.startswith("an arithmetic that no backend is known to use fits (steps=mul,floor,zp,sat)")
+    assert found[0].fits == FLOOR
+    assert found[0].usual == found[1].usual == A
+    assert found[1].doubt is None
+    twice = pool({0: finding(FLOOR), 1: finding(A), 2: finding(FLOOR)})
+    assert twice[0].doubt is twice[1].doubt is None  # two nodes confirm each other, and the other one has a known way
+    lone = pool({0: finding(FLOOR)})
+    assert lone[0].doubt is None
+    assert pool({0: finding(FLOOR), 1: finding(B), 2: finding(B)})[0].usual == B
+
+
+def test_of_as_many_nodes_what_a_backend_computes_comes_first_and_the_runtimes_own_before_that():
+    assert pool({0: finding(FLOOR), 1: finding(A)})[0].doubt is not None
+    both = finding(A, B), finding(A, B)
+    measured = KnownRuntime(RunInfo(backend="made-up"))
+    assert pool(dict(enumerate(both)), measured)[0].usual == A
+    reference = PRESETS["litert-2.3.0-reference-avx2"]
+    own = reference.variants["conv:int8,int8,int8"]
+    run = RunInfo(
+        backend="litert", versions={"ai-edge-litert": "2.3.0"}, options={"kernels": "reference"}, cpu_flags=("avx2",)
+    )
+    types = ("int8", "int8", "int8")
+    found = pool({0: finding(A, own, dtypes=types), 1: finding(A, own, dtypes=types)}, KnownRuntime(run))
+    assert found[0].usual == own
+    assert pool({0: finding(dtypes=types)}, KnownRuntime(run))[0].usual == own  # nothing else is known of it
 
 
 def test_an_unexplained_node_takes_no_part_and_is_told_the_usual_way():

@@ -1,12 +1,12 @@
 """Probe nets said in another way have the same codes, and installed backends are explained through them."""
 
-import importlib.util
-
 import numpy as np
 import pytest
 
 from qdebug.arithmetic.fingerprints import packaged
 from qdebug.arithmetic.presets import PRESETS
+from qdebug.backends import load_backend
+from qdebug.errors import MissingExtraError
 from qdebug.replay import run_graph
 from qdebug.workflow.probe import run_probe
 from qdebug.workflow.probe_models import probe_models
@@ -54,9 +54,10 @@ def test_what_tensorflow_lite_has_no_form_for_is_left_out():
     ],
 )
 def test_installed_backends_are_explained(backend, options, title, name):
-    package = {"litert": "ai_edge_litert", "tflm": "tflite_micro"}.get(backend, backend)
-    if importlib.util.find_spec(package) is None:
-        pytest.skip(f"needs the extra {backend}")
+    try:
+        load_backend(backend)
+    except MissingExtraError as error:
+        pytest.skip(f"needs the extra {error.extra}")
     found = run_probe(backend, options=options, kinds=[title.split()[0]])
     entry = next(entry for entry in found.entries if entry.title == title)
     assert entry.status == "explained"
