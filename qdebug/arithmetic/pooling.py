@@ -86,7 +86,8 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
             for variant in finding.matching:
                 votes[variant] = votes.get(variant, 0) + 1
         first = next(iter(left.values()))
-        most = [variant for variant, many in votes.items() if many == max(votes.values())]
+        best = max(votes.values())
+        most = [variant for variant, many in votes.items() if many == best]
         # Of those with most nodes the runtime's own, or what another backend computes, or the first, the simplest.
         chosen = max(most, key=lambda variant: (variant in own, len(most) == 1 or _stated([variant], first)))
         covered = [number for number, finding in left.items() if chosen in finding.matching]
