@@ -21,8 +21,8 @@ from qdebug.replay.variant import Variant, describe, parse_variant
 __all__ = [
     "VERDICTS",
     "Fingerprint",
+    "FingerprintComparison",
     "KindDifference",
-    "_said_of_run",
     "find_fingerprint",
     "fingerprint_name",
     "packaged",
@@ -88,19 +88,57 @@ class Fingerprint:
     kinds: Mapping[str, tuple[Variant, ...]]
     titles: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
-    def compared(self, other: Fingerprint) -> tuple[KindDifference, ...]:
-        """Compare it with another one, kind by kind: what differs comes first."""
-        found = [self._difference(key, other) for key in dict.fromkeys((*self.kinds, *other.kinds))]
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FingerprintComparison:
+    """What differs between two fingerprints.
+
+    Args:
+        first: One.
+        second: The other.
+    """
+
+    first: Fingerprint
+    second: Fingerprint
+
+    @property
+    def kinds(self) -> tuple[KindDifference, ...]:
+        """Each kind of node that either has an arithmetic for: what differs comes first."""
+        found = [self._difference(key) for key in dict.fromkeys((*self.first.kinds, *self.second.kinds))]
         return tuple(sorted(found, key=lambda difference: VERDICTS.index(difference.verdict)))
 
-    def _difference(self, key: str, other: Fingerprint) -> KindDifference:
-        ours, theirs = self.kinds.get(key, ()), other.kinds.get(key, ())
-        shared = [variant for variant in ours if variant in theirs]
+    def _difference(self, key: str) -> KindDifference:
+        ours, theirs = (side.kinds.get(key, ()) for side in (self.first, self.second))
+        shared = tuple(variant for variant in ours if variant in theirs)
         verdict = "same" if shared else "differs" if ours and theirs else "first" if ours else "second"
-        mine, yours = (describe((shared or own)[0]) if own else None for own in (list(ours), list(theirs)))
-        return KindDifference(
-            title=self.titles.get(key) or other.titles.get(key) or key, verdict=verdict, words=(mine, yours)
-        )
+        mine, yours = (describe((shared or own)[0]) if own else None for own in (ours, theirs))
+        title = self.first.titles.get(key) or self.second.titles.get(key) or key
+        return KindDifference(title=title, verdict=verdict, words=(mine, yours))
+
+    def counted(self, verdict: str) -> int:
+        """Return how many kinds have a verdict."""
+        return sum(kind.verdict == verdict for kind in self.kinds)
+
+    @property
+    def exit_code(self) -> int:
+        """What `qdebug probe --compare` exits with: 1 if a kind differs, 3 if no kind is in both, else 0."""
+        if self.counted("differs"):
+            return 1
+        return 0 if self.counted("same") else 3
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the comparison as plain values."""
+        return {
+            "format": "qdebug.probe-comparison",
+            "version": 1,
+            "first": {"name": self.first.name, "about": self.first.about},
+            "second": {"name": self.second.name, "about": self.second.about},
+            "summary": {verdict: self.counted(verdict) for verdict in VERDICTS},
+            "kinds": [
+                {"title": kind.title, "verdict": kind.verdict, "first": kind.words[0], "second": kind.words[1]}
+                for kind in self.kinds
+            ],
+        }
 
 
 def _said_of_run(run: Mapping[str, Any]) -> str:

@@ -88,8 +88,8 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
         first = next(iter(left.values()))
         best = max(votes.values())
         most = [variant for variant, many in votes.items() if many == best]
-        # Of those with most nodes the runtime's own, or what another backend computes, or the first, the simplest.
-        chosen = max(most, key=lambda variant: (variant in own, len(most) == 1 or _stated([variant], first)))
+        # Of those with most nodes the runtime's own, else what another backend computes, else the simplest.
+        chosen = max(most, key=lambda variant: (variant in own, _stated([variant], first)))
         covered = [number for number, finding in left.items() if chosen in finding.matching]
         common = set.intersection(*(set(left[number].matching) for number in covered))
         members = tuple(variant for variant in left[covered[0]].matching if variant in common)
@@ -99,6 +99,7 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
         if usual is not None and len(covered) == 1 and not _stated(members, left[covered[0]]):
             doubt = doubt or _LONE.format(chosen)
         usual = usual or (chosen if doubt is None else None)
+        fits = None if doubt is None or _by_chance([left[number] for number in covered]) else chosen
         for number in covered:
             found[number] = Pooled(
                 variants=variants,
@@ -107,7 +108,7 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
                 usual=usual,
                 reason=said,
                 doubt=doubt,
-                fits=None if doubt is None or doubt == _CHANCE.format(chosen) else chosen,
+                fits=fits,
             )
             del left[number]
     usual = usual or (next(iter(own)) if len(own) == 1 else None)
@@ -161,16 +162,21 @@ def _doubt(variant: Variant, findings: Sequence[SearchResult], known: Sequence[S
         findings: What was found for the nodes that it reproduces.
         known: What was found for siblings that known variants reproduce.
     """
-    novel = [finding.novel for finding in findings if finding.novel is not None]
-    if len(novel) < len(findings):
+    if any(finding.novel is None for finding in findings):
         return None
-    if sum(novel) < UNKNOWN_PROGRAM_MIN_ELEMENTS:
+    if _by_chance(findings):
         return _CHANCE.format(variant)
     return (
         None
         if all(reproduces(finding.source, variant) for finding in known[:UNKNOWN_PROGRAM_MAX_SIBLINGS])
         else _ALIEN.format(variant)
     )
+
+
+def _by_chance(findings: Sequence[SearchResult]) -> bool:
+    """Tell whether all that reproduces some nodes was found among thousands of programs, and few elements decide."""
+    novel = [finding.novel for finding in findings if finding.novel is not None]
+    return len(novel) == len(findings) and sum(novel) < UNKNOWN_PROGRAM_MIN_ELEMENTS
 
 
 def standing_for(found: Sequence[tuple[SearchResult, Sequence[str]]]) -> tuple[dict[str, str], dict[str, str]]:

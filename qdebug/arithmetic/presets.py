@@ -27,6 +27,7 @@ __all__ = [
     "PRESETS",
     "PROVENANCES",
     "ROWS",
+    "KnownRuntime",
     "Preset",
     "names_of",
     "other_sums",

@@ -13,6 +13,9 @@ from qdebug.cli.parser import Parser, add_debug, add_format, add_output, suffix_
 from qdebug.cli.record import BackendChoice, backend_choice
 
 if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from qdebug.arithmetic.fingerprints import FingerprintComparison
     from qdebug.cli.parser import Verbs
     from qdebug.workflow.probe import ProbeResult
 
@@ -109,27 +112,30 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _compare(options: ProbeOptions) -> int:
     """Compare two fingerprints, print what differs, and give the exit code."""
-    from qdebug.arithmetic.fingerprints import find_fingerprint
-    from qdebug.workflow.probe import FingerprintComparison
+    from qdebug.arithmetic.fingerprints import FingerprintComparison, find_fingerprint
 
     first, second = (find_fingerprint(text) for text in options.compare or ())
     found = FingerprintComparison(first=first, second=second)
+    write_result(_comparison_text(found, options), options.output)
+    return found.exit_code
+
+
+def _comparison_text(found: FingerprintComparison, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        text = json.dumps(found.to_dict(), indent=2, allow_nan=False)
-    else:
-        from qdebug.present.reports.probe import comparison_markdown, comparison_report
+        return json.dumps(found.to_dict(), indent=2, allow_nan=False)
+    from qdebug.present.reports.probe import comparison_markdown, comparison_report
 
-        plain = options.output is not None
-        report = comparison_report(found, everything=options.everything)
-        width = None if plain else terminal_width()
-        text = (
-            comparison_markdown(found, everything=options.everything)
-            if form == "markdown"
-            else rendered(report, width=width or natural_width(report), plain=plain)
-        )
-    write_result(text, options.output)
-    return found.exit_code
+    if form == "markdown":
+        return comparison_markdown(found, everything=options.everything)
+    return _laid_out(comparison_report(found, everything=options.everything), options)
+
+
+def _laid_out(report: RenderableType, options: ProbeOptions) -> str:
+    """Lay a report out for the terminal, or for a file."""
+    plain = options.output is not None
+    width = None if plain else terminal_width()
+    return rendered(report, width=width or natural_width(report), plain=plain)
 
 
 def _text(result: ProbeResult, options: ProbeOptions) -> str:
@@ -140,7 +146,4 @@ def _text(result: ProbeResult, options: ProbeOptions) -> str:
 
     if form == "markdown":
         return probe_markdown(result, everything=options.everything)
-    plain = options.output is not None
-    report = probe_report(result, everything=options.everything)
-    width = None if plain else terminal_width()
-    return rendered(report, width=width or natural_width(report), plain=plain)
+    return _laid_out(probe_report(result, everything=options.everything), options)

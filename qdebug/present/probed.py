@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.arithmetic.presets import PRESETS
 from qdebug.present import numbers
 from qdebug.present.explained import share
 from qdebug.present.text import safe_text
-from qdebug.workflow.probe import FingerprintComparison, ProbeEntry, ProbeResult
+from qdebug.workflow.probe import ProbeEntry, ProbeResult
 
 __all__ = [
     "COMPARISON_TITLES",

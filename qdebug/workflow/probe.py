@@ -15,7 +15,6 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from qdebug.arithmetic.fingerprints import VERDICTS, Fingerprint, KindDifference
 from qdebug.arithmetic.functions import same_functions, shape_of
 from qdebug.arithmetic.presets import PRESETS, Preset
 from qdebug.arithmetic.units import Units, UnitSource
@@ -39,7 +38,6 @@ from qdebug.workflow.record import record_feeds
 
 __all__ = [
     "STATUSES",
-    "FingerprintComparison",
     "PresetScore",
     "ProbeEntry",
     "ProbeResult",
@@ -251,49 +249,6 @@ class ProbeResult:
         }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FingerprintComparison:
-    """What differs between two fingerprints.
-
-    Args:
-        first: One.
-        second: The other.
-    """
-
-    first: Fingerprint
-    second: Fingerprint
-
-    @property
-    def kinds(self) -> tuple[KindDifference, ...]:
-        """Each kind of node that either has an arithmetic for: what differs comes first."""
-        return self.first.compared(self.second)
-
-    def counted(self, verdict: str) -> int:
-        """Return how many kinds have a verdict."""
-        return sum(kind.verdict == verdict for kind in self.kinds)
-
-    @property
-    def exit_code(self) -> int:
-        """What `qdebug probe --compare` exits with: 1 if a kind differs, 3 if no kind is in both, else 0."""
-        if self.counted("differs"):
-            return 1
-        return 0 if self.counted("same") else 3
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain values."""
-        return {
-            "format": "qdebug.probe-comparison",
-            "version": 1,
-            "first": {"name": self.first.name, "about": self.first.about},
-            "second": {"name": self.second.name, "about": self.second.about},
-            "summary": {verdict: self.counted(verdict) for verdict in VERDICTS},
-            "kinds": [
-                {"title": kind.title, "verdict": kind.verdict, "first": kind.words[0], "second": kind.words[1]}
-                for kind in self.kinds
-            ],
-        }
-
-
 def run_probe(
     backend: str,
     *,
@@ -310,7 +265,7 @@ def run_probe(
         on_progress: Called with (done, total, label).
 
     Raises:
-        UsageError: No such backend, option or kind.
+        UsageError: No such backend, option or kind, or no model can be made for the backend.
         MissingExtraError: A package that the backend, or making models for it, needs is not installed.
     """
     for kind in kinds:
@@ -357,8 +312,20 @@ def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> 
 
 
 def _ending(backend: Backend) -> str:
-    """Return the ending of the model files that a backend is probed with."""
-    return next((ending for ending in getattr(backend, "models", ()) if ending in WRITERS), ".onnx")
+    """Return the ending of the model files that a backend is probed with.
+
+    Raises:
+        UsageError: It runs none that can be made.
+    """
+    models = getattr(backend, "models", (".onnx",))  # one of another package need not say
+    for ending in models:
+        if ending in WRITERS:
+            return str(ending)
+    raise UsageError(
+        f"Backend {backend.name!r} cannot be probed: it runs {', '.join(models)} files, and probe makes "
+        f"{', '.join(WRITERS)}.",
+        hint="Record a net of your own on it, and ask which arithmetic that is: qdebug explain RUN.h5.",
+    )
 
 
 def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:

@@ -5,11 +5,12 @@ from __future__ import annotations
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.present import numbers, probed, sentences
 from qdebug.present.reports.markdown import markdown_table, markdown_text
 from qdebug.present.reports.table import fact_table, figure_lines, indented, plain_grid
 from qdebug.present.text import safe_text
-from qdebug.workflow.probe import FingerprintComparison, ProbeResult
+from qdebug.workflow.probe import ProbeResult
 
 __all__ = ["comparison_markdown", "comparison_report", "probe_markdown", "probe_report"]
 

@@ -122,7 +122,7 @@ def run_backend(inputs):
 
 
 def backend_output():
-    """Give the output that is checked, and where it comes from."""
+    """Return the output that is checked, and where it comes from."""
     output = run_backend(INPUTS)
     return (RECORDED, "the recording") if output is None else (np.asarray(output), "the backend")
 '''
@@ -238,6 +238,11 @@ def put_together(parts: Sequence[str], pool: ArrayPool) -> str:
     text = "\n".join([first, _IMPORTS, "@", *others]).replace("\n@\n", f"\n{pool.block()}\n", 1)
     used = [line for line in text.split("\n") if not _unused(line, text)]
     return "\n".join(used).rstrip("\n") + "\n"
+
+
+def _apart(parts: Sequence[str]) -> list[str]:
+    """Return the parts that say anything, each with two empty lines after it."""
+    return [part.strip("\n") + "\n\n" for part in parts if part]
 
 
 def _unused(line: str, text: str) -> bool:
@@ -415,7 +420,7 @@ def reproducer_text(found: Reproducer, path: Path) -> str:
     values = [f"RECORDED = {pool.text(found.recorded)}", f"EXPECTED = {pool.text(found.expected)}"]
     start = head(_sentences(found, there=there), found.run, path)
     parts = [code, backend or "", hook(inputs, pool, there=there), _TESTS, known]
-    return put_together([start, *values, *(f"{part.strip(chr(10))}\n\n" for part in parts if part)], pool)
+    return put_together([start, *values, *_apart(parts)], pool)
 
 
 def _turned(unit: Unit) -> str:
@@ -573,7 +578,7 @@ def float_reproducer_text(found: FloatReproducer, path: Path) -> str:
     ]
     start = head(_float_sentences(found, there=there), found.run, path)
     parts = [backend or "", hook(found.inputs, pool, there=there), _TEST]
-    return put_together([start, *values, "", *(f"{part.strip(chr(10))}\n\n" for part in parts if part)], pool)
+    return put_together([start, *values, "", *_apart(parts)], pool)
 
 
 def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:

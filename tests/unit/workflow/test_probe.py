@@ -152,3 +152,9 @@ def test_names_of_a_backend_are_shown_as_text():
     assert "\x1b" not in probe_markdown(result)
     assert not any("\x1b" in cell for row in probed.kind_rows(result) for cell in row)
     assert np.array([probed.notes(result)]).size == 1
+
+
+def test_a_backend_that_no_model_can_be_made_for_is_refused(monkeypatch):
+    monkeypatch.setattr(type(load_backend("interpreter")), "models", (".pt2",))
+    with pytest.raises(UsageError, match=r"cannot be probed: it runs \.pt2 files, and probe makes \.onnx, \.tflite"):
+        run_probe("interpreter")
