@@ -14,7 +14,9 @@ import math
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
 import h5py
@@ -129,7 +131,7 @@ class Container:
             self.complete = self._check_format()
             self.graph_hash = _read_text_attribute(self._file, b"graph_hash")
             known = (graphs or {}).get(self.graph_hash or "", {})
-            self.tables = {name: known[name] if name in known else self._table(name) for name in TABLES}
+            self.tables = self.read_tables(known)
             self.optional = {name: self._table(name) for name in OPTIONAL_TABLES if self._has(name)}
             self._payloads = _open_group(self._file, PAYLOADS.encode())
             self.payloads = int(self._payloads.get_num_objs())
@@ -145,6 +147,17 @@ class Container:
         except BaseException:
             self.close()
             raise
+
+    def read_tables(self, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
+        """Read the tables that every recording has.
+
+        Args:
+            known: Tables that are known already, and not read.
+
+        Raises:
+            ValueError, OSError: One is missing or is something that a recording never contains.
+        """
+        return {name: known[name] if name in known else self._table(name) for name in TABLES}
 
     def take_tables(self) -> dict[str, np.ndarray]:
         """Return the tables away, to be kept only as long as they are needed; `tables` is empty from then on."""
@@ -168,9 +181,10 @@ class Container:
         return bool(self._integer_attribute(b"complete"))
 
     def _integer_attribute(self, name: bytes) -> int:
-        if not h5a.exists(self._file, name):
-            raise ValueError(f"it lacks the attribute {name.decode()}")
-        attribute = h5a.open(self._file, name)
+        try:
+            attribute = h5a.open(self._file, name)
+        except KeyError:
+            raise ValueError(f"it lacks the attribute {name.decode()}") from None
         if attribute.get_type().get_class() != h5t.INTEGER or attribute.shape != ():
             raise ValueError(f"its attribute {name.decode()} is no integer")
         value = np.zeros((), dtype=np.int64)
@@ -369,21 +383,28 @@ def _open_hdf5(path: Path, fd: int) -> Any:
 
     Where the lock cannot be had, it is opened without: a finished file is never written to.
     """
-    access = h5p.create(h5p.FILE_ACCESS)
-    access.set_fapl_sec2()
-    same = Path(f"/proc/self/fd/{fd}")  # by this name it is the file that was opened, whatever lies at its path by now
-    name = os.fsencode(same if same.exists() else path)
+    same = f"/proc/self/fd/{fd}"  # by this name it is the file that was opened, whatever lies at its path by now
+    name = os.fsencode(same if os.path.exists(same) else path)  # noqa: PTH110  a Path costs as much as the question
     try:
-        file = h5f.open(name, h5f.ACC_RDONLY, fapl=access)
+        file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
     except OSError:
         if not path.exists() or not os.path.samestat(os.fstat(fd), path.stat()):
             raise ValueError("it was replaced while it was opened") from None
-        access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
-        file = h5f.open(name, h5f.ACC_RDONLY, fapl=access)
+        file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=False))
     if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
         file.close()
         raise ValueError("it was replaced while it was opened")
     return file
+
+
+@cache
+def _file_access(*, locking: bool) -> Any:
+    """Return how files are opened (h5py PropFAID), with a lock or without."""
+    access = h5p.create(h5p.FILE_ACCESS)
+    access.set_fapl_sec2()
+    if not locking:
+        access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
+    return access
 
 
 _TYPES: dict[bytes, np.dtype[Any]] = {}
@@ -536,17 +557,18 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
 
 
 def _read_text_attribute(holder: Any, name: bytes) -> str | None:
-    """Read a scalar attribute of fixed-length text; None if there is none, or it is anything else."""
+    """Read an attribute that is one text of fixed length; None if there is none, or it is anything else."""
     if not h5a.exists(holder, name):
         return None
     attribute = h5a.open(holder, name)
     kind = attribute.get_type()
     size = kind.get_size()
-    if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or size > 256:
+    one = attribute.get_storage_size() == size
+    if kind.get_class() != h5t.STRING or kind.is_variable_str() or not one or size > 256:
         return None
-    out = np.empty((), dtype=f"S{size}")
+    out = np.zeros(size, np.uint8)
     attribute.read(out, mtype=kind)
-    return bytes(out[()]).decode("utf-8", "replace")
+    return out.tobytes().rstrip(b"\0").decode("utf-8", "replace")
 
 
 def _broken(name: bytes, what: str) -> ValueError:

@@ -27,6 +27,7 @@ import numpy as np
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
@@ -46,6 +47,7 @@ _MOST_BYTES = 16 << 20
 _MOST_PARTS = 100_000
 _MOST_OPEN = 64
 """Files that are open at once: each takes two descriptors, and half a megabyte in HDF5."""
+_SHARED_EVENT = np.dtype([*((name, np.int64) for name in ("tensor", "sample", "step", "part")), ("hash", "u1", (16,))])
 
 
 def is_manifest(path: Path) -> bool:
@@ -205,11 +207,12 @@ class JoinedRecording(Closable):
         opened: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
         try:
-            for part in parts:  # a file may stand for several
-                if part.path not in opened:
-                    opened[part.path] = _opened(part, path, graphs)
-                    self._keep_open(opened[part.path])
-                self._parts.append((part, opened[part.path]))
+            with gc_paused():
+                for part in parts:  # a file may stand for several
+                    if part.path not in opened:
+                        opened[part.path] = _opened(part, path, graphs)
+                        self._keep_open(opened[part.path])
+                    self._parts.append((part, opened[part.path]))
             self.graph: Graph = _joined_graph(self._parts)
             self._check_overlaps()
         except BaseException:
@@ -259,20 +262,46 @@ class JoinedRecording(Closable):
 
     def _check_overlaps(self) -> None:
         """Refuse parts that hold different values of a tensor at one place: nobody knows which are right."""
-        shared = {tensor for tensor, holders in self._holders.items() if len(holders) > 1}
-        seen: dict[tuple[str, int, int], tuple[bytes, Part]] = {}
-        for part, file in self._parts if shared else ():
-            names = {name for name in file.names if part.prefix + name in shared}
-            for (name, sample, step), digest in file.digests(names).items():
-                tensor = part.prefix + name
-                first = 0 if self.graph.is_constant(tensor) else part.first_sample
-                known, where = seen.setdefault((tensor, first + sample, step), (digest, part))
-                if known != digest:
-                    raise RecordingError(
-                        f"{str(where.path)!r} and {str(part.path)!r} hold different values of tensor {tensor!r}, "
-                        f"sample {first + sample}, step {step}.",
-                        hint=_PREFIX,
-                    )
+        shared = [tensor for tensor, holders in self._holders.items() if len(holders) > 1]
+        alike: dict[tuple[int, str], list[int]] = {}  # parts of one graph and prefix name their tensors alike
+        for number, (part, file) in enumerate(self._parts if shared else ()):
+            alike.setdefault((id(file.index_rows()[0]), part.prefix), []).append(number)
+        if not alike:
+            return
+        events = np.concatenate([self._shared_events(numbers, shared) for numbers in alike.values()])
+        events = events[np.lexsort((events["part"], events["step"], events["sample"], events["tensor"]))]
+        before, after = events[:-1], events[1:]
+        differ = (before["hash"] != after["hash"]).any(axis=1)
+        for column in ("tensor", "sample", "step"):
+            differ &= before[column] == after[column]
+        for at in differ.nonzero()[0].tolist():
+            first, second = (str(self._parts[number][0].path) for number in events["part"][at : at + 2].tolist())
+            raise RecordingError(
+                f"{first!r} and {second!r} hold different values of tensor {shared[events['tensor'][at]]!r}, "
+                f"sample {events['sample'][at]}, step {events['step'][at]}.",
+                hint=_PREFIX,
+            )
+
+    def _shared_events(self, numbers: Sequence[int], shared: Sequence[str]) -> np.ndarray:
+        """Return tensor, sample, step, part and hash of the values of some tensors in parts that name them alike.
+
+        Args:
+            numbers: The parts.
+            shared: The tensors. `tensor` of the result counts them.
+        """
+        names = self._parts[numbers[0]][1].index_rows()[0]
+        tables = [self._parts[number][1].index_rows()[1] for number in numbers]
+        prefix, counts = self._parts[numbers[0]][0].prefix, [len(table) for table in tables]
+        known = {tensor: number for number, tensor in enumerate(shared)}
+        tensors = np.array([known.get(prefix + name, -1) for name in names])
+        constant = np.array([self.graph.is_constant(prefix + name) for name in names])
+        rows = np.concatenate(tables)
+        firsts = np.repeat([self._parts[number][0].first_sample for number in numbers], counts)
+        events = np.empty(len(rows), _SHARED_EVENT)
+        events["tensor"], events["part"] = tensors[rows["tensor"]], np.repeat(numbers, counts)
+        events["sample"] = rows["sample"] + np.where(constant[rows["tensor"]], 0, firsts)
+        events["step"], events["hash"] = rows["step"], rows["hash"]
+        return events[events["tensor"] >= 0]
 
     def _keep_open(self, file: FileRecording) -> None:
         """Open a file if it is not, and close that which was not read for longest if too many are open."""

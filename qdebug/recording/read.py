@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_left
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from threading import Lock
@@ -55,7 +55,26 @@ class Closable:
         self.close()
 
 
-_COLUMNS = ("tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash")
+_COLUMNS = ["tensor", "sample", "step", "payload", "quant", "flags", "dtype", "ndim", "shape", "nbytes", "hash"]
+_ROW = np.dtype([(name, TABLES["index"][name]) for name in _COLUMNS])
+
+
+class _ByPlace(NamedTuple):
+    """Columns of the index. One number comes several times as fast out of a buffer as out of an array.
+
+    Args:
+        order: The rows by tensor, sample and step.
+        starts: Where the rows of each tensor start in that order, and where the last one's end.
+        samples: The sample of each row.
+        steps: The step of each row.
+        flags: The flags of each row.
+    """
+
+    order: memoryview
+    starts: memoryview
+    samples: memoryview
+    steps: memoryview
+    flags: memoryview
 
 
 class EventIndex:
@@ -71,17 +90,17 @@ class EventIndex:
     """
 
     def __init__(self, index: np.ndarray, tensors: int, optional: Tables | None = None) -> None:
-        self.rows = np.empty(len(index), [(name, index.dtype[name]) for name in _COLUMNS])
-        for name in _COLUMNS:
-            self.rows[name] = index[name]
-        order = np.lexsort((index["step"], index["sample"], index["tensor"]))
-        starts = np.searchsorted(index["tensor"][order], np.arange(tensors + 1))
-        # One number comes several times as fast as of an array.
-        self._order, self._starts = order.data, starts.data
-        self._samples, self._steps, self._flags = (index[name].copy().data for name in ("sample", "step", "flags"))
-        self._partly = np.flatnonzero(index["flags"] & PARTLY)
+        self.rows = index[_COLUMNS].astype(_ROW)
+        self._tensors = tensors
+        self._partly = (index["flags"] & PARTLY).nonzero()[0]
         self._statistics = index[self._partly]
         self._optional = {name: rows[np.argsort(rows["event"])] for name, rows in (optional or {}).items()}
+
+    @cached_property
+    def _by_place(self) -> _ByPlace:
+        order = np.lexsort((self.rows["step"], self.rows["sample"], self.rows["tensor"]))
+        starts = np.searchsorted(self.rows["tensor"][order], np.arange(self._tensors + 1))
+        return _ByPlace(order.data, starts.data, *(self.rows[name].copy().data for name in ("sample", "step", "flags")))
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -94,23 +113,22 @@ class EventIndex:
             sample: The sample.
             step: The step.
         """
-        begin, end = self._starts[tensor], self._starts[tensor + 1]
+        order, starts, samples, steps, _ = self._by_place
+        begin, end = starts[tensor], starts[tensor + 1]
         if end - begin > 1:
-            begin = bisect_left(self._order, (sample, step), begin, end, key=self._place)
-        if begin == end or self._place(row := self._order[begin]) != (sample, step):
+            begin = bisect_left(order, (sample, step), begin, end, key=lambda row: (samples[row], steps[row]))
+        if begin == end or (samples[row := order[begin]], steps[row]) != (sample, step):
             return None
         return int(row)
 
     def places(self, tensor: int) -> tuple[tuple[int, int], ...]:
         """Return samples and steps of the events of a tensor, in order."""
-        return tuple(self._place(row) for row in self._order[self._starts[tensor] : self._starts[tensor + 1]])
-
-    def _place(self, row: int) -> tuple[int, int]:
-        return self._samples[row], self._steps[row]
+        order, starts, samples, steps, _ = self._by_place
+        return tuple((samples[row], steps[row]) for row in order[starts[tensor] : starts[tensor + 1]])
 
     def is_partly(self, row: int) -> bool:
         """Tell whether not all values of an event were kept."""
-        return bool(self._flags[row] & PARTLY)
+        return bool(self._by_place.flags[row] & PARTLY)
 
     def expected(self, row: int) -> Expected:
         """Return what an event's payload must be."""
@@ -284,8 +302,6 @@ class FileRecording(Closable):
             run = decode_run(tables)
             check_index(tables, self._container.optional, run, self._container.payloads)
             self.info: RunInfo = decode_info(run, complete=self._container.complete)
-            self.content_hash: str = _content_hash(tables)
-            """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts."""
             index = tables.pop("index")
             digest = self._container.graph_hash
             if graphs is None or digest is None:
@@ -339,11 +355,25 @@ class FileRecording(Closable):
         """Names of the tensors of which anything was kept, in the order they were first recorded."""
         return tuple([self._names[row] for row in dict.fromkeys(self._index.rows["tensor"].tolist())])
 
-    def digests(self, tensors: Collection[str]) -> dict[tuple[str, int, int], bytes]:
-        """Return the hash that the values of some tensors were recorded with, by tensor, sample and step."""
-        wanted = np.array([name in tensors for name in self._names], dtype=bool)
-        rows = self._index.rows[wanted[self._index.rows["tensor"]]]
-        return dict(zip(self._places(rows), map(bytes, rows["hash"]), strict=True))
+    def index_rows(self) -> tuple[Sequence[str], np.ndarray]:
+        """Return the names of all tensors, and the rows of the index, whose `tensor` counts these names.
+
+        The names are the same object for files of one graph that are read together.
+        """
+        return self._names, self._index.rows
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Hash of what was recorded, in hexadecimal: equal for files with equal values, graph and facts.
+
+        Raises:
+            RecordingError: The file is closed, or damaged since it was opened.
+        """
+        container = self._open_container()
+        try:
+            return _content_hash(container.read_tables())
+        except BAD_FILE as exc:
+            raise damaged(self.path, exc) from None
 
     @property
     def event_count(self) -> int:

@@ -20,7 +20,6 @@ from qdebug.recording.format import (
     MAX_NDIM,
     NO_PAYLOAD,
     OPTIONAL_FACTS,
-    OPTIONAL_TABLES,
     PARTLY,
     ROLES,
     STATISTICS,
@@ -80,7 +79,7 @@ def check_rows(what: str, rows: np.ndarray, size: int, *, lowest: int = 0) -> No
     Raises:
         ValueError: One does not.
     """
-    if len(rows) and not (int(rows.min()) >= lowest and int(rows.max()) < size):
+    if len(rows) and not (int(np.minimum.reduce(rows)) >= lowest and int(np.maximum.reduce(rows)) < size):
         raise ValueError(f"{what} point outside their table")
 
 
@@ -103,7 +102,6 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
     check_rows("dtypes of the index", index["dtype"], len(LOGICAL_DTYPES))
     check_rows("dimensions of the index", index["ndim"], MAX_NDIM + 1)
     check_rows("quantizations of the index", index["quant"], len(tables["quants"]), lowest=-1)
-    check_rows("roles", tensors["role"], len(ROLES))
     numbers = np.sort(index["payload"][index["payload"] != NO_PAYLOAD])
     if np.count_nonzero(np.diff(numbers)) + (len(numbers) > 0) > payloads:
         raise ValueError("payloads are missing")
@@ -115,7 +113,7 @@ def check_index(tables: Tables, optional: Tables, run: Mapping[str, Any], payloa
 def _check_sizes(index: np.ndarray) -> None:
     """Check that shape, dtype and size of each row agree; float64 is exact for all sizes that a file can have."""
     ndim, shape = index["ndim"], index["shape"]
-    counts = np.where(np.arange(INDEX_DIMS) < ndim[:, None], shape, 1).prod(axis=1, dtype=np.float64)
+    counts = np.multiply.reduce(np.where(np.arange(INDEX_DIMS) < ndim[:, None], shape, 1), axis=1, dtype=np.float64)
     if bool(((counts * _itemsizes(index["dtype"]) != index["nbytes"]) & (ndim <= INDEX_DIMS)).any()):
         raise ValueError("sizes and shapes of the index contradict each other")
 
@@ -123,7 +121,7 @@ def _check_sizes(index: np.ndarray) -> None:
 def _itemsizes(codes: np.ndarray) -> np.ndarray:
     """Return the bytes of an element for the number of each dtype, which is checked."""
     sizes = np.zeros(len(LOGICAL_DTYPES), np.uint64)
-    present = np.flatnonzero(np.bincount(codes, minlength=len(sizes)))  # np.unique would load all of numpy.ma
+    present = np.bincount(codes).nonzero()[0]  # np.unique would load all of numpy.ma
     for code in present.tolist():  # some dtypes need a library, which most recordings can do without
         sizes[code] = physical_dtype(LOGICAL_DTYPES[code]).itemsize
     return np.asarray(sizes[codes])
@@ -132,15 +130,14 @@ def _itemsizes(codes: np.ndarray) -> np.ndarray:
 def _check_places(index: np.ndarray, constant: np.ndarray, run: Mapping[str, Any]) -> None:
     """Check that no two values are for one place; `constant` tells of each tensor whether it is one."""
     tensor, sample, step = (np.ascontiguousarray(index[column]) for column in ("tensor", "sample", "step"))
-    if (int(sample.max()) + 1, int(step.max()) + 1) != (run["samples"], run["steps"]):
+    if (int(np.maximum.reduce(sample)) + 1, int(np.maximum.reduce(step)) + 1) != (run["samples"], run["steps"]):
         raise ValueError("the samples or steps of the index are not those of the run")
     if bool((((sample > 0) | (step > 0)) & constant[tensor]).any()):
         raise ValueError("a constant has values for a sample")
     order = np.lexsort((step, sample, tensor))
-    twice = np.ones(len(index) - 1, dtype=bool)
-    for column in (tensor, sample, step):
-        twice &= column[order][1:] == column[order][:-1]
-    if bool(twice.any()):
+    in_order = [column[order] for column in (tensor, sample, step)]
+    same_tensor, same_sample, same_step = (column[1:] == column[:-1] for column in in_order)
+    if bool((same_tensor & same_sample & same_step).any()):
         raise ValueError("a tensor has two values for one sample and step")
 
 
@@ -189,13 +186,13 @@ def _check_optional(tables: Mapping[str, np.ndarray], index: np.ndarray) -> None
     Raises:
         ValueError: A row is of no event that needs it, or an event lacks its row.
     """
-    for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
-        events = tables.get(name, np.empty(0, OPTIONAL_TABLES[name]))["event"]
-        needed = np.flatnonzero(index["flags"] & int(flag))
-        if not np.array_equal(np.sort(events), needed):
-            raise ValueError(f"/{name} and the index contradict each other")
-    if not np.array_equal((index["flags"] & PARTLY) != 0, index["payload"] == NO_PAYLOAD):
+    flags = index["flags"]
+    if bool((((flags & PARTLY) != 0) != (index["payload"] == NO_PAYLOAD)).any()):
         raise ValueError("the index does not say of which events all values were kept")
+    for name, flag in (("samples", Flag.SAMPLED), ("exponents", Flag.HISTOGRAM)):
+        needed = (flags & int(flag)).nonzero()[0]
+        if not (np.array_equal(np.sort(tables[name]["event"]), needed) if name in tables else not len(needed)):
+            raise ValueError(f"/{name} and the index contradict each other")
 
 
 def statistics_of(row: Any, bins: np.ndarray | None) -> Statistics:
@@ -253,7 +250,8 @@ def decode_run(tables: Tables) -> dict[str, Any]:
             raise ValueError("the facts of the run have impossible values")
     except (KeyError, TypeError, AttributeError, RecursionError) as exc:
         raise ValueError(f"the facts of the run cannot be decoded: {exc!r}") from None
-    check_rows("graph inputs and outputs", np.array(rows, dtype=object), len(tables["tensors"]))
+    if rows and not (min(rows) >= 0 and max(rows) < len(tables["tensors"])):
+        raise ValueError("graph inputs and outputs point outside their table")
     return dict(run)
 
 

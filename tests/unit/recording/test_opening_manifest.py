@@ -17,7 +17,7 @@ from qdebug.errors import NotARecordingError, OutputExistsError, RecordingError,
 from qdebug.model import Fidelity, Role
 from qdebug.recording.container import Container
 from qdebug.recording.format import GRAPH_TABLES
-from qdebug.recording.opening import join, read_manifest
+from qdebug.recording.opening import JoinedRecording, Part, join, read_manifest
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.verify import verify
@@ -253,6 +253,24 @@ def test_ranks_that_hold_different_values_of_a_tensor_are_refused(tmp_path, cons
         join(ranks, tmp_path / "run.json")
     assert not (tmp_path / "run.json").exists()
     join(ranks, tmp_path / "run.json", prefixes=["0/", "1/"])
+
+
+def test_values_that_differ_are_told_by_their_place_in_the_whole(tmp_path):
+    values = {"r0.h5": [0, 1, 2], "r1.h5": [2, 3], "r2.h5": [9, 3]}
+    parts = []
+    for path, first in (("r0.h5", 0), ("r1.h5", 2), ("r2.h5", 2)):
+        with Recorder(tmp_path / path, backend="b", model="net") as rec:
+            rec.constant("w", np.ones(3))
+            for sample, number in enumerate(values[path]):
+                rec.at(sample)
+                rec.put("a", np.full(2, number, np.float32))
+        parts.append(Part(path=tmp_path / path, first_sample=first))
+    with JoinedRecording(parts[:2], tmp_path / "all.json") as joined:
+        assert joined.samples == 4
+    with pytest.raises(
+        RecordingError, match=r"r1\.h5' and .*r2\.h5' hold different values of tensor 'a', sample 2, step 0"
+    ):
+        JoinedRecording([parts[1], parts[2]], tmp_path / "all.json")
 
 
 def test_a_recording_that_changed_since_is_found_to_contradict_the_others(tmp_path, ranks):
