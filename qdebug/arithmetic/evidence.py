@@ -312,6 +312,8 @@ def _of_sums(unit: Unit) -> Iterator[Suspect]:
     yield Suspect(
         name="sums wrap", pattern="growing", likely="the sums wrap around in 16 bits", unit=unit, accumulate="wrap16"
     )
+    likely = "the sums saturate at 16 bits when they are complete"
+    yield Suspect(name="complete sums saturate", pattern="growing", likely=likely, unit=unit, accumulate="sat16")
     for order, said in orders:
         likely = f"the sums saturate at 16 bits after each product{said}"
         name = f"sums saturate {order}"

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.arithmetic.functions import same_functions
-from qdebug.arithmetic.presets import KnownRuntime, names_of
+from qdebug.arithmetic.presets import KnownRuntime, is_known, names_of
 from qdebug.arithmetic.search import SearchResult, reproduces
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MAX_SIBLINGS, UNKNOWN_PROGRAM_MIN_ELEMENTS
 from qdebug.replay.variant import Variant, keys_of
@@ -21,7 +21,7 @@ __all__ = ["Pooled", "pool", "standing_for"]
 _APART = ("lookup", "resize")
 """Kinds of which every branch is another function."""
 _CHANCE = "a step program that nobody is known to use fits ({}), but on too few elements to tell it from chance"
-_LONE = "an arithmetic that no backend is known to use fits ({}), but its siblings are computed in another way"
+_LONE = "an arithmetic that no backend is known to use fits ({}), and no other node of its kind and types confirms it"
 _ALIEN = "a step program that nobody is known to use fits ({}), but a known arithmetic reproduces its siblings"
 
 
@@ -96,7 +96,7 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
         variants = _one_of_each(members, [left[number] for number in covered])
         said = None if usual is None else "its siblings of the same kind and types are computed in another way"
         doubt = _doubt(chosen, [left[number] for number in covered], known)
-        if usual is not None and len(covered) == 1 and not _stated(members, left[covered[0]]):
+        if len(covered) == 1 and not any(map(is_known, members)):
             doubt = doubt or _LONE.format(chosen)
         usual = usual or (chosen if doubt is None else None)
         fits = None if doubt is None or _by_chance([left[number] for number in covered]) else chosen

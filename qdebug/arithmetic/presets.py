@@ -14,11 +14,13 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
+from functools import cache
 from types import MappingProxyType
 
 from qdebug.arithmetic.fingerprints import Fingerprint, fingerprint_name, packaged
 from qdebug.errors import UsageError
 from qdebug.model import RunInfo
+from qdebug.replay.scaling import GIVEN
 from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, kind_of, parse_variant
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "ROWS",
     "KnownRuntime",
     "Preset",
+    "is_known",
     "names_of",
     "other_sums",
     "preset",
@@ -82,6 +85,7 @@ class Preset:
         aliases: Other names for it.
         apart: How kinds are known that are known otherwise than the rest.
         backend: The backend that it was measured on by probes; empty otherwise.
+        also: Variants by kind that it computes some nodes by, which neither types nor branch tell apart.
     """
 
     name: str
@@ -92,6 +96,7 @@ class Preset:
     aliases: tuple[str, ...] = ()
     apart: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     backend: str = ""
+    also: Mapping[str, Variant] = field(default_factory=lambda: MappingProxyType({}))
 
     @property
     def arithmetic(self) -> Arithmetic:
@@ -152,14 +157,16 @@ _REFERENCE = _read(
 """What TensorFlow Lite's reference kernels do beside products."""
 
 
+_REAL_BIAS = "bias=float steps=scale,bias,inv,even,zp,sat"
 _TORCH = {
     "resize": "form=lerp steps=mul,zp,even,sat",
+    "resize.linear-channels-last": "form=lerp-fma steps=mul,zp,even,sat",
     "concat": "steps=scale,inv,zp,even,sat",
     "global_average_pool": _GLOBAL_MEAN,
     "lookup": _TABLE,
     "softmax": _EXP32,
 }
-"""What PyTorch computes in the same way with every engine; its bilinear resize in the layout channels first."""
+"""What PyTorch computes in the same way with every engine."""
 
 
 ROWS = (
@@ -259,6 +266,7 @@ ROWS = (
             reduce_mean=_EVEN_IN,
             **_TORCH,
         ),
+        also=_products(_REAL_BIAS),
     ),
     Preset(
         name="fbgemm-nonvnni",
@@ -281,6 +289,7 @@ ROWS = (
         ),
         aliases=("torch-x86",),
         apart={"linear": "memory"},
+        also=_products(_REAL_BIAS),
     ),
     Preset(
         name="onednn-nonvnni",
@@ -300,7 +309,11 @@ ROWS = (
         name="gemmlowp",
         provenance="measured",
         about="LiteRT 2.3.0, reference kernels but for FULLY_CONNECTED; tflite-micro; gemmlowp fixedpoint.h; CMSIS-NN",
-        variants=_products(_DOUBLE) | _REFERENCE,
+        variants=_products(_DOUBLE)
+        | _REFERENCE
+        | _read(
+            dict.fromkeys(("lookup.Sigmoid:int8,int8", "lookup.Tanh:int8,int8"), "form=fixed31 steps=shr.away,zp,sat")
+        ),
         aliases=("cmsis-nn", "tflite-micro"),
     ),
     Preset(
@@ -318,8 +331,12 @@ ROWS = (
         | _read(
             {"add": _ADD_MIXED, "sub": _ADD_MIXED, "requantize": _DOUBLE_UP, "quantize": "steps=inv,even,zp,sat"}
             | _activations(_LEAKY, softmax=_EXP32, table=_TABLE_AWAY)
+            | dict.fromkeys(
+                ("lookup.Sigmoid:int16,int16", "lookup.Tanh:int16,int16"), "form=fixed16 steps=shr.away,zp,sat"
+            )
             | {"conv:uint8,uint8,uint8": _DOUBLE_UP.replace("d:xw/y", "d:f(xw)/y")}
         ),
+        also=_read({"reduce_mean": "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"}),
     ),
     Preset(
         name="tflite-opt-sse4",
@@ -491,6 +508,18 @@ class KnownRuntime:
         return frozenset(stating.values() if own is None else (own,))
 
 
+@cache
+def _all_variants() -> frozenset[Variant]:
+    return frozenset(
+        variant for found in PRESETS.values() for own in (found.variants, found.also) for variant in own.values()
+    )
+
+
+def is_known(variant: Variant) -> bool:
+    """Tell whether a known backend computes any kind of node by a variant, or its multiplier was recorded."""
+    return variant.multiplier.number == GIVEN or variant in _all_variants()
+
+
 def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> tuple[str, ...]:
     """Name the presets that state a variant.
 
@@ -501,5 +530,9 @@ def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: 
         branch: Its branch of the kind, where a preset tells them apart.
     """
     keys = keys_of(kind, branch, dtypes)
-    stated = {name: found.variants for name, found in PRESETS.items()}
-    return tuple(name for name, own in stated.items() if variant == next((own[k] for k in keys if k in own), None))
+
+    def states(found: Preset) -> bool:
+        own = next((found.variants[key] for key in keys if key in found.variants), None)
+        return variant in (own, found.also.get(kind))
+
+    return tuple(name for name, found in PRESETS.items() if states(found))

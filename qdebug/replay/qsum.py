@@ -209,7 +209,7 @@ def convolved(unit: Unit, sums: HeavyPart) -> Columns:
 
     split = 1 if groups == 1 and not unit.transposed else None
     total, bound = _summed(product, (x, weight), axes, (split, split))
-    if sums.accumulate.startswith(("pair", "sat16")):
+    if sums.accumulate.startswith(("pair", "sat16:")):
         total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
     total = _wrapped(sums, total)
     if bias is not None:
@@ -255,7 +255,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if "wrap" in sums.accumulate:
         x, zero = unit.operands[0].codes.astype(np.int32), unit.operands[0].zero_point.astype(np.int32)
     weight, window = unit.operands[1].codes.astype(np.int32), _window(unit)
-    if sums.accumulate.startswith("sat16"):
+    if sums.accumulate.startswith("sat16:"):
         x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
     groups = unit.groups
     source = padded(x, window, int(zero.reshape(-1)[0]))
@@ -280,7 +280,7 @@ def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
         raise ValueError(f"shapes {a.shape} and {b.shape} do not fit one another")
     bias = _bias(unit, sums)
     total, bound = _summed(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
-    if sums.accumulate.startswith(("pair", "sat16")):
+    if sums.accumulate.startswith(("pair", "sat16:")):
         total = total - _lost_in_product(unit, sums, total.shape)
     total = _wrapped(sums, total)
     return _columns(sums, total, bias, bound)
@@ -292,7 +292,7 @@ def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.
     if "wrap" not in sums.accumulate:
         left, _ = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
     right = unit.operands[1].codes.astype(np.int32)
-    if sums.accumulate.startswith("sat16"):
+    if sums.accumulate.startswith("sat16:"):
         left, right = unit.operands[0].centred, unit.operands[1].centred
     left = np.broadcast_to(left, (*shape[:-2], *left.shape[-2:])).reshape(-1, *left.shape[-2:])
     right = np.broadcast_to(right, (*shape[:-2], *right.shape[-2:])).reshape(-1, *right.shape[-2:])
@@ -300,7 +300,7 @@ def _lost_in_product(unit: Unit, sums: HeavyPart, shape: tuple[int, ...]) -> np.
 
 
 def _lost(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarray:
-    if accumulate.startswith("sat16"):
+    if accumulate.startswith("sat16:"):
         return lost_in_sums(columns, weights)
     return lost_in_pairs(columns, weights, accumulate)
 
@@ -314,6 +314,8 @@ def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound:
         bound += float(np.abs(bias.astype(np.int64)).max(initial=0))
         whole = total.dtype == np.int32 and bound < _INT32_END
         total = total + bias.astype(np.int32 if whole else np.promote_types(total.dtype, exact_dtype(bound)))
+    if sums.accumulate == "sat16":
+        total = np.clip(total, *_ENDS)
     if sums.accumulate == "wrap32" and bound >= _INT32_END:
         total, bound = as_int32(total), _INT32_END
     return Columns(sums=sums, values=(total,), shape=total.shape, bound=bound)

@@ -57,7 +57,7 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
 In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
 the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
 it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the order counts as well:
-`sat16:chw`. A bias is added to what comes out.
+`sat16:chw`; without an order only the complete sum does, its bias included. Otherwise a bias is added to what comes out.
 """
 
 _ORDERS: Mapping[str, str] = MappingProxyType({"hwc": "taps before channels", "chw": "channels before taps"})
@@ -274,9 +274,8 @@ def _check_accumulate(text: str) -> None:
     kind, *rest = text.split(":")
     refuse_unless("accumulate", kind, ACCUMULATES)
     paired = kind.startswith("pair")
-    ordered = paired or kind == "sat16"
-    most = 2 if paired else 1
-    if (rest and not ordered) or (ordered and (not rest or rest[0] not in _ORDERS or len(rest) > most)):
+    most = 2 if paired else int(kind == "sat16")
+    if len(rest) > most or (paired and not rest) or (rest and rest[0] not in _ORDERS):
         refuse("accumulate", text, ACCUMULATES)
     if len(rest) == 2 and not (rest[1].isdecimal() and int(rest[1]) > 1):
         refuse("distance of a pair", rest[1], ["2", "4", "8"])

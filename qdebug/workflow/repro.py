@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.presets import KnownRuntime
+from qdebug.arithmetic.presets import KnownRuntime, is_known
 from qdebug.arithmetic.search import channels_first
 from qdebug.arithmetic.units import Place, Units, UnitSource
 from qdebug.compare.explaining.float_band import FloatReplay, judge_float, replay_float
@@ -469,13 +469,13 @@ def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
             f"Node {source.node.name!r} ({source.node.op}) cannot be computed again in any known arithmetic.",
             hint="See which nodes can be: qdebug explain BACKEND.",
         )
+    unit = source.unit(source.places[0])
     for rate, variant in own:
-        if rate == 1.0 and _reproduces(source, variant):
+        if rate == 1.0 and is_known(variant) and _reproduces(source, variant):
             return variant, 0
     counts: Counter[Variant] = Counter()
     for sibling in _siblings(units, source):
         counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0)
-    unit = source.unit(source.places[0])
     measured = KnownRuntime(source.recording.info).variants(unit.kind, unit.dtypes, unit.branch)
     if not counts:
         return next(iter(measured)) if len(measured) == 1 else own[0][1], 0

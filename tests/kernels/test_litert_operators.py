@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.presets import is_known
 from qdebug.backends import load_reader
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
@@ -118,6 +119,7 @@ def test_every_set_of_kernels_is_reproduced(family, texts):
                 continue
             variant = parse_variant(text)
             assert variant in candidates(unit), text
+            assert is_known(variant), text
             assert maker.hashed(compute(unit, variant)) == golden[kernels], (kernels, text)
             count += 1
     assert count

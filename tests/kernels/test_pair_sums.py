@@ -135,6 +135,16 @@ def test_convolutions_in_16_bits(how, dtype):
     assert changed > 10
 
 
+def test_complete_sums_saturate_with_their_bias():
+    rng = np.random.default_rng(2)
+    x, w, bias = drawn(rng, np.uint8, 2, 4, 5, 5), drawn(rng, np.int8, 6, 4, 3, 3), np.arange(6, dtype=np.int32) * 9000
+    unit = Unit(kind="conv", operands=(operand(x, ZERO), operand(w, 3)), out=OUT, bias=bias)
+    whole = accumulate(unit, Variant().sums).values[0]
+    held = accumulate(unit, Variant(accumulate="sat16").sums).values[0]
+    np.testing.assert_array_equal(held, np.clip(whole, -(2**15), 2**15 - 1))
+    assert np.count_nonzero(held != whole) > 10
+
+
 @pytest.mark.parametrize("how", ["sat16:hwc", "wrap16"])
 def test_matrix_products_in_16_bits(how):
     rng = np.random.default_rng(3)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
+from qdebug.arithmetic.presets import is_known
 from qdebug.model import Node, QuantParams
 from qdebug.replay import Coded, accumulate, compute, finish, parse_variant, unit_of_codes
 
@@ -80,6 +81,7 @@ def test_every_engine_is_reproduced(family):
         for engine in case.engines:
             variant = parse_variant(expected(case, engine))
             assert variant in candidates(unit)
+            assert is_known(variant)
             assert maker.hashed(compute(unit, variant)) == golden[engine], (case.name, engine, str(variant))
             count += 1
     assert count

@@ -77,6 +77,7 @@ OF_A_CONV = {
     "turned kernel": ("scattered", "rows and columns of the filters are exchanged"),
     "mirrored kernel": ("scattered", "the filters are mirrored, as in a true convolution"),
     "sums wrap": ("growing", "the sums wrap around in 16 bits"),
+    "complete sums saturate": ("growing", "the sums saturate at 16 bits when they are complete"),
     "sums saturate chw": ("growing", "the sums saturate at 16 bits after each product, channels before taps"),
     "sums saturate hwc": ("growing", "the sums saturate at 16 bits after each product, taps before channels"),
     "wrapped codes": ("wrapped", "codes beyond the range wrap around instead of saturating"),
@@ -155,7 +156,7 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         (replace(CONV, operands=(X, replace(W, codes=FILTERS[:, :, :, :2]))), {"turned kernel"}, set()),
         (
             replace(CONV, transposed=True),
-            {n for n in OF_A_CONV if n.startswith("sums") or "padding" in n},
+            {n for n in OF_A_CONV if "sums" in n or "padding" in n},
             set(),
         ),
     ],
@@ -169,7 +170,7 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
         f"{side} zero point {by}" for side in ("output", "first operand") for by in ("-1", "+1")
     }
     signs = {"output sign"} | {f"sign {how} {position}" for how in ("read", "moved") for position in (0, 1)}
-    product = zero_points | signs | {"sums wrap", "sums saturate hwc", "wrapped codes"}
+    product = zero_points | signs | {"sums wrap", "complete sums saturate", "sums saturate hwc", "wrapped codes"}
     assert set(made_of(LINEAR)) == product
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
     assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"
@@ -247,6 +248,7 @@ def test_a_mistake_changes_one_thing_of_the_unit():
         ("no bias", "m=q31 steps=mul,shr.up,zp,sat"),
         ("wrapped codes", "m=q31 steps=mul,shr.up,zp,wrap"),
         ("sums wrap", "m=q31 acc=wrap16 steps=mul,shr.up,zp,sat"),
+        ("complete sums saturate", "m=q31 acc=sat16 steps=mul,shr.up,zp,sat"),
         ("sums saturate chw", "m=q31 acc=sat16:chw steps=mul,shr.up,zp,sat"),
         ("sums saturate hwc", "m=q31 acc=sat16:hwc steps=mul,shr.up,zp,sat"),
     ],

@@ -140,6 +140,7 @@ def test_turning_the_sign_keeps_the_order_of_the_values():
     ("accumulate", "words"),
     [
         ("wrap16", "the sums wrap around in 16 bits"),
+        ("sat16", "the sums saturate at 16 bits when they are complete"),
         ("sat16:hwc", "the sums saturate at 16 bits after each product, taps before channels"),
         ("sat16:chw", "the sums saturate at 16 bits after each product, channels before taps"),
     ],
@@ -147,6 +148,7 @@ def test_turning_the_sign_keeps_the_order_of_the_values():
 def test_sums_of_16_bits_are_known(quantized, accumulate, words):
     constants, feeds = quantized.conv_parts()
     constants["w"] = np.random.default_rng(1).integers(-90, 91, constants["w"].shape).astype(np.int8)
+    constants["y_scale"] = constants["y_scale"] * np.float32(16)  # no code saturates where a sum does
     wrong = quantized.recording_of(quantized.node, constants, feeds[:2], Variant(accumulate=accumulate))
     finding = search(Units(wrong).find(wrong.graph.nodes[0], "y"))
     assert finding.matching == ()

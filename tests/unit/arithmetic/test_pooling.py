@@ -66,7 +66,8 @@ def test_what_no_backend_computes_is_not_believed_of_one_node_alone():
     twice = pool({0: finding(FLOOR), 1: finding(A), 2: finding(FLOOR)})
     assert twice[0].doubt is twice[1].doubt is None  # two nodes confirm each other, and the other one has a known way
     lone = pool({0: finding(FLOOR)})
-    assert lone[0].doubt is None
+    assert lone[0].doubt == found[0].doubt  # there is no sibling that could confirm it
+    assert lone[0].fits == FLOOR
     assert pool({0: finding(FLOOR), 1: finding(B), 2: finding(B)})[0].usual == B
 
 
