@@ -343,9 +343,11 @@ class _Search:
 
     def __init__(self, source: UnitSource) -> None:
         self._source = source
-        self._unit = source.unit(source.places[0])
-        self._recorded = channels_first(source.codes(source.places[0]), self._unit).reshape(-1)
-        self._sizes = dict.fromkeys(range(len(source.places)), self._recorded.size)
+        first = source.batches[0]
+        self._unit = source.unit(*first)
+        self._recorded = channels_first(source.codes(*first), self._unit).reshape(-1)
+        each = self._recorded.size // len(first)
+        self._sizes = {position: each * len(batch) for position, batch in enumerate(source.batches)}
         self._columns: dict[HeavyPart, Columns] = {}
         self._deciding: dict[HeavyPart, Decisive] = {}
         self._rates: dict[Variant, float] = {}
@@ -357,7 +359,7 @@ class _Search:
     def run(self, *, unknown: bool) -> SearchResult:
         """Go through all known variants, and the unknown ones if none of them reproduces the node."""
         for sums, known in self._known().items():
-            if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS:
+            if self._matching and products(self._unit) > OTHER_SUMS_MAX_PRODUCTS * len(self._source.batches[0]):
                 break
             if self._prepare(sums):
                 self._try(sums, known)
@@ -394,7 +396,7 @@ class _Search:
 
     @property
     def _elements(self) -> int:
-        """Recorded elements of all samples; one that was not read yet counts like the first."""
+        """Recorded elements of all samples; a sample that was not read yet counts like the first."""
         return sum(self._sizes.values())
 
     def _prepare(self, sums: HeavyPart) -> bool:
@@ -406,7 +408,7 @@ class _Search:
         except KernelError as error:
             self._failure = self._failure or error.message
             return False
-        recorded = self._source.codes(self._source.places[0])
+        recorded = self._source.codes(*self._source.batches[0])
         if not _fits(columns.shape, channels_first(recorded, self._unit).shape):
             found = recorded.shape
             bare = self._unit.kind in _WINDOWED and not self._unit.attrs
@@ -435,7 +437,7 @@ class _Search:
         """Return the variants that reproduce every recorded element of every sample."""
         left = list(variants)
         deciding: Decisive | None = self._deciding[sums]
-        for unit, columns, recorded in self._every(sums, start=0 if left else len(self._source.places)):
+        for unit, columns, recorded in self._every(sums, start=0 if left else len(self._source.batches)):
             if deciding is None:
                 deciding = decisive(unit, columns, recorded)
                 expected = recorded[deciding.places]
@@ -448,14 +450,14 @@ class _Search:
         return left
 
     def _every(self, sums: HeavyPart, *, start: int = 0) -> Iterator[tuple[Unit, Columns, np.ndarray]]:
-        """Go through the samples: the unit, its columns, the recorded codes."""
-        for position, place in enumerate(self._source.places[start:], start):
+        """Go through the samples, batch by batch: the unit, its columns, the recorded codes."""
+        for position, batch in enumerate(self._source.batches[start:], start):
             checkpoint()
             if position == 0:
                 yield self._unit, self._columns[sums], self._recorded
                 continue
-            unit = self._source.unit(place)
-            recorded = channels_first(self._source.codes(place), unit).reshape(-1)
+            unit = self._source.unit(*batch)
+            recorded = channels_first(self._source.codes(*batch), unit).reshape(-1)
             self._sizes[position] = recorded.size
             yield unit, accumulate(unit, sums), recorded
 

@@ -7,10 +7,12 @@ backend computed it as one.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
+from functools import cached_property
 
 import numpy as np
 
@@ -19,14 +21,18 @@ from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
 from qdebug.model.operators import Sums
+from qdebug.model.outline import outline_of
 from qdebug.model.recording import places_of
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
+from qdebug.replay.columns import Columns
+from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.groups import Group, find_groups
 from qdebug.replay.node_units import Coded, unit_of_call, unit_of_codes, with_recorded_scale
 from qdebug.replay.real_form import not_in_codes
 from qdebug.replay.registry import Call, has_kernel, refuse_large
 from qdebug.replay.unit import Unit
+from qdebug.replay.variant import Arithmetic
 
 __all__ = ["Place", "UnitSource", "Units", "channels_last"]
 
@@ -36,7 +42,7 @@ Place = tuple[int, int]
 """A sample and a step."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class UnitSource:
     """A quantized node of a recording.
 
@@ -54,8 +60,8 @@ class UnitSource:
     tensor: str
     places: tuple[Place, ...]
 
-    def unit(self, place: Place) -> Unit:
-        """Make the unit of one sample and step.
+    def unit(self, place: Place, *others: Place) -> Unit:
+        """Make the unit of one sample and step, or of several of a batch of `batches`, one after the other.
 
         Raises:
             KernelError: The node is no quantized unit, or its operands do not fit it.
@@ -65,8 +71,8 @@ class UnitSource:
         if real is not None:
             raise KernelError(f"{real[0].upper()}{real[1:]}.")
         names = [name for name in self.computed.inputs if name]
-        values = {name: self.recording.load(name, *place) for name in dict.fromkeys(names)}
         try:
+            values = {name: self._loaded(name, place, *others) for name in dict.fromkeys(names)}
             unit = _of_call(self.recording, self.computed, values) or _of_codes(
                 self.recording, self.computed, self.tensor, values
             )
@@ -75,7 +81,7 @@ class UnitSource:
         if unit is None:
             raise KernelError(_why_none(self.recording, self.computed))
         node, read = with_recorded_scale(self.computed, values, self.recording.graph.tensors)
-        with recorded_room(self.recording, place):
+        with recorded_room(self.recording, place, times=1 + len(others)):
             refuse_large(node, [read[name] if name else None for name in node.inputs], self.recording.graph.opset)
         quant = self.recording.graph.tensors[self.tensor].quant
         if quant is None or (quant.multiplier is None and quant.shift is None):
@@ -109,9 +115,78 @@ class UnitSource:
         empty = next((at for at, operand in enumerate(operands) if not np.any(operand.scale)), None)
         return None if empty is None else f"every scale of {_ordinal(empty)} is 0, so that all its values are 0"
 
-    def codes(self, place: Place) -> np.ndarray:
-        """Load the recorded output of one sample and step, in the node's own layout."""
-        return self.recording.load(self.tensor, *place)
+    def codes(self, place: Place, *others: Place) -> np.ndarray:
+        """Load the recorded output of one sample and step, or of a batch, in the node's own layout."""
+        return self._loaded(self.tensor, place, *others)
+
+    def _loaded(self, name: str, place: Place, *others: Place) -> np.ndarray:
+        if not others or self.recording.graph.is_constant(name):
+            return self.recording.load(name, *place)
+        return np.concatenate([self.recording.load(name, *each) for each in (place, *others)])
+
+    @cached_property
+    def batches(self) -> tuple[tuple[Place, ...], ...]:
+        """Samples and steps in groups that can be computed as one: joined along their first axis, they do not mix.
+
+        Whether they do is tried on the first and the last. The shapes in a group are the same.
+        """
+        alone = tuple((place,) for place in self.places)
+        names = [name for name in (*self.computed.inputs, self.tensor) if name]
+        varying = [name for name in dict.fromkeys(names) if not self.recording.graph.is_constant(name)]
+        if len(self.places) <= _TRIED or self.tensor not in varying or not self._apart(self.places[0], self.places[-1]):
+            return alone
+        found: list[list[Place]] = []
+        shapes: object = None
+        room = 0
+        for place in self.places:
+            own = [self._form(name, place) for name in varying]
+            if own != shapes or room <= 0:
+                found.append([])
+                shapes, room = own, _BATCH_ELEMENTS
+            found[-1].append(place)
+            room -= sum(math.prod(shape) for _, shape in own)
+        return tuple(map(tuple, found))
+
+    def _form(self, name: str, place: Place) -> tuple[str, tuple[int, ...]]:
+        """Return dtype and shape of a tensor."""
+        known = outline_of(self.recording, name, *place)
+        if known is not None:
+            return known.dtype, known.shape
+        array = self.recording.load(name, *place)
+        return array.dtype.name, array.shape
+
+    def _apart(self, first: Place, last: Place) -> bool:
+        """Tell whether two samples give the same joined along their first axis as each alone."""
+        try:
+            whole, *parts = [
+                (unit, *_computed(unit)) for unit in (self.unit(first, last), self.unit(first), self.unit(last))
+            ]
+        except KernelError:
+            return False
+        if any(len(columns.values) != len(whole[1].values) for _, columns, _ in parts):
+            return False
+        numbers = zip(whole[1].values, *(columns.values for _, columns, _ in parts), strict=True)
+        pairs = [*numbers, (whole[2], *(codes for _, _, codes in parts))]
+        return all(_is_joined(joined, *separate) for joined, *separate in pairs)
+
+
+_BATCH_ELEMENTS = 1 << 18
+"""Elements of samples that are computed as one, inputs and output together: memory stays flat."""
+_TRIED = 2
+"""Samples that are computed to see whether they can be joined."""
+
+
+def _computed(unit: Unit) -> tuple[Columns, np.ndarray]:
+    """Return the numbers that programs start from, and the codes, in the usual arithmetic."""
+    variant = Arithmetic().variant(unit)
+    columns = accumulate(unit, variant.sums)
+    return columns, finish(unit, columns, variant).reshape(columns.shape)
+
+
+def _is_joined(joined: np.ndarray, first: np.ndarray, last: np.ndarray) -> bool:
+    if not first.ndim or first.shape[1:] != last.shape[1:]:
+        return False
+    return np.array_equal(joined, np.concatenate([first, last]), equal_nan=joined.dtype.kind == "f")
 
 
 def _ordinal(position: int) -> str:
@@ -129,6 +204,7 @@ class Units:
     def __init__(self, recording: Recording) -> None:
         self._recording = recording
         self._held: dict[str, bool] = {}
+        self._places: dict[str, tuple[Place, ...]] = {}
         groups = [group for group in find_groups(recording.graph, _bounds(recording)) if not self._seen_inside(group)]
         self._ends = {group.members[-1].outputs[0]: group for group in groups}
         self._inside = {name: group.node.name for group in groups for name in group.interior}
@@ -151,10 +227,12 @@ class Units:
 
     def places(self, node: Node, tensor: str) -> tuple[Place, ...]:
         """List the samples and steps of which a node's inputs and output were recorded."""
-        needed = [tensor, *(name for name in self.computed(node, tensor).inputs if name)]
-        varying = next((name for name in needed if not self._recording.graph.is_constant(name)), tensor)
-        places = places_of(self._recording, varying)
-        return tuple(p for p in places if all(self._recording.has(name, *p) for name in needed))
+        if tensor not in self._places:
+            needed = [tensor, *(name for name in self.computed(node, tensor).inputs if name)]
+            varying = next((name for name in needed if not self._recording.graph.is_constant(name)), tensor)
+            places = places_of(self._recording, varying)
+            self._places[tensor] = tuple(p for p in places if all(self._recording.has(name, *p) for name in needed))
+        return self._places[tensor]
 
     def find(self, node: Node, tensor: str) -> UnitSource | str:
         """Find the unit that a node computes, or say why there is none.

@@ -27,6 +27,7 @@ from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.numerics.large_arrays import Making
+from qdebug.recording.bad_file import BAD_FILE, damaged
 from qdebug.recording.format import (
     FORMAT_NAME,
     FORMAT_VERSION,
@@ -53,10 +54,7 @@ from qdebug.recording.target import (
     unfinished,
 )
 
-__all__ = ["BAD_FILE", "MAX_ROWS", "Container", "Expected", "damaged", "payload_digest", "read_payload"]
-
-BAD_FILE = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
-"""What h5py and numpy raise on a file that is not what it seems."""
+__all__ = ["MAX_ROWS", "Container", "Expected", "payload_digest", "read_payload"]
 
 _MAP_FROM = 1 << 20
 """Payloads from this size on are mapped; copying a smaller one is as fast and holds no descriptor."""
@@ -90,6 +88,7 @@ class Extent(NamedTuple):
         offset: Byte offset in the file of contiguous data; None if it is chunked or empty.
         chunk: Shape of a chunk; None if it is contiguous.
         filters: Numbers of the filters of a chunk, in the order in which they were applied.
+        kind: The type (h5py TypeID).
     """
 
     shape: tuple[int, ...]
@@ -98,6 +97,7 @@ class Extent(NamedTuple):
     offset: int | None
     chunk: tuple[int, ...] | None = None
     filters: tuple[int, ...] = ()
+    kind: Any = None
 
     @property
     def nbytes(self) -> int:
@@ -270,49 +270,6 @@ class Container:
 def _identity(found: os.stat_result) -> tuple[int, ...]:
     """Return what tells a file from another one, and from itself once it is written to."""
     return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns, found.st_ctime_ns
-
-
-def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingError:
-    """Make the error for a file that is not what it should be, or that this process lacks the means to read.
-
-    Args:
-        path: The file.
-        what: What was found or raised.
-        at: What goes before it.
-    """
-    short = next((said for said in _SHORTAGES if said.causes(what)), None) if isinstance(what, Exception) else None
-    if short is not None:
-        return RecordingError(f"{str(path)!r} cannot be read: {short.what}.", hint=short.hint)
-    lines = str(what).splitlines()
-    return RecordingError(
-        f"{str(path)!r} is damaged: {at}{lines[0].rstrip('.') if lines else type(what).__name__}.",
-        hint="Record the run again, or restore the file.",
-    )
-
-
-class _Shortage(NamedTuple):
-    """What a process may run out of while it reads a file that is all right."""
-
-    what: str
-    hint: str
-    numbers: tuple[int, ...]
-    kind: type[Exception] | None = None
-
-    def causes(self, error: Exception) -> bool:
-        """Tell whether it is what an error is of."""
-        known = self.kind is not None and isinstance(error, self.kind)
-        return known or (isinstance(error, OSError) and error.errno in self.numbers)
-
-
-_SHORTAGES = (
-    _Shortage(
-        "there is not enough memory",
-        "Close other programs, or look at one sample: --sample N.",
-        (errno.ENOMEM,),
-        MemoryError,
-    ),
-    _Shortage("too many files are open", "Raise the limit: ulimit -n 65536.", (errno.EMFILE, errno.ENFILE)),
-)
 
 
 def _open_recording(path: Path) -> int:
@@ -490,6 +447,7 @@ def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
         offset=None if offset is None else int(offset),
         chunk=chunk,
         filters=filters,
+        kind=kind,
     )
     stored = int(dataset.get_storage_size())
     if chunk is None:
@@ -663,7 +621,7 @@ def _opened(container: Container, expected: Expected) -> tuple[Any, Extent]:
     itemsize = physical_dtype(expected.dtype).itemsize
     if not (fits and extent.itemsize == itemsize and extent.nbytes == expected.nbytes):
         raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
-    if not dataset.get_type().equal(hdf5_type(expected.dtype)):
+    if not extent.kind.equal(hdf5_type(expected.dtype)):
         raise ValueError(f"it does not have the type of {expected.dtype} elements")
     return dataset, extent
 

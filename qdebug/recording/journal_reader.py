@@ -21,7 +21,8 @@ from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.model.kept import Kept
 from qdebug.numerics.large_arrays import Making
 from qdebug.recording.arguments import doubt_of
-from qdebug.recording.container import BAD_FILE, MAX_ROWS, damaged
+from qdebug.recording.bad_file import BAD_FILE, damaged
+from qdebug.recording.container import MAX_ROWS
 from qdebug.recording.facts import decode_info, plain_facts
 from qdebug.recording.format import Flag, physical_dtype
 from qdebug.recording.graph_builder import GraphBuilder, NodeFacts, apply_put

@@ -15,7 +15,8 @@ from h5py import h5z
 
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.recording.container import BAD_FILE, Container, Expected, damaged, read_payload
+from qdebug.recording.bad_file import BAD_FILE, damaged
+from qdebug.recording.container import Container, Expected, read_payload
 from qdebug.recording.format import PARTLY
 from qdebug.recording.hdf5_file import Chunks, PayloadFile, Placed
 from qdebug.recording.payload import ZSTD, chunk_shape, chunks_of, compress, zstd_module

@@ -21,7 +21,8 @@ from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
-from qdebug.recording.container import BAD_FILE, Container, Expected, damaged, payload_digest, read_payload
+from qdebug.recording.bad_file import BAD_FILE, damaged
+from qdebug.recording.container import Container, Expected, payload_digest, read_payload
 from qdebug.recording.facts import decode_info
 from qdebug.recording.format import GRAPH_TABLES, INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
 from qdebug.recording.payload import from_physical

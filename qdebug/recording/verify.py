@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from qdebug.errors import RecordingError, UsageError
-from qdebug.recording.container import damaged
+from qdebug.recording.bad_file import damaged
 from qdebug.recording.opening import is_manifest, read_manifest
 
 __all__ = ["Verified", "main", "verify"]

@@ -84,17 +84,18 @@ def room(*, most: int | None = None, recorded: Recorded | None = None) -> Iterat
 
 
 @contextmanager
-def recorded_room(recording: Recording, place: tuple[int, int]) -> Iterator[None]:
+def recorded_room(recording: Recording, place: tuple[int, int], *, times: int = 1) -> Iterator[None]:
     """Hold the nodes that are computed inside the block to the sizes that were recorded.
 
     Args:
         recording: The run that the nodes are of.
         place: Sample and step.
+        times: How many samples and steps of the same sizes are computed as one.
     """
 
     def recorded(name: str) -> int | None:
         known = outline_of(recording, name, *place)
-        return None if known is None else math.prod(known.shape)
+        return None if known is None else math.prod(known.shape) * times
 
     with room(recorded=recorded):
         yield

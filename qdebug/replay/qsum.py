@@ -265,12 +265,12 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if ":hwc" in sums.accumulate:
         taps, matrix = np.swapaxes(taps, 2, 3), np.swapaxes(matrix, 2, 3)
     depth = matrix.shape[2] * matrix.shape[3]
+    positions = np.moveaxis(taps, 0, -2)  # those of all samples in a row
     lost = [
-        _lost(sample[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
-        for sample in taps
+        _lost(positions[group].reshape(depth, -1), matrix[group].reshape(matrix.shape[1], depth), sums.accumulate)
         for group in range(groups)
     ]
-    return np.stack(lost)
+    return np.moveaxis(np.stack(lost).reshape(groups, matrix.shape[1], x.shape[0], -1), 2, 0)
 
 
 def multiplied(unit: Unit, sums: HeavyPart) -> Columns:

@@ -57,7 +57,7 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
 In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
 the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
 it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the order counts as well:
-`sat16:chw`; without an order only the complete sum does, its bias included. Otherwise a bias is added to what comes out.
+`sat16:chw`; without an order the complete sum does, its bias included. Otherwise a bias is added to what comes out.
 """
 
 _ORDERS: Mapping[str, str] = MappingProxyType({"hwc": "taps before channels", "chw": "channels before taps"})

@@ -11,7 +11,7 @@ those that were recorded. Each bug says beforehand which words name it. The tabl
     found         the node is left unexplained
     cause         what is said to be likely names the bug
     others        other nodes that were explained before and are not any more: there should be none
-    reproducer    its exported test fails on the recorded output, passes on the right one, and its known-good side passes
+    reproducer    its exported test fails on the recorded output and passes on the right one; its known-good side passes
 
 It ends with 1 if a bug was explained away, another node was accused, a reproducer did not work, or fewer than 90 % of
 the causes are right.
@@ -49,7 +49,6 @@ from qdebug.cli.record import backend_choice  # noqa: E402
 from qdebug.compare.explaining.explain import explain_recording  # noqa: E402
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation  # noqa: E402
 from qdebug.compare.measure.recordings import as_compared  # noqa: E402
-from qdebug.model import Recording  # noqa: E402
 from qdebug.recording.recorder import Recorder  # noqa: E402
 from qdebug.replay.evaluate import accumulate, compute, finish  # noqa: E402
 from qdebug.replay.run import run_graph  # noqa: E402
@@ -251,7 +250,7 @@ def tile_tail(unit: Unit, variant: Variant) -> np.ndarray | None:
 
 def padded_with_code_0(unit: Unit, variant: Variant) -> np.ndarray | None:
     """Pad with the code 0."""
-    return _padded(unit, variant, lambda codes, around: np.pad(codes, around), np.any(unit.operands[0].zero_point))
+    return _padded(unit, variant, np.pad, np.any(unit.operands[0].zero_point))
 
 
 def padded_with_edges(unit: Unit, variant: Variant) -> np.ndarray | None:
@@ -381,7 +380,7 @@ class Twin:
         self.recording = open_recording(path)
         self.explained = {node.tensor: node for node in explain_recording(self.recording).nodes}
         self._file = scratch / "arithmetic.toml"
-        with _quiet():
+        with Quiet():
             code = qdebug_main(["explain", str(path), "--write-arithmetic", str(self._file), "--force"])
         if not self._file.exists():
             raise ValueError(f"explain wrote no arithmetic (exit {code})")
@@ -404,10 +403,12 @@ class Twin:
             name
             for name in self.recording.names
             if any(
-                name in own and self.recording.has(name, sample) and not self.recording.graph.is_constant(name)
+                name in own
+                and self.recording.has(name, sample)
+                and not self.recording.graph.is_constant(name)
                 and not np.array_equal(own[name], self.recording.load(name, sample))
                 for sample, own in enumerate(self.own)
-            )  # fmt: skip
+            )
         ]
 
     def planted(self, tensor: str, wrong: Sequence[np.ndarray], out: Path) -> Path:
@@ -431,7 +432,7 @@ class Twin:
         return out
 
 
-class _quiet:
+class Quiet:
     """Say nothing on stdout and stderr."""
 
     def __enter__(self) -> None:
@@ -486,7 +487,7 @@ def tried(twin: Twin, source: UnitSource, wrong: Sequence[np.ndarray], bug: Bug,
         other.node
         for tensor, other in said.items()
         if tensor != source.tensor
-        and other.status is not twin.explained[tensor].status
+        and other.status is ExplainStatus.UNEXPLAINED
         and twin.explained[tensor].status is ExplainStatus.EXPLAINED
     ]
     left = node.residual
@@ -503,7 +504,7 @@ def tried(twin: Twin, source: UnitSource, wrong: Sequence[np.ndarray], bug: Bug,
 def reproduced(faulty: Path, clean: Path, source: UnitSource, scratch: Path) -> str:
     """Export a reproducer and try it; "" if it does what it should."""
     target = scratch / "test_reproducer.py"
-    with _quiet():
+    with Quiet():
         code = qdebug_main(
             ["export", "repro", str(clean), str(faulty), "--node", source.node.name, "-o", str(target), "--force",
              "--whole"]
@@ -569,8 +570,8 @@ def main(words: Sequence[str] | None = None) -> int:
                     case = {"net": title, "kind": name, "op": source.node.op, "node": source.node.name, "wrong": count}
                     case |= tried(twin, source, wrong, bug, scratch, clean)
                     cases.append(case)
-                    print("ok  " if case["found"] and case["cause"] and not case["others"] and not case["reproducer"]
-                          else "MISS", *(f"{key}={value}" for key, value in case.items()), sep=" | ", flush=True)  # fmt: skip
+                    fine = case["found"] and case["cause"] and not case["others"] and not case["reproducer"]
+                    print("ok  " if fine else "MISS", *(f"{k}={v}" for k, v in case.items()), sep=" | ", flush=True)
     if options.json is not None:
         options.json.write_text(json.dumps(cases, indent=1))
     return summary(cases)

@@ -63,6 +63,10 @@ class Recorded:
     def places(self):
         return tuple((sample, 0) for sample in range(len(self.units)))
 
+    @property
+    def batches(self):
+        return tuple((place,) for place in self.places)
+
     def unit(self, place):
         return self.units[place[0]]
 

@@ -76,6 +76,10 @@ class Given:
     recorded: np.ndarray
     places: tuple[tuple[int, int], ...] = ((0, 0),)
 
+    @property
+    def batches(self):
+        return tuple((place,) for place in self.places)
+
     def unit(self, place):
         return self.computed
 
