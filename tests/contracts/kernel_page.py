@@ -118,7 +118,7 @@ def _said(key: str, variants: Mapping[str, Variant]) -> str:
     """Return a key without its types, unless others of the preset differ from it in their types alone."""
     name, _, types = key.partition(":")
     same = {replace(variants[other], accumulate="wrap32") for other in variants if other.partition(":")[0] == name}
-    return f"{name} of {types.replace(',', ', ')}" if len(same) > 1 and types else name
+    return f"{name} of {types.replace(',', '/')}" if len(same) > 1 and types else name
 
 
 def _order(multiplier: Multiplier, x: str = "sx", w: str = "", y: str = "sy", *, averages: bool = False) -> str:

@@ -106,17 +106,18 @@ def shifted(rounding, bits, value="v"):
 
 SUMS = {
     "conv, linear": """
+# conv: a row of x is a window, a column of w a filter
 acc = (x - zx) @ (w - zw) + bias
 acc = acc.astype(np.int32).astype(np.int64)  # wrap32
 """,
     "conv, linear with `acc=pairsat16:hwc`": """
+# conv: in a window and a filter, taps go before channels (hwc)
 u, zu = (x + 128, zx + 128) if lowest < 0 else (x, zx)  # uint8
 p = u[:, :, None] * w[None]
 p = np.pad(p, ((0, 0), (0, p.shape[1] % 2), (0, 0)))
 pairs = np.clip(p[:, 0::2] + p[:, 1::2], -(2**15), 2**15 - 1)
 zeros = zu * w.sum(0) + zw * u.sum(1)[:, None] - len(w) * zu * zw
-acc = pairs.sum(1) - zeros + bias
-acc = acc.astype(np.int32).astype(np.int64)
+acc = pairs.sum(1) - zeros + bias  # not wrapped to 32 bits
 """,
     "mul": """
 acc = (a - za) * (b - zb)
@@ -244,7 +245,7 @@ for k, c in enumerate(powers):
 p = np.where(gone, 0, np.where(t == 0, 2**31 - 1, p))
 total = away(p, 12).sum(-1, keepdims=True)
 free = 31 - np.floor(np.log2(total)).astype(np.int64)
-half = away((total << free) - 1, 1)  # 1 / total by Newton
+half = (total << free) >> 1  # 1 / total by Newton
 q = {guess} + mulhi(half, {slope})
 for _ in range(3):
     q = q + (mulhi(q, 2**29 - mulhi(half, q)) << 2)

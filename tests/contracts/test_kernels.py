@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.replay.columns import Columns
-from qdebug.replay.evaluate import compute, finish
+from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.form_codes import apply_function, fused
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import parse_variant
@@ -218,30 +218,36 @@ AVERAGES = [each for each in KERNELS if each.variant.form in ("real", "taps")]
 def test_averages_of_real_values_give_the_same_codes(kernel, dtype, n):
     low, high = CODES[dtype]
     x = np.random.default_rng(n).integers(low, high + 1, (500, n))
+    ties = n * (250 // n - 0.5)  # a finer output, in which every other average lies near a tie
     for kind in kernel.kinds:
         if kind == "reduce_mean" and n > 7:  # in the order of NumPy, as the page says
             continue
-        for sx, zero in ((0.0371, 3), (2.0**-5, low + 1), (0.11, high)):
+        for (sx, zero), fine in product(((0.0371, 3), (2.0**-5, low + 1), (0.11, high)), (False, True)):
+            out, sy, least, most = ("int16", sx / ties, *FINE[2:]) if fine else (dtype, sx, low, high)
             pool = kind == "average_pool"
             unit = Unit(
                 kind=kind,
                 operands=(operand(x[:, None] if pool else x, dtype, sx, zero),),
-                out=target(dtype, sx, zero),
+                out=target(out, sy, zero),
                 attrs={"kernel_shape": (n,)} if pool else {"axes": (-1,), "keepdims": 0},
             )
-            single = np.float32(sx)
-            names = {"x": x, "sx": single, "sy": single, "zx": zero, "zy": zero, "n": n, "low": low, "high": high}
-            same(run(kernel, names), compute(unit, kernel.variant).reshape(-1))
+            names = {"x": x, "sx": np.float32(sx), "sy": np.float32(sy), "zx": zero, "zy": zero, "n": n}
+            same(run(kernel, {"low": least, "high": most, **names}), compute(unit, kernel.variant).reshape(-1))
 
 
 def test_joined_codes_become_the_same_codes():
     (kernel,) = (each for each in KERNELS if each.variant.form == "fold")
     x = np.arange(256)
-    for sx, sy in ((0.0371, 0.0912), (0.5, 0.25), (0.25, 0.5)):
-        for zx, zy in ((0, 0), (128, 3), (7, 255)):
-            unit = Unit(kind="concat", operands=(operand(x, "uint8", sx, zx),), out=target("uint8", sy, zy))
-            names = {"x": x, "zx": zx, "zy": zy, "low": 0, "high": 255, "sx": np.float32(sx), "sy": np.float32(sy)}
-            same(run(kernel, names), compute(unit, kernel.variant))
+    for sx, zx, zy in product((0.0371, 0.5, 0.25, 0.0711), (0, 128, 7), (0, 3, 255)):
+        for out, sy, least, most in (
+            ("uint8", 0.0912, 0, 255),
+            ("uint8", 0.5, 0, 255),
+            ("int16", sx / 127.5, *FINE[2:]),
+        ):
+            unit = Unit(kind="concat", operands=(operand(x, "uint8", sx, zx),), out=target(out, sy, zy))
+            names = {"x": x, "zx": zx, "zy": zy, "low": least, "high": most}
+            found = run(kernel, {"sx": np.float32(sx), "sy": np.float32(sy), **names})
+            same(found, compute(unit, kernel.variant))
 
 
 @pytest.mark.parametrize("sums", ["wrap32", "pairsat16:hwc"])
@@ -254,16 +260,16 @@ def test_products_are_summed_alike(sums, dtype, depth):
     x, w = generator.integers(low, high + 1, (40, depth)), generator.integers(-128, 128, (depth, 30))
     x[:10], w[:, :10] = high, 127
     bias = generator.integers(-(2**31), 2**31, 30)
-    kernel = next(each for each in KERNELS if str(each.variant) == "m=f32:xw/y")
+    bias[:10] = 2**31 - 1  # overflows
     unit = Unit(
         kind="linear",
-        operands=(operand(x, dtype, 0.01, 3), operand(w, "int8", 0.02, 5)),
-        out=target(dtype, 1e4, 7),
+        operands=(operand(x, dtype, 1, 3), operand(w, "int8", 1, 5)),
+        out=target(dtype, 1, 0),
         bias=bias.astype(np.int32),
     )
-    names = {"x": x, "w": w, "bias": bias, "zx": 3, "zw": 5, "zy": 7, "low": low, "high": high, "lowest": low}
-    names |= {"sx": np.float32(0.01), "sw": np.float32(0.02), "sy": np.float32(1e4)}
-    same(run(kernel, names, text), compute(unit, parse_variant(f"acc={sums}")))
+    given = {"np": np, "x": x, "w": w, "bias": bias, "zx": 3, "zw": 5, "lowest": low}
+    exec(text, given)  # noqa: S102  the text that is tested
+    same(given["acc"], accumulate(unit, parse_variant(f"acc={sums}").sums).values[0])
 
 
 @pytest.mark.parametrize("kind", ["mul", "reduce_mean", "global_average_pool", "requantize", "quantize", "dequantize"])
@@ -292,8 +298,12 @@ def test_a_fused_multiply_add_is_rounded_once():
     exec(kernel_words.HELPERS["fma"], given)  # noqa: S102  the text that is tested
     generator = np.random.default_rng(2)
     a, b, c = (np.ldexp(generator.normal(0, 1, 100_000), generator.integers(-30, 30, 100_000)) for _ in range(3))
-    a, b, c = (each.astype(np.float32) for each in (a, b, c))
-    assert np.array_equal(given["fma"](a, b, c), fused(a, b, c))
+    # A product just below a tie of float32, by less than float64 holds: rounded twice it would go to even.
+    near = np.array([2.0**23 + 1]), np.array([(2.0**23 - 1) * 2.0**-70])
+    ties = np.concatenate([1 + np.arange(64) * 2.0**-23, -1 - np.arange(64) * 2.0**-23])
+    for factors in ((a, b, c), (*near, ties), (near[0], -near[1], ties)):
+        singles = [each.astype(np.float32) for each in factors]
+        assert np.array_equal(given["fma"](*singles), fused(*singles))
 
 
 def test_every_arithmetic_is_tried_and_has_a_title_of_its_own():
