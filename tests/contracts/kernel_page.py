@@ -203,7 +203,18 @@ def code(kernel: Kernel) -> str:
     else:
         lines = [*_formed(variant)]
     lines[-1] = re.sub(r"^v = ", "y = ", lines[-1])
-    return "\n".join(lines) + "\n"
+    return "\n".join(_spaced(lines)) + "\n"
+
+
+def _spaced(lines: list[str]) -> Iterator[str]:
+    """Yield lines of code with two empty ones around each function, as formatters have it."""
+    inside = False
+    for number, line in enumerate(lines):
+        begins = line.startswith("def ")
+        if number and (begins or (inside and not line.startswith(" "))):
+            yield from ("", "")
+        inside = begins or (inside and line.startswith(" "))
+        yield line
 
 
 def _loaded(kernel: Kernel) -> Iterator[str]:
@@ -383,7 +394,7 @@ def page() -> str:
     for kinds, text in words.SUMS.items():
         lines += [f"{kinds}:", "", "```python", text.strip("\n"), "```", ""]
     lines += ["### Functions that several kernels call", "", "```python"]
-    lines += ["\n\n".join(text.strip("\n") for text in words.HELPERS.values()), "```"]
+    lines += ["\n\n\n".join(text.strip("\n") for text in words.HELPERS.values()), "```"]
     for section, kinds in SECTIONS.items():
         lines += ["", f"## {section}"]
         for number, title, each in named:

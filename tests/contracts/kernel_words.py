@@ -340,7 +340,7 @@ v = np.add.accumulate(real, -1)[..., -1] / np.float32(n)
 def _listed(name: str, values: Sequence[float]) -> str:
     """Return the assignment of a list of numbers, three in a line."""
     rows = [", ".join(map(repr, values[k : k + 3])) for k in range(0, len(values), 3)]
-    return f"{name} = [\n" + "".join(f"    {row},\n" for row in rows) + "]"
+    return "\n".join(f"{name} {'+=' if k else '='} [{row}]" for k, row in enumerate(rows))
 
 
 @dataclass(frozen=True)
