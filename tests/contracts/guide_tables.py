@@ -1,4 +1,4 @@
-"""Write the tables of the guide that follow from the program: thresholds, metrics, keys, presets.
+"""Write the tables of the guide that follow from the program: thresholds, metrics, keys, presets, kernels.
 
     python tests/contracts/guide_tables.py
 
@@ -11,6 +11,8 @@ import math
 import re
 from itertools import groupby
 from pathlib import Path
+
+import kernel_page
 
 from qdebug.arithmetic.presets import PRESETS
 from qdebug.model.thresholds import TABLE
@@ -55,7 +57,13 @@ def presets() -> str:
     return "".join(f"- `{each.name}` ({each.provenance}): {each.about}\n" for each in PRESETS.values())
 
 
-TABLES = {"thresholds": thresholds, "metrics": metrics, "keys": markdown_table, "presets": presets}
+TABLES = {
+    "thresholds": thresholds,
+    "metrics": metrics,
+    "keys": markdown_table,
+    "presets": presets,
+    "kernels": kernel_page.page,
+}
 
 
 def written(text: str) -> str:
