@@ -35,6 +35,8 @@ CONSTANTS = {
     "functions.py _ENDS": "format: the span of int32",
     "functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
     "search.py _BATCH": "size of a batch",
+    "units.py _BATCH_ELEMENTS": "size of a batch",
+    "units.py _TRIED": "definition: the first and the last",
     "search.py _WITNESSES": "size: up to which witnesses are counted",
     "selection.py _BLOCK": "size of a block",
     "selection.py _SEED": "seed",
