@@ -171,6 +171,7 @@ def _wrapped(operand: Operand) -> Operand | None:
 
 
 def _of_scales(unit: Unit) -> Iterator[Suspect]:
+    yield from _of_operand_scales(unit)
     for position, operand in enumerate(unit.operands):
         scale = operand.scale
         if np.unique(scale).size < 2:
@@ -189,6 +190,34 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
                 likely=likely,
                 unit=_with(unit, position, changed),
             )
+
+
+def _of_operand_scales(unit: Unit) -> Iterator[Suspect]:
+    """Yield the scales of two operands that are taken for one another; the product of both does not show it."""
+    scales = [operand.scale for operand in unit.operands]
+    if unit.kind not in ("add", "sub", "div", "concat") or len(scales) < 2 or any(scale.size > 1 for scale in scales):
+        return
+    if len(np.unique([float(scale.reshape(-1)[0]) for scale in scales])) == 1:
+        return
+    first, *others = unit.operands
+    for name, operands, likely in (
+        (
+            "first scale",
+            (first, *(replace(other, scale=first.scale) for other in others)),
+            "the first operand's scale is used for all operands",
+        ),
+        (
+            "last scale",
+            tuple(replace(each, scale=scales[-1]) for each in unit.operands),
+            "the last operand's scale is used for all operands",
+        ),
+        (
+            "swapped scales",
+            tuple(replace(each, scale=s) for each, s in zip(unit.operands, scales[::-1], strict=True)),
+            "the operands' scales are exchanged",
+        ),
+    ):
+        yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
 def _of_conventions(unit: Unit) -> Iterator[Suspect]:

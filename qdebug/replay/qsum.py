@@ -211,7 +211,6 @@ def convolved(unit: Unit, sums: HeavyPart) -> Columns:
     total, bound = _summed(product, (x, weight), axes, (split, split))
     if sums.accumulate.startswith(("pair", "sat16:")):
         total = total - _lost_in_convolution(unit, sums).reshape(total.shape)
-    total = _wrapped(sums, total)
     if bias is not None:
         bias = bias.reshape(-1, *(1,) * (total.ndim - 2))
     return _columns(sums, total, bias, bound)
@@ -282,7 +281,6 @@ def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
     total, bound = _summed(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))
     if sums.accumulate.startswith(("pair", "sat16:")):
         total = total - _lost_in_product(unit, sums, total.shape)
-    total = _wrapped(sums, total)
     return _columns(sums, total, bias, bound)
 
 
@@ -305,10 +303,6 @@ def _lost(columns: np.ndarray, weights: np.ndarray, accumulate: str) -> np.ndarr
     return lost_in_pairs(columns, weights, accumulate)
 
 
-def _wrapped(sums: HeavyPart, total: np.ndarray) -> np.ndarray:
-    return wrap_to(total.astype(np.int64), 16) if sums.accumulate == "wrap16" else total
-
-
 def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound: float) -> Columns:
     if bias is not None:
         bound += float(np.abs(bias.astype(np.int64)).max(initial=0))
@@ -316,6 +310,8 @@ def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound:
         total = total + bias.astype(np.int32 if whole else np.promote_types(total.dtype, exact_dtype(bound)))
     if sums.accumulate == "sat16":
         total = np.clip(total, *_ENDS)
+    if sums.accumulate == "wrap16":
+        total = wrap_to(total.astype(np.int64), 16)
     if sums.accumulate == "wrap32" and bound >= _INT32_END:
         total, bound = as_int32(total), _INT32_END
     return Columns(sums=sums, values=(total,), shape=total.shape, bound=bound)

@@ -57,7 +57,8 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
 In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
 the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
 it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the order counts as well:
-`sat16:chw`; without an order the complete sum does, its bias included. Otherwise a bias is added to what comes out.
+`sat16:chw`. A bias is added to what comes out. Of `sat16` without an order, and of `wrap16`, the complete sum is held to
+16 bits, its bias included.
 """
 
 _ORDERS: Mapping[str, str] = MappingProxyType({"hwc": "taps before channels", "chw": "channels before taps"})
@@ -420,6 +421,8 @@ class Arithmetic:
 
 def _fits(variant: Variant, unit: Unit) -> bool:
     """Tell whether a variant of the unit's kind can compute this one."""
+    if unit.transposed and ":" in variant.accumulate:
+        return False  # the order of its products is not known
     if FORMS[variant.form].interpolates:
         return unit.branch in ("linear", "linear-channels-last") and unit.keeps_scale
     if variant.form == "exp31":

@@ -174,7 +174,13 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
     assert set(made_of(LINEAR)) == product
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
     assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"
-    assert set(made_of(ADD)) == zero_points | signs | {"no zero point 1", "wrapped codes"}
+    scales = {"first scale", "last scale", "swapped scales"}
+    assert set(made_of(ADD)) == zero_points | signs | scales | {"no zero point 1", "wrapped codes"}
+    assert [float(each.scale) for each in made_of(ADD)["swapped scales"].unit.operands] == [0.25, 0.5]
+    assert [float(each.scale) for each in made_of(ADD)["first scale"].unit.operands] == [0.5, 0.5]
+    assert [float(each.scale) for each in made_of(ADD)["last scale"].unit.operands] == [0.25, 0.25]
+    same = replace(ADD, operands=(ADD.operands[0], replace(ADD.operands[1], scale=ADD.operands[0].scale)))
+    assert not scales & set(made_of(same))
     assert made_of(ADD)["no zero point 1"].pattern == "constant"
     assert made_of(ADD)["no zero point 1"].likely == "the second operand's zero point is dropped"
     unsigned = replace(LINEAR, operands=(operand(np.uint8([[0, 1]]), 0.5, 0), LINEAR.operands[1]), out=target(zero=0))

@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -10,7 +11,8 @@ from qdebug.errors import UsageError
 from qdebug.replay import Multiplier, Step, Variant, describe, parse_variant
 from qdebug.replay.scaling import EXPRESSIONS, NUMBERS
 from qdebug.replay.steps import STEPS
-from qdebug.replay.variant import ACCUMULATES, BIASES, FORMS
+from qdebug.replay.unit import Operand, Target, Unit
+from qdebug.replay.variant import ACCUMULATES, BIASES, DEFAULTS, FORMS, Arithmetic
 
 STEP = st.sampled_from([Step(op=op, rounding=r) for op, row in STEPS.items() for r in row.roundings or ("",)])
 PAIRS = st.builds(
@@ -134,3 +136,13 @@ def test_the_guide_names_every_word():
         "pairwrap16:ORDER:DISTANCE",
     }
     assert not {word for word in words if f"`{word}`" not in section}
+
+
+def test_pairs_in_an_order_are_not_for_a_transposed_convolution():
+    codes, one = np.ones((1, 2, 3, 3), np.int8), np.float32(1)
+    operands = tuple(Operand(codes=codes, scale=one, zero_point=np.int8(0)) for _ in range(2))
+    out = Target(dtype=np.dtype(np.int8), scale=one, zero_point=np.int8(0))
+    unit = Unit(kind="conv", operands=operands, out=out)
+    paired = Arithmetic(variants={"conv": parse_variant("acc=pairsat16:hwc steps=mul,away,zp,sat")})
+    assert paired.variant(unit).accumulate == "pairsat16:hwc"
+    assert paired.variant(replace(unit, transposed=True)) == DEFAULTS["conv"]
