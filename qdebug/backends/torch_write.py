@@ -97,6 +97,8 @@ def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[t
             value = tensor(name) if name else None
         elif argument.has_default_value():
             value = argument.default_value
+        elif kind.startswith("Optional"):
+            value = None
         else:
             raise ValueError(f"node {node.name!r} lacks the argument {argument.name!r} of {node.op}")
         if argument.kwarg_only:
