@@ -135,7 +135,7 @@ class ProbeEntry:
         key: The kind with its branch and types, as `Arithmetic.variants` has its keys; empty if it could not be run.
         status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
             "unfused" if the backend computes it in floating point between dequantizing and quantizing; "failed" if it
-            could not be run.
+            could not be run, or has no kernel here.
         variants: Variants that reproduce every element of every node, the simplest first, one for each function of
             these nodes: what could not be told apart. Of a mixture, one for each part; the closest one if a node is
             unexplained.
@@ -429,10 +429,11 @@ def _chosen_by(found: Preset) -> Callable[[Unit], Variant]:
 
 def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
     """Say why no node of the kind was seen."""
-    if any(operators.named(node.op).quantizes for node in nodes):
+    unknown = [node for node in nodes if node.on_codes and node.status is ExplainStatus.NO_KERNEL]
+    if any(operators.named(node.op).quantizes for node in nodes) and not unknown:
         reason = "computed in floating point, between dequantizing and quantizing"
         return ProbeEntry(kind=model.kind, title=model.title, status="unfused", reason=reason)
-    reasons = [node.reason for node in nodes if node.reason]
+    reasons = [node.reason for node in unknown or nodes if node.reason]
     return ProbeEntry(
         kind=model.kind,
         title=model.title,

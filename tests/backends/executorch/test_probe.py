@@ -32,6 +32,12 @@ def test_what_xnnpack_computes_is_explained(kind, title, variant):
         assert all(entry.reason.startswith("ExecuTorch refused the program") for entry in others)
 
 
+def test_what_has_no_kernel_here_is_not_taken_for_floating_point():
+    (entry,) = [entry for entry in run_probe("executorch", kinds=["resize"]).entries if entry.title == "resize int8"]
+    assert entry.status == "failed"
+    assert "aten.upsample_bilinear2d.vec is computed in no known quantized way" in entry.reason
+
+
 def test_portable_kernels_compute_in_floating_point():
     result = run_probe("executorch", options={"delegate": "portable"}, kinds=("sub", "quantize"))
     assert {entry.kind: entry.status for entry in result.entries} == {"sub": "unfused", "quantize": "explained"}

@@ -31,8 +31,8 @@ def test_a_net_gives_the_same_codes_but_for_ties(model, tmp_path):
 
 
 def test_what_is_computed_in_floating_point_is_said_so():
-    result = run_probe("torch", kinds=("linear", "quantize"))
+    result = run_probe("torch", kinds=("linear", "quantize", "resize"))
     statuses = {entry.title: entry.status for entry in result.entries}
-    assert {status for title, status in statuses.items() if title.startswith("linear")} == {"unfused"}
+    assert {status for title, status in statuses.items() if title.startswith(("linear", "resize"))} == {"unfused"}
     assert "steps=inv,even,zp,sat" in next(entry for entry in result.entries if entry.kind == "quantize").variants
     assert result.exit_code == 0
