@@ -179,6 +179,8 @@ def _means(unit: Unit) -> Iterator[str]:
     yield f"form=real steps={_REAL_ENDS}"
     if pool and unit.attrs.get("ceil_mode") and unit.attrs.get("count_include_pad"):
         yield f"form=taps steps={_REAL_ENDS}"
+    if pool:
+        yield "form=nines steps=<div|inv>,<even,zp|zp,even>,sat"
     yield from _requantizations(_MEAN_ORDERS, unfused=False)
     if not pool:
         yield f"form=offset m=q31:<x/(y*n)|d:xw/y> steps={_WHOLE_PROGRAMS},zp,sat"

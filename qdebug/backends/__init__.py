@@ -128,6 +128,12 @@ WRITERS: dict[str, AdapterEntry] = {
         packages=("ai_edge_litert",),
         summary="LiteRT (TensorFlow Lite) model files",
     ),
+    ".pt2": AdapterEntry(
+        module="qdebug.backends.torch_write",
+        extra="torch",
+        packages=("torch", "torchao"),
+        summary="programs that torch.export made",
+    ),
 }
 """Writers of model files by file name ending."""
 

@@ -229,11 +229,9 @@ class DelegatedGraph(ExportedGraph):
         """Tell whether a node reads codes and its result becomes codes: a delegate does that in one operator."""
         if _is_dequantizer(node) or _is_quantizer(node) or not node.users:
             return False
-        source = node.args[0] if _is_activation(node) else node
+        source = node.args[0] if _is_fused(node) else node
         reads = any(map(_is_dequantizer, source.all_input_nodes))
-        return reads and all(
-            _is_quantizer(each) or (_is_activation(each) and self._is_inner(each)) for each in node.users
-        )
+        return reads and all(_is_quantizer(each) or (_is_fused(each) and self._is_inner(each)) for each in node.users)
 
     def without_dequantized(self) -> bool:
         """Give up taps on dequantized values, which may keep a delegate from what it does; False if there are none."""
@@ -256,7 +254,7 @@ class DelegatedGraph(ExportedGraph):
         node, gone, activation = quantizer.args[0], [], ""
         if _is_dynamic(quantizer):
             return None
-        if _is_activation(node) and len(node.users) == 1:
+        if _is_fused(node) and len(node.users) == 1:
             word = _activation_word(node)
             if word is None:
                 return None
@@ -288,6 +286,11 @@ def _is_dynamic(node: Any) -> bool:
 
 def _is_activation(node: Any) -> bool:
     return str(node.target) in _ACTIVATIONS
+
+
+def _is_fused(node: Any) -> bool:
+    """Tell whether a node is an activation of an operator's result; one of dequantized values is an operator itself."""
+    return _is_activation(node) and not _is_dequantizer(node.args[0])
 
 
 def _activation_word(node: Any) -> str | None:

@@ -14,7 +14,7 @@ from qdebug.replay.blockwise import elementwise
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.fixed_forms import fixed_probabilities
 from qdebug.replay.interpolate import interpolated
-from qdebug.replay.kernels.pool import counts, pool_window, window_sums
+from qdebug.replay.kernels.pool import counts, pool_window, sums_of_nines, window_sums
 from qdebug.replay.program import run_program, run_programs
 from qdebug.replay.qsum import convolved, multiplied
 from qdebug.replay.registry import Call, find_kernel
@@ -43,7 +43,7 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     The columns `sum` hold sums of centred codes, `raw` those of the codes themselves (what is padded counts as 0 in
     both, so that `raw` fits windows that leave padding out), `real` the averages of real values, summed in float32.
     `taps` are such averages too, but where padding counts, so does what a window covers beyond it: ONNX Runtime's
-    QLinearAveragePool with ceil_mode.
+    QLinearAveragePool with ceil_mode. `nines` are averages of real values as XNNPACK's float kernels make them.
     """
     operand = unit.operands[0]
     call = Call(inputs=(), attrs=unit.attrs, opset=unit.opset, op=unit.op)
@@ -52,9 +52,12 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     count = counts(window, include_pad=include)
     if sums.columns == "taps" and include:
         count = np.full_like(count, np.prod(window.kernel))
-    if sums.columns in ("real", "taps"):
+    if sums.columns in ("real", "taps", "nines"):
         real = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
-        value = np.asarray(window_sums(real, window) / count, dtype=np.float32)
+        if sums.columns == "nines":
+            value = np.asarray(sums_of_nines(real, window) * (np.float32(1) / count), dtype=np.float32)
+        else:
+            value = np.asarray(window_sums(real, window) / count, dtype=np.float32)
     else:
         value = window_sums(_integers(unit, sums), window)
     return Columns(sums=sums, values=(value,), shape=value.shape, count=count)

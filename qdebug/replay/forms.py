@@ -314,7 +314,7 @@ def _counted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
-    dict.fromkeys(("sum", "raw", "real", "taps", "ort", "exp31", "exp32", "exp64"), _loaded)
+    dict.fromkeys(("sum", "raw", "real", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _loaded)
     | dict.fromkeys(("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma"), _blended)
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)

@@ -108,6 +108,7 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "raw": Form("raw", "sums of codes with their zero point inside", double=True),
         "real": Form("real", "averages of real values in float32", double=True),
         "taps": Form("taps", "averages of real values in float32 over all taps", double=True),
+        "nines": Form("nines", "averages of real values in float32, nine taps at a time in pairs", double=True),
         "ort": Form("ort", "scaled exponentials from a table, summed in order", double=True),
         "exp31": Form("exp31", "softmax in fixed point of 31 bits"),
         "exp32": Form("exp32", "softmax in float32", double=True),
@@ -158,8 +159,9 @@ FORMS: Mapping[str, Form] = MappingProxyType(
 sum: centred integers, summed or multiplied. raw: integers summed with their zero point inside. offset: the same, with
 both zero points added by the step `zp`, that of the input in steps of the output, as a whole number beside an integer
 multiplier. counted: centred integers, and a 31-bit multiplier that the count was divided out of. real: real values,
-averaged or interpolated in float32. taps: averages over all taps where padding counts. ort, exp31, exp32, exp64:
-probabilities of a softmax, exp31 in fixed point.
+averaged or interpolated in float32. taps: averages over all taps where padding counts. nines: sums of nine taps at a
+time in pairs, columns first, times the reciprocal of the count. ort, exp31, exp32, exp64: probabilities of a softmax,
+exp31 in fixed point.
 
 Codes interpolated between neighbours: by weights of so many bits, grid10 with outputs placed on a grid of 10 bits too,
 blend10 cut off, blend11 rounded; blend32 by weights in float32, all four at once; rows32 along rows first; lerp the

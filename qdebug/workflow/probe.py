@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +25,7 @@ from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.measure.recordings import as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
-from qdebug.model import MemoryRecording, Recording, RunInfo
+from qdebug.model import MemoryRecording, Recording, RunInfo, operators
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
@@ -33,7 +34,7 @@ from qdebug.replay.variant import Variant, describe, keys_of, parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
-from qdebug.workflow.probe_words import in_qdq, in_tflite
+from qdebug.workflow.probe_words import in_pt2e, in_qdq, in_tflite
 from qdebug.workflow.record import record_feeds
 
 __all__ = [
@@ -134,7 +135,7 @@ class ProbeEntry:
         key: The kind with its branch and types, as `Arithmetic.variants` has its keys; empty if it could not be run.
         status: "explained"; "mixed" if each node is explained, but not all by the same arithmetic; "unexplained";
             "unfused" if the backend computes it in floating point between dequantizing and quantizing; "failed" if it
-            could not be run.
+            could not be run, or has no kernel here.
         variants: Variants that reproduce every element of every node, the simplest first, one for each function of
             these nodes: what could not be told apart. Of a mixture, one for each part; the closest one if a node is
             unexplained.
@@ -330,7 +331,14 @@ def _ending(backend: Backend) -> str:
 
 def _in_words(backend: Backend, model: ProbeModel) -> ProbeModel | None:
     """Return a net in the words of the model files that a backend runs; None if they have none for it."""
-    return in_tflite(model) if _ending(backend) == ".tflite" else model
+    said = _WORDS.get(_ending(backend))
+    return model if said is None else said(model)
+
+
+_WORDS: Mapping[str, Callable[[ProbeModel], ProbeModel | None]] = MappingProxyType(
+    {".tflite": in_tflite, ".pt2": in_pt2e}
+)
+"""How a net is said in the words of model files, by their ending; ONNX's words are its own."""
 
 
 def _recorded(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> Recording:
@@ -421,10 +429,11 @@ def _chosen_by(found: Preset) -> Callable[[Unit], Variant]:
 
 def _without_nodes(model: ProbeModel, nodes: Sequence[NodeExplanation]) -> ProbeEntry:
     """Say why no node of the kind was seen."""
-    if any(node.op == "QuantizeLinear" for node in nodes):
-        reason = "computed in floating point between DequantizeLinear and QuantizeLinear"
+    unknown = [node for node in nodes if node.on_codes and node.status is ExplainStatus.NO_KERNEL]
+    if any(operators.named(node.op).quantizes for node in nodes) and not unknown:
+        reason = "computed in floating point, between dequantizing and quantizing"
         return ProbeEntry(kind=model.kind, title=model.title, status="unfused", reason=reason)
-    reasons = [node.reason for node in nodes if node.reason]
+    reasons = [node.reason for node in unknown or nodes if node.reason]
     return ProbeEntry(
         kind=model.kind,
         title=model.title,

@@ -98,6 +98,7 @@ class NetBuilder:
         op: str,
         inputs: tuple[str, ...],
         dtype: np.dtype,
+        /,
         *,
         domain: str = "",
         quant: QuantParams | None = None,

@@ -1,13 +1,14 @@
-"""Probe nets said in another way: the same codes, scales and sums in TensorFlow Lite's words, or in QDQ form.
+"""Probe nets said in another way: the same codes, scales and sums in TensorFlow Lite's or PyTorch's words, or as QDQ.
 
 A net is a number of nodes, each by itself, on codes or between DequantizeLinear and QuantizeLinear. TensorFlow Lite
 has no form for operands of two types, int8 weights with a zero point, averages at another scale: they are left out.
+PyTorch has no bilinear resize without an offset.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from qdebug.model import AttrValue, Graph, QuantParams
 from qdebug.workflow.probe_models import NetBuilder, ProbeModel
 
-__all__ = ["in_qdq", "in_tflite"]
+__all__ = ["in_pt2e", "in_qdq", "in_tflite"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -70,6 +71,35 @@ def in_tflite(model: ProbeModel) -> ProbeModel | None:
     for unit in _units(model):
         if unit.op in _RULES:
             _RULES[unit.op](made, unit)
+    return _foreign(made)
+
+
+def in_pt2e(model: ProbeModel) -> ProbeModel | None:
+    """Return a probe net as PyTorch's PT2E quantizes programs; None if it has no node that can be said so.
+
+    It reads and gives real numbers. Each operator is one of aten, between `quantized_decomposed` nodes, which state
+    scales and zero points. Weights are codes; a bias is real, as quantizers leave it.
+
+    Args:
+        model: The net in ONNX's words.
+    """
+    made = NetBuilder(model.kind, model.title)
+    for unit in _units(model):
+        said = _ATEN[unit.op](unit) if unit.op in _ATEN else None
+        if said is None:
+            continue
+        reals = [_real_pt2e(made, operand) for operand in said.operands]
+        real = reals[0]
+        if said.op:
+            real = made.node(said.op, (*reals, *map(made.stored, said.others)), _REAL, **said.attrs)  # type: ignore[arg-type]  # none is named so
+        facts = _quant_facts(unit.dtype, unit.scale, unit.zero)
+        codes = made.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (real,), unit.dtype, **facts)
+        made.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
+    return _foreign(made)
+
+
+def _foreign(made: NetBuilder) -> ProbeModel | None:
+    """Return a net in words that are not ONNX's: it states no version of ONNX's operators; None if it is empty."""
     if not made.nodes:
         return None
     found = made.model()
@@ -334,3 +364,121 @@ _RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
     }
 )
 """How each operator of a probe is said in TensorFlow Lite's words."""
+
+
+# -- PyTorch's words -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Aten:
+    """A node in PyTorch's words: what it reads as codes, real constants, attributes; "" where nothing is computed."""
+
+    op: str
+    operands: tuple[_Operand, ...]
+    others: tuple[np.ndarray, ...] = ()
+    attrs: Mapping[str, AttrValue] = field(default_factory=dict)
+
+
+_DECOMPOSED = "quantized_decomposed"
+"""The set of operators by which PT2E quantizes."""
+
+
+def _quant_facts(dtype: np.dtype, scale: np.ndarray, zero: int) -> dict[str, Any]:
+    """Return the attributes of a node that quantizes by one scale, or dequantizes."""
+    limits = np.iinfo(dtype)
+    found = {"quant_min": int(limits.min), "quant_max": int(limits.max), "dtype": dtype.name}
+    return {"scale": float(scale), "zero_point": zero, **found} if scale.size == 1 else found
+
+
+def _real_pt2e(made: NetBuilder, operand: _Operand) -> str:
+    """Add what a node reads, as real numbers that come from codes; real numbers are fed as they are."""
+    if operand.scale is None:
+        return made.fed(operand.values)
+    dtype, scale = operand.values.dtype, operand.scale
+    facts = _quant_facts(dtype, scale, operand.zero)
+    if operand.per_channel:
+        zeros = made.stored(np.full(scale.shape, operand.zero, np.int64))
+        names = made.stored(operand.values), made.stored(scale), zeros
+        return made.node(f"{_DECOMPOSED}.dequantize_per_channel.default", names, _REAL, axis=0, **facts)
+    if operand.constant:
+        codes = made.stored(operand.values)
+    else:
+        real = (operand.values.astype(np.float32) - np.float32(operand.zero)) * scale
+        fed = made.fed(np.asarray(real, np.float32))
+        codes = made.node(f"{_DECOMPOSED}.quantize_per_tensor.default", (fed,), dtype, **facts)
+    return made.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
+
+
+def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
+    """Return the bias of a convolution as real numbers; nothing without."""
+    x, weight = unit.operands[:2]
+    scale = np.asarray(np.asarray(x.scale) * np.asarray(weight.scale), np.float32)
+    return tuple(np.asarray(bias * scale, np.float32) for bias in unit.others)
+
+
+def _aten_convolution(unit: _Unit) -> _Aten:
+    pads = np.asarray(unit.attrs.get("pads", (0, 0, 0, 0))).tolist()
+    attrs: dict[str, AttrValue] = {"padding": tuple(pads[:2]), "groups": unit.attrs.get("group", 1)}
+    return _Aten(op="aten.conv2d.default", operands=unit.operands, others=_real_bias(unit), attrs=attrs)
+
+
+def _aten_matrix(unit: _Unit) -> _Aten:
+    x, weight = unit.operands[:2]
+    turned = replace(weight, values=np.ascontiguousarray(weight.values.T))
+    return _Aten(op="aten.linear.default", operands=(x, turned))
+
+
+def _aten(op: str, **attrs: AttrValue) -> Callable[[_Unit], _Aten]:
+    """Return a rule for an operator that reads the same operands."""
+    return lambda unit: _Aten(op=op, operands=unit.operands, attrs=attrs)
+
+
+def _aten_pool(unit: _Unit) -> _Aten:
+    window = tuple(np.asarray(unit.attrs["kernel_shape"]).tolist())
+    return _Aten(op="aten.avg_pool2d.default", operands=unit.operands, attrs={"kernel_size": window, "stride": (1, 1)})
+
+
+def _aten_leaky(unit: _Unit) -> _Aten:
+    attrs: dict[str, AttrValue] = {"negative_slope": unit.attrs["alpha"]}
+    return _Aten(op="aten.leaky_relu.default", operands=unit.operands, attrs=attrs)
+
+
+def _aten_average(unit: _Unit) -> _Aten:
+    axes = tuple(np.asarray(unit.attrs["axes"]).tolist())
+    return _Aten(op="aten.mean.dim", operands=unit.operands, attrs={"dim": axes, "keepdim": True})
+
+
+def _aten_resize(unit: _Unit) -> _Aten | None:
+    sizes, placing = unit.others[-1], unit.attrs["coordinate_transformation_mode"]
+    if placing == "asymmetric" or sizes[1] != unit.given.shape[1]:  # channels are last: there is no operator for it
+        return None
+    attrs: dict[str, AttrValue] = {
+        "output_size": tuple(sizes[2:].tolist()),
+        "align_corners": placing == "align_corners",
+    }
+    return _Aten(op="aten.upsample_bilinear2d.vec", operands=unit.operands, attrs=attrs)
+
+
+_ATEN: Mapping[str, Callable[[_Unit], _Aten | None]] = MappingProxyType(
+    {
+        "QLinearConv": _aten_convolution,
+        "QLinearMatMul": _aten_matrix,
+        "QLinearAdd": _aten("aten.add.Tensor"),
+        "Sub": _aten("aten.sub.Tensor"),
+        "QLinearMul": _aten("aten.mul.Tensor"),
+        "QLinearAveragePool": _aten_pool,
+        "QLinearGlobalAveragePool": _aten("aten.adaptive_avg_pool2d.default", output_size=(1, 1)),
+        "QLinearSigmoid": _aten("aten.sigmoid.default"),
+        "QLinearLeakyRelu": _aten_leaky,
+        "HardSwish": _aten("aten.hardswish.default"),
+        "Tanh": _aten("aten.tanh.default"),
+        "QLinearSoftmax": _aten("aten.softmax.int", dim=-1),
+        "QLinearConcat": _aten("aten.cat.default", dim=1),
+        "QuantizeLinear": _aten(""),
+        "Clip": _aten(""),
+        "Relu": _aten("aten.relu.default"),
+        "ReduceMean": _aten_average,
+        "Resize": _aten_resize,
+    }
+)
+"""How each operator of a probe is said in PyTorch's words."""

@@ -23,6 +23,7 @@ BACKENDS = (
     "litert:kernels=reference",
     "tflm",
     "openvino",
+    "executorch",
 )
 KEPT_FACTS = ("backend", "versions", "cpu_flags", "options")
 KEPT = ("kind", "title", "key", "status", "variants", "nodes", "elements", "runner_up", "runner_up_match")

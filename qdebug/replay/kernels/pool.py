@@ -13,7 +13,7 @@ from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import Window, padded, window_of
 
-__all__ = ["counts", "pool_window", "pooled_extent", "window_sums"]
+__all__ = ["counts", "pool_window", "pooled_extent", "sums_of_nines", "window_sums"]
 
 
 def pooled_extent(call: Call, x: Shape) -> Amount:
@@ -47,6 +47,31 @@ def window_sums(x: np.ndarray, window: Window) -> np.ndarray:
     for place in window.taps():
         part = source[place]
         total = part.copy() if total is None else np.add(total, part, out=total)
+    if total is None:
+        raise ValueError("the window has no taps")
+    return total
+
+
+_NINE = 9
+"""Taps that XNNPACK's float pools add at a time."""
+
+
+def sums_of_nines(x: np.ndarray, window: Window) -> np.ndarray:
+    """Sum x (N, C, *extent) over each window in pairs of nine taps at a time; what is padded counts as 0.
+
+    The taps come in the order of columns. Source: XNNPACK, src/f32-avgpool, the kernels 9p.
+    """
+    source = padded(x, window, 0)
+    order = np.arange(prod(window.kernel)).reshape(window.kernel).T.reshape(-1)
+    places = list(window.taps())
+    taps = [source[places[at]] for at in order]
+    total: np.ndarray | None = None
+    for first in range(0, len(taps), _NINE):
+        nine = taps[first : first + _NINE]
+        nine += [np.zeros_like(nine[0])] * (_NINE - len(nine))
+        one, two, three, four = (nine[at] + nine[at + 1] for at in range(0, _NINE - 1, 2))
+        part = (two + three) + ((one + nine[-1]) + four)
+        total = part if total is None else total + part
     if total is None:
         raise ValueError("the window has no taps")
     return total

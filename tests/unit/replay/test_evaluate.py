@@ -267,3 +267,14 @@ def test_parameters_that_do_not_fit_the_result_are_an_error_of_the_kernel():
     columns = Columns(sums=Variant().sums, values=(np.zeros((1, 4, 4)),), shape=(1, 4, 4)).take(np.arange(3))
     with pytest.raises(KernelError, match=r"parameters have shape \[16\], its result \[1, 4, 4\]"):
         columns.spread(np.ones(16))
+
+
+def test_nine_taps_are_added_in_pairs_columns_first():
+    x = operand(np.random.default_rng(5), (1, 1, 2, 44), 0.0105084, -3, np.int8)
+    unit = Unit(kind="average_pool", operands=(x,), out=target(0.0070056, 3, np.int8), attrs={"kernel_shape": (2, 5)})
+    found = accumulate(unit, parse_variant("form=nines steps=inv,even,zp,sat").sums).values[0]
+    real = x.centred[0, 0].astype(F32) * x.scale
+    a, b, c, d, e, f, g, h, i, j = (real[row, column : column + 40] for column in range(5) for row in range(2))
+    total = (((c + d) + (e + f)) + (((a + b) + i) + (g + h))) + j
+    assert found.dtype == F32
+    np.testing.assert_array_equal(found.reshape(-1), total * (F32(1) / F32(10)))

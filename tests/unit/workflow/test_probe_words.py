@@ -10,7 +10,7 @@ from qdebug.errors import MissingExtraError
 from qdebug.replay import run_graph
 from qdebug.workflow.probe import run_probe
 from qdebug.workflow.probe_models import probe_models
-from qdebug.workflow.probe_words import in_qdq, in_tflite
+from qdebug.workflow.probe_words import in_pt2e, in_qdq, in_tflite
 
 MODELS = [model for model in probe_models() if not model.title.startswith("resize")]
 
@@ -41,6 +41,47 @@ def test_what_tensorflow_lite_has_no_form_for_is_left_out():
     assert len(pools.graph.nodes) == 3  # those at one scale
     for node in said["softmax int8"].graph.nodes:
         assert said["softmax int8"].graph.tensors[node.outputs[0]].quant.scale == np.float32(1 / 256)
+
+
+@pytest.mark.parametrize("model", list(probe_models()), ids=lambda model: model.title)
+def test_a_net_in_pytorchs_words_has_the_same_codes_weights_and_scales(model):
+    said = in_pt2e(model)
+    if said is None:
+        assert model.title.startswith("resize channels last")
+        return
+    makers = {node.outputs[0]: node for node in said.graph.nodes}
+    assert {node.op.partition(".")[0] for node in said.graph.nodes} == {"aten", "quantized_decomposed"} - (
+        {"aten"} if model.kind == "quantize" else set()
+    )
+    if model.kind != "resize":  # of which one way of placing has no operator
+        assert len(said.graph.outputs) == len(model.graph.outputs)
+    codes = {**model.feed, **model.constants}.values()
+    known = {array.astype(np.int64).tobytes() for array in codes}
+    known |= {array.T.astype(np.int64).tobytes() for array in codes if array.ndim == 2}
+    for node in said.graph.nodes:
+        name, attrs = node.inputs[0], node.attrs
+        if "dequantize" in node.op and name in said.constants:
+            found = said.constants[name]
+        elif ".quantize" in node.op and name in said.feed and model.kind != "quantize":
+            found = np.rint(said.feed[name] / np.float32(attrs["scale"])).astype(np.int64) + attrs["zero_point"]
+        else:
+            continue
+        assert np.ascontiguousarray(found).astype(np.int64).tobytes() in known
+        if "per_channel" in node.op:
+            assert any(np.array_equal(said.constants[node.inputs[1]], array) for array in model.constants.values())
+        else:
+            assert any(np.array_equal(np.float32(attrs["scale"]), array) for array in model.constants.values())
+    for name in said.graph.outputs:
+        assert "dequantize" in makers[name].op
+
+
+def test_what_pytorch_has_no_operator_for_is_left_out():
+    for title, count in (("resize int8", 6), ("requantize int8", 10)):
+        model = next(model for model in probe_models() if model.title == title)
+        said = in_pt2e(model)
+        assert len(said.graph.outputs) == count
+        assert len(model.graph.outputs) == (9 if model.kind == "resize" else count)
+    assert not [node for node in said.graph.nodes if "clamp" in node.op]  # a Clip that lets all through
 
 
 @pytest.mark.parametrize(

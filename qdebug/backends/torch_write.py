@@ -1,0 +1,128 @@
+"""Write a graph in PyTorch's words, and its constants, as a program that torch.export made.
+
+A node has the operator's own name ("aten.conv2d.default"). Its inputs are the tensors among the operator's arguments,
+in the order of the schema, and its attributes are all other arguments: the form in which programs are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends.torch_exported import unlogged
+from qdebug.backends.torch_ops import schema_of, tensor_of
+from qdebug.errors import BackendError
+from qdebug.model import Graph, Node
+from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
+
+__all__ = ["write"]
+
+
+def write(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:
+    """Write a model file.
+
+    Args:
+        graph: The graph, in PyTorch's operators and attributes, with dtype and shape of each input.
+        constants: Its constants by name.
+        path: The file to write.
+
+    Raises:
+        BackendError: A part of the graph has no form in PyTorch, or the file cannot be written.
+    """
+    import torch
+
+    try:
+        with unlogged():
+            import torchao.quantization.pt2e.quantize_pt2e  # noqa: F401  registers quantized_decomposed
+
+            module = _module(graph, constants)
+            program = torch.export.export(module, tuple(_example(graph, name) for name in graph.inputs), strict=False)
+            torch.export.save(program, path)
+    except (ValueError, TypeError, KeyError, AttributeError, RuntimeError, OSError) as error:
+        text = " ".join(str(error).split())[:300].rstrip(".")
+        raise BackendError(f"The graph {graph.name!r} cannot be written as an exported program: {text}.") from error
+
+
+def _module(graph: Graph, constants: Mapping[str, np.ndarray]) -> Any:
+    """Return a module that calls the operators of a graph one after the other."""
+    import torch
+    from torch import fx
+
+    root, made = torch.nn.Module(), fx.Graph()
+    called = {name: made.placeholder(name) for name in graph.inputs}
+    for name, array in constants.items():
+        root.register_buffer(name, tensor_of(array))
+        called[name] = made.get_attr(name)
+    for node in graph.nodes:
+        (name,) = node.outputs
+        target = _operator(node.op)
+        args, kwargs = _arguments(node, target, called.__getitem__)
+        called[name] = made.create_node("call_function", target, args, kwargs, name)
+    made.output(tuple(called[name] for name in graph.outputs))
+    return fx.GraphModule(root, made)
+
+
+def _operator(name: str) -> Any:
+    """Return the operator of a name such as "aten.conv2d.default"."""
+    import torch
+
+    found = torch.ops
+    for part in name.split("."):
+        found = getattr(found, part)
+    return found
+
+
+def _arguments(node: Node, target: Any, tensor: Callable[[str], Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return what an operator is called with, by position and by name.
+
+    Args:
+        node: The node.
+        target: Its operator.
+        tensor: Returns a tensor by its name.
+    """
+    waiting = list(node.inputs)
+    args: list[Any] = []
+    kwargs: dict[str, Any] = {}
+    for argument in schema_of(target).arguments:
+        kind = str(argument.type)
+        if argument.name in node.attrs:
+            value = _value(node.attrs[argument.name], kind)
+        elif "List[Tensor" in kind:
+            value, waiting = [tensor(name) for name in waiting], []
+        elif "Tensor" in kind and waiting:
+            name = waiting.pop(0)
+            value = tensor(name) if name else None
+        elif argument.has_default_value():
+            value = argument.default_value
+        elif kind.startswith("Optional"):
+            value = None
+        else:
+            raise ValueError(f"node {node.name!r} lacks the argument {argument.name!r} of {node.op}")
+        if argument.kwarg_only:
+            kwargs[argument.name] = value
+        else:
+            args.append(value)
+    if waiting:
+        raise ValueError(f"{node.op} of node {node.name!r} has no place for {', '.join(waiting)}")
+    return tuple(args), kwargs
+
+
+def _value(value: Any, kind: str) -> Any:
+    """Return an attribute as PyTorch takes it: a list, a dtype, or the value itself."""
+    import torch
+
+    if isinstance(value, tuple):
+        return list(value)
+    return getattr(torch, value) if kind in ("int", "Optional[int]") and value in LOGICAL_DTYPES else value
+
+
+def _example(graph: Graph, name: str) -> Any:
+    """Return a tensor like an input."""
+    info = graph.tensors[name]
+    if info.dtype is None or info.shape is None or None in info.shape:
+        raise ValueError(f"the input {name!r} has no dtype or no shape")
+    shape = tuple(extent or 1 for extent in info.shape)
+    return tensor_of(np.zeros(shape, logical_dtype(info.dtype)))
