@@ -7,7 +7,7 @@ that a reference run can be a backend's twin: what still differs then is the bac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -209,7 +209,7 @@ class InterpreterBackend:
         arithmetic = find_arithmetic(chosen["arithmetic"])
         graph, constants, title, sha256 = _opened(model)
         if arithmetic.fused:
-            graph, constants = _fused(graph, constants)
+            graph, constants = _fused(graph, constants, _computed_apart(model))
         facts = RunFacts(
             backend=self.name,
             model=title,
@@ -229,7 +229,19 @@ class InterpreterBackend:
         )
 
 
-def _fused(graph: Graph, constants: Mapping[str, np.ndarray]) -> tuple[Graph, Mapping[str, np.ndarray]]:
+def _computed_apart(model: Path | Recording) -> frozenset[str]:
+    """Return the tensors that a backend gave, so that it did not fuse what is around them.
+
+    A replay node by node gives all of them, whatever is fused elsewhere: it says nothing of that.
+    """
+    if isinstance(model, Path) or model.info.backend == InterpreterBackend.name:
+        return frozenset()
+    return frozenset(name for name in model.names if not model.graph.is_constant(name))
+
+
+def _fused(
+    graph: Graph, constants: Mapping[str, np.ndarray], apart: Collection[str]
+) -> tuple[Graph, Mapping[str, np.ndarray]]:
     """Return the graph with its Q/DQ groups as single nodes, and the constants that are still read."""
     bounds = {
         name: float(np.asarray(constants[name]).reshape(()))
@@ -238,7 +250,7 @@ def _fused(graph: Graph, constants: Mapping[str, np.ndarray]) -> tuple[Graph, Ma
         for name in node.inputs[1:]
         if name in constants and np.asarray(constants[name]).size == 1
     }
-    fused = fuse(graph, bounds)
+    fused = fuse(graph, bounds, apart=apart)
     left = tuple(name for name in constants if name in fused.tensors)
     return fused, constants if fused is graph else _Constants(left, constants.__getitem__)
 

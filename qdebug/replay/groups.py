@@ -8,7 +8,7 @@ backend sees it: each group is one node with the operator's own name, whose inpu
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 
 from qdebug.model import AttrValue, Graph, Node, operators
@@ -51,7 +51,7 @@ def find_groups(graph: Graph, constants: Mapping[str, AttrValue] | None = None) 
     return tuple(_groups(graph, constants or {}))
 
 
-def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> Graph:
+def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None, *, apart: Collection[str] = ()) -> Graph:
     """Return a graph with each of its groups as one node.
 
     A graph without groups is given back unchanged. Nodes and tensors that are only read within groups are left out.
@@ -59,8 +59,9 @@ def fuse(graph: Graph, constants: Mapping[str, AttrValue] | None = None) -> Grap
     Args:
         graph: The graph.
         constants: Values of scalar constants by name; the bounds of a Clip are looked up here.
+        apart: Tensors that are known to be computed on their own; no group with one inside is made a node.
     """
-    groups = find_groups(graph, constants)
+    groups = [group for group in find_groups(graph, constants) if group.interior.isdisjoint(apart)]
     if not groups:
         return graph
     last = {group.members[-1].name: group.node for group in groups}

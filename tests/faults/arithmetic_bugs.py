@@ -4,9 +4,10 @@
     python tests/faults/arithmetic_bugs.py CACHE --nets digits-onnxruntime mobile --kinds "bias dropped" --seed 3
     python tests/faults/arithmetic_bugs.py CACHE --json OUT.json          every case, with what was said of it
 
-A net is recorded on its runtime and explained. Its twin, the interpreter with that arithmetic, must give what was
-recorded. Then one node of the twin computes wrongly, everything below runs on that, and the tensors take the place of
-those that were recorded. Each bug says beforehand which words name it. The table counts
+A net is recorded on its runtime and explained. Its twin, the interpreter with that arithmetic, takes the place of the
+runtime. Where its codes differ from the run, as float nodes of other roundings make them, that is said. Then one node
+of the twin computes wrongly, and everything below runs on that. Each bug says beforehand which words name it. The table
+counts
 
     found         the node is left unexplained
     cause         what is said to be likely names the bug
@@ -369,7 +370,7 @@ NETS = (
 
 
 class Twin:
-    """A recorded run, and the interpreter that gives the same.
+    """The interpreter in the place of a runtime, with the arithmetic that explains a run, and in its name.
 
     Args:
         path: The recording.
@@ -377,57 +378,55 @@ class Twin:
     """
 
     def __init__(self, path: Path, scratch: Path) -> None:
-        self.recording = open_recording(path)
-        self.explained = {node.tensor: node for node in explain_recording(self.recording).nodes}
+        self._real = open_recording(path)
         self._file = scratch / "arithmetic.toml"
         with Quiet():
             code = qdebug_main(["explain", str(path), "--write-arithmetic", str(self._file), "--force"])
         if not self._file.exists():
             raise ValueError(f"explain wrote no arithmetic (exit {code})")
-        self.own = [self._run({}, sample) for sample in range(self.recording.samples)]
-
-    def _run(self, faults: Mapping[str, object], sample: int) -> dict[str, np.ndarray]:
-        run = load_backend("interpreter").open(
-            self.recording, options={"arithmetic": str(self._file)}, faults=faults, weights=True
-        )
-        found = {name: self.recording.load(name, sample) for name in run.graph.inputs}
-        constants = dict(run.constants())
-        run_graph(run.graph, dict(found), constants, arithmetic=run._arithmetic, faults=faults,
-                  on_tensor=found.__setitem__)  # fmt: skip
-        self.graph = run.graph
-        return found
+        self.clean = self.recorded(scratch / "twin.h5")
+        self.recording = open_recording(self.clean)
+        self.explained = {node.tensor: node for node in explain_recording(self.recording).nodes}
 
     def differing(self) -> list[str]:
-        """Return the tensors that the twin does not give as they were recorded."""
+        """Return the tensors on codes that the twin does not give as they were recorded."""
         return [
             name
             for name in self.recording.names
-            if any(
-                name in own
-                and self.recording.has(name, sample)
-                and not self.recording.graph.is_constant(name)
-                and not np.array_equal(own[name], self.recording.load(name, sample))
-                for sample, own in enumerate(self.own)
+            if not self.recording.graph.is_constant(name)
+            and self.recording.graph.tensors[name].quant is not None
+            and any(
+                not np.array_equal(self.recording.load(name, sample), self._real.load(name, sample))
+                for sample in range(self.recording.samples)
             )
         ]
 
-    def planted(self, tensor: str, wrong: Sequence[np.ndarray], out: Path) -> Path:
-        """Record the run with other values of a tensor."""
-        node = self.graph.producer(tensor)
-        graph = self.recording.graph
-        with Recorder(
-            out, backend=self.recording.info.backend, graph=graph, force=True,
-            versions=self.recording.info.versions, options=self.recording.info.options,
-        ) as recorder:  # fmt: skip
+    def _run(self, faults: Mapping[str, object], sample: int) -> dict[str, np.ndarray]:
+        options = {"arithmetic": str(self._file)}
+        run = load_backend("interpreter").open(self._real, options=options, faults=faults)
+        self.graph = run.graph
+        found = {name: self._real.load(name, sample) for name in run.graph.inputs}
+        how = {"arithmetic": run._arithmetic, "faults": faults, "on_tensor": found.__setitem__}
+        run_graph(run.graph, dict(found), dict(run.constants()), **how)
+        return found
+
+    def recorded(self, out: Path, tensor: str = "", wrong: Sequence[np.ndarray] = ()) -> Path:
+        """Record the twin's run; one tensor may have other values, by sample."""
+        graph, info = self._real.graph, self._real.info
+        how = {"versions": info.versions, "options": info.options}
+        with Recorder(out, backend=info.backend, graph=graph, force=True, **how) as recorder:
             for name in graph.tensors:
-                if graph.is_constant(name) and self.recording.has(name):
-                    recorder.constant(name, self.recording.load(name))
-            for sample in range(self.recording.samples):
+                if graph.is_constant(name) and self._real.has(name):
+                    recorder.constant(name, self._real.load(name))
+            for sample in range(self._real.samples):
                 recorder.at(sample)
-                fault = lambda outputs, sample=sample: (wrong[sample], *outputs[1:])  # noqa: E731
-                values = self._run({node.name: fault}, sample)
-                for name in self.recording.names:
-                    if name in values and not graph.is_constant(name) and self.recording.has(name, sample):
+                faults = {}
+                if tensor:
+                    at = self.graph.producer(tensor).name
+                    faults[at] = lambda outputs, sample=sample: (wrong[sample], *outputs[1:])
+                values = self._run(faults, sample)
+                for name in self._real.names:
+                    if name in values and not graph.is_constant(name) and self._real.has(name, sample):
                         recorder.put(name, values[name])
         return out
 
@@ -478,9 +477,9 @@ def places(twin: Twin, bug: Bug, rng: np.random.Generator) -> Iterator[tuple[Uni
             yield source, found, wrong
 
 
-def tried(twin: Twin, source: UnitSource, wrong: Sequence[np.ndarray], bug: Bug, scratch: Path, clean: Path) -> dict:
+def tried(twin: Twin, source: UnitSource, wrong: Sequence[np.ndarray], bug: Bug, scratch: Path) -> dict:
     """Plant a bug, and say what came of it."""
-    faulty = twin.planted(source.tensor, wrong, scratch / "faulty.h5")
+    faulty = twin.recorded(scratch / "faulty.h5", source.tensor, wrong)
     said = {node.tensor: node for node in explain_recording(open_recording(faulty)).nodes}
     node: NodeExplanation = said[source.tensor]
     others = [
@@ -497,7 +496,7 @@ def tried(twin: Twin, source: UnitSource, wrong: Sequence[np.ndarray], bug: Bug,
         "cause": bool(left and re.search(bug.words, left.likely)),
         "said": text or "; ".join(node.variants[:1]),
         "others": others,
-        "reproducer": reproduced(faulty, clean, source, scratch),
+        "reproducer": reproduced(faulty, twin.clean, source, scratch),
     }
 
 
@@ -556,11 +555,10 @@ def main(words: Sequence[str] | None = None) -> int:
     for title in options.nets:
         with TemporaryDirectory() as folder:
             scratch = Path(folder)
-            clean = recorded(title, options.cache, scratch / "clean.h5")
-            twin = Twin(clean, scratch)
-            if differing := twin.differing():
-                print(f"{title}: the twin differs at {len(differing)} tensors, first {differing[0]!r}: left out")
-                continue
+            twin = Twin(recorded(title, options.cache, scratch / "real.h5"), scratch)
+            explained = sum(node.status is ExplainStatus.EXPLAINED for node in twin.explained.values())
+            print(f"{title}: {explained} of {len(twin.explained)} nodes explained; the twin has other codes than the "
+                  f"run in {len(twin.differing())} tensors", flush=True)  # fmt: skip
             for name in options.kinds:
                 bug = BUGS[name]
                 rng = np.random.default_rng([options.seed, *map(ord, title + name)])
@@ -568,7 +566,7 @@ def main(words: Sequence[str] | None = None) -> int:
                     if number == options.each:
                         break
                     case = {"net": title, "kind": name, "op": source.node.op, "node": source.node.name, "wrong": count}
-                    case |= tried(twin, source, wrong, bug, scratch, clean)
+                    case |= tried(twin, source, wrong, bug, scratch)
                     cases.append(case)
                     fine = case["found"] and case["cause"] and not case["others"] and not case["reproducer"]
                     print("ok  " if fine else "MISS", *(f"{k}={v}" for k, v in case.items()), sep=" | ", flush=True)

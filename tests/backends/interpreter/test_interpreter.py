@@ -231,3 +231,25 @@ def recorded(run, feed):
         recorder.outputs(*run.outputs)
         recorder.check(run.plain(feed))
     return recorder.recording
+
+
+@pytest.mark.parametrize(
+    ("backend", "seen", "nodes"),
+    [("npu", ("y",), 1), ("npu", ("y", "real"), 3), ("interpreter", ("y", "real"), 1)],
+    ids=["fused", "computed apart", "replayed node by node"],
+)
+def test_what_a_backend_computed_apart_its_twin_computes_apart(backend, seen, nodes):
+    chain = [
+        Node(name="dq", op="DequantizeLinear", inputs=("x", "s", "z"), outputs=("xf",)),
+        Node(name="act", op="Sigmoid", inputs=("xf",), outputs=("real",)),
+        Node(name="q", op="QuantizeLinear", inputs=("real", "s", "z"), outputs=("y",)),
+    ]
+    tensors = [TensorInfo(name=name, dtype="int8", quant=QUANT) for name in "xy"]
+    tensors += [TensorInfo(name=name, role=Role.CONSTANT) for name in "sz"]
+    graph = Graph(chain, inputs=["x"], outputs=["y"], tensors=tensors, opset={"": 13})
+    codes = np.zeros((1, 2), np.int8)
+    arrays = {"x": codes, "s": np.float32(0.5).reshape(()), "z": np.array(1, np.int8)}
+    arrays |= {name: codes if name == "y" else codes.astype(np.float32) for name in seen}
+    recording = MemoryRecording.single(graph, arrays, RunInfo(backend=backend))
+    run = load_backend("interpreter").open(recording, options={"arithmetic": "ort-mlas"})
+    assert len(run.graph.nodes) == nodes
