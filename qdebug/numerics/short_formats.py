@@ -1,6 +1,6 @@
 """Float formats of few digits, and whether values that are kept in a longer one were rounded to one of them.
 
-Kernels compute in bfloat16, float16 or TF32 and hand the result on as float32; the digits tell.
+Kernels compute in bfloat16, float16, TF32 or floats of 8 bits and hand the result on as float32; the digits tell.
 """
 
 from __future__ import annotations
@@ -56,6 +56,18 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
 
 
 SHORT_FORMATS = (
+    ShortFormat(
+        name="float8_e5m2",
+        bits=3,
+        largest=57344.0,
+        rounded=lambda values: values.astype(ml_dtypes.float8_e5m2).astype(np.float32),
+    ),
+    ShortFormat(
+        name="float8_e4m3fn",
+        bits=4,
+        largest=448.0,
+        rounded=lambda values: values.astype(ml_dtypes.float8_e4m3fn).astype(np.float32),
+    ),
     ShortFormat(
         name="bfloat16",
         bits=8,
@@ -116,11 +128,10 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
 
 
 def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Tell whether the last digit is at work in elements that are smaller than the largest."""
+    """Tell whether the last digit is at work below the largest power of two where it is: whole numbers have it there."""
     some = values.reshape(-1)[:_STRETCH]
     significand, exponent = np.frexp(some[np.isfinite(some) & (some != 0)])
-    small = significand[exponent < np.max(exponent, initial=-1000)]
-    last = np.mod(np.abs(small) * 2.0**short.bits, 2)
-    return bool(
-        np.count_nonzero(last) >= max(SHORT_FORMAT_MIN_LAST_DIGITS, SHORT_FORMAT_MIN_LAST_DIGIT_SHARE * small.size)
-    )
+    last = np.mod(np.abs(significand) * 2.0**short.bits, 2) != 0
+    small = exponent < np.max(exponent[last], initial=-1000)
+    least = max(SHORT_FORMAT_MIN_LAST_DIGITS, SHORT_FORMAT_MIN_LAST_DIGIT_SHARE * np.count_nonzero(small))
+    return bool(np.count_nonzero(last & small) >= least)

@@ -231,7 +231,7 @@ def rows_skipped(unit: Unit, variant: Variant) -> np.ndarray | None:
 def neighbours(unit: Unit, variant: Variant) -> np.ndarray | None:
     """Read the last four channels from the four before."""
     codes = right(unit, variant).copy()
-    if codes.ndim < 2 or codes.shape[1] < 12:
+    if codes.ndim not in (2, 4) or codes.shape[1] < 12:  # of 3 dimensions the second may be a position
         return None
     codes[:, -4:] = codes[:, -8:-4]
     return codes
