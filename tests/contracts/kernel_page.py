@@ -16,11 +16,11 @@ import kernel_words as words
 
 from qdebug.arithmetic.canonical import canonical
 from qdebug.arithmetic.fingerprints import packaged
-from qdebug.arithmetic.presets import PRESETS, PROVENANCES
+from qdebug.arithmetic.presets import PRESETS, PROVENANCES, Preset
 from qdebug.replay.scaling import NUMBERS, Multiplier
 from qdebug.replay.steps import STEPS, Step
 from qdebug.replay.unit import KINDS
-from qdebug.replay.variant import Variant, kind_of
+from qdebug.replay.variant import BIASES, Variant, kind_of
 from qdebug.replay.words import ROUNDINGS
 
 LOADED = {"sum": "acc", "raw": "raw", "offset": "raw"}
@@ -56,6 +56,7 @@ class Use:
         fits: How many arithmetics fit the measurement, this one among them; 1 if it alone does.
         sums: How products are summed, where that is not in 32 bits.
         types: The types of both operands, where `sums` is for these.
+        some: Whether the preset computes only some nodes of the kind so.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Use:
     fits: int = 1
     sums: str = ""
     types: str = ""
+    some: bool = False
 
 
 @dataclass(frozen=True)
@@ -94,19 +96,8 @@ class Kernel:
 def kernels() -> list[Kernel]:
     """Return the arithmetics that presets and fingerprints state, by section."""
     found: dict[Variant, Kernel] = {}
-    for name, preset in PRESETS.items():
-        for key, stated in preset.variants.items():
-            variant = replace(canonical(stated), accumulate="wrap32")
-            sums = "" if stated.accumulate == "wrap32" else stated.accumulate
-            use = Use(
-                kind=kind_of(key),
-                where=_said(key, preset.variants),
-                preset=name,
-                known=preset.known(kind_of(key)),
-                fits=len(packaged()[name].kinds[key]) if name in packaged() else 1,
-                sums=sums,
-                types=" x ".join(key.partition(":")[2].split(",")[:2]) if sums else "",
-            )
+    for preset in PRESETS.values():
+        for variant, use in _uses(preset):
             uses = found.setdefault(variant, Kernel(variant)).uses
             if use not in uses:
                 uses.append(use)
@@ -114,10 +105,35 @@ def kernels() -> list[Kernel]:
     return sorted(found.values(), key=lambda each: (min(map(order.index, each.kinds)), str(each.variant)))
 
 
+def _uses(preset: Preset) -> Iterator[tuple[Variant, Use]]:
+    """Yield the arithmetics of a preset, with sums in 32 bits, each with what is computed so."""
+    measured = packaged()[preset.name].kinds if preset.name in packaged() else {}
+    for stated, some in ((preset.variants, False), (preset.also, True)):
+        for key, variant in stated.items():
+            sums = "" if variant.accumulate == "wrap32" else variant.accumulate
+            yield (
+                replace(canonical(variant), accumulate="wrap32"),
+                Use(
+                    kind=kind_of(key),
+                    where=_said(key, stated),
+                    preset=preset.name,
+                    known=preset.known(kind_of(key)),
+                    fits=len(measured.get(key, ())) or 1,
+                    sums=sums,
+                    types=" x ".join(key.partition(":")[2].split(",")[:2]) if sums else "",
+                    some=some,
+                ),
+            )
+
+
 def _said(key: str, variants: Mapping[str, Variant]) -> str:
-    """Return a key without its types, unless others of the preset differ from it in their types alone."""
+    """Return a key without its types, unless the preset states other variants for other types."""
     name, _, types = key.partition(":")
-    same = {replace(variants[other], accumulate="wrap32") for other in variants if other.partition(":")[0] == name}
+    same = {
+        replace(variants[other], accumulate="wrap32")
+        for other in variants
+        if other.partition(":")[0] == name or other == kind_of(key)
+    }
     return f"{name} of {types.replace(',', '/')}" if len(same) > 1 and types else name
 
 
@@ -227,7 +243,14 @@ def _loaded(kernel: Kernel) -> Iterator[str]:
     yield f"v = {sums}.astype(np.{multiplier.dtype.__name__})" if multiplier.real else f"v = {sums}"
     for line in _steps(variant.requantize, multiplier.number, real=multiplier.real):
         text = line if paired else line.replace("(sx * sw)", "sx")
-        yield text.replace("v + zy ", "v + (zy - zx * sx / sy) ") if variant.form == "offset" else text
+        if variant.form != "offset" or "v + zy " not in text:
+            yield text
+        elif multiplier.real:
+            yield text.replace("v + zy ", "v + (zy - zx * sx / sy) ")
+        else:  # a whole number, ties away from zero
+            yield "z = np.float64(zx * sx / sy)"
+            yield "z = int(np.copysign(np.floor(np.abs(z) + 0.5), z))"
+            yield text.replace("v + zy ", "v + (zy - z) ")
 
 
 def _formed(variant: Variant) -> Iterator[str]:
@@ -289,7 +312,8 @@ def formula(kernel: Kernel) -> list[str]:
     first = LOADED.get(variant.form, "v")
     value = _folded(first, variant.requantize, number, real=real, shift=form.shift if form else "")
     if variant.form == "offset":
-        value = value.replace("+ zy", "+ (zy - zx sx / sy)")
+        inside = "zx sx / sy" if real else "away(zx sx / sy)"
+        value = value.replace("+ zy", f"+ (zy - {inside})")
     if variant.form == "levels":
         value = value.replace("+ zy", "+ low")
     return [*lines, f"y = {value if paired else value.replace('(sx sw)', 'sx')}"]
@@ -319,10 +343,18 @@ def _folded(value: str, steps: tuple[Step, ...], number: str, *, real: bool, shi
         if step.op == "round":
             value = f"{step.rounding}({value})"
             continue
-        inner = f"({value})" if " + " in value and "(" not in value and step.op != "sat" else value
+        bare = step.op == "sat" or step.op in words.ADDING
+        inner = f"({value})" if not bare and _is_sum(value) else value
         amount = fixed if isinstance(fixed, int) else "r"
         value = table[step.op].format(v=inner, rounding=step.rounding, bits=words.BITS.get(number), amount=amount)
     return value
+
+
+def _is_sum(value: str) -> bool:
+    """Tell whether a formula adds outside of parentheses."""
+    while (shorter := re.sub(r"\([^()]*\)", "", value)) != value:
+        value = shorter
+    return " + " in value
 
 
 def _operand_formula(variant: Variant) -> Iterator[str]:
@@ -363,6 +395,7 @@ def _title(variant: Variant) -> str:
     if multiplies((*steps, *variant.operand)) and variant.form not in words.FORMS:
         parts.append(NUMBERS[variant.multiplier.number].words)
     parts += [STEPS[op].words for op in ("scale", "div", "inv") if op in ops and (variant.form == "sum" or op != "div")]
+    parts.append(BIASES[variant.bias])
     if variant.form == "offset":
         parts.append("zero points at the end")
     if "avg" in ops:
@@ -374,7 +407,7 @@ def _title(variant: Variant) -> str:
         parts += roundings
     if "round" in ops and "zp" in ops and ops.index("zp") < ops.index("round"):
         parts.append("zero point before rounding")
-    return ", ".join(parts)
+    return ", ".join(part for part in parts if part)
 
 
 def page() -> str:
@@ -419,12 +452,12 @@ def _entry(kernel: Kernel) -> Iterator[str]:
 
 def _users(uses: list[Use]) -> Iterator[str]:
     """Yield a line for each way of knowing, with the presets and the kinds that they compute so."""
-    stated: dict[tuple[str, str], list[Use]] = defaultdict(list)
+    stated: dict[tuple[str, str, bool], list[Use]] = defaultdict(list)
     for use in uses:
-        stated[use.known, use.preset].append(use)
+        stated[use.known, use.preset, use.some].append(use)
     lists: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for (known, preset), own in stated.items():
-        kinds = ", ".join(dict.fromkeys(use.where for use in own))
+    for (known, preset, some), own in stated.items():
+        kinds = ("some nodes of " if some else "") + ", ".join(dict.fromkeys(use.where for use in own))
         lists[known]["; ".join([kinds, *_remarks(own)])].append(f"`{preset}`")
     for known in filter(lists.__contains__, PROVENANCES):
         said = "; ".join(f"{', '.join(presets)} ({where})" for where, presets in lists[known].items())

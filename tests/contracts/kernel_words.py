@@ -5,6 +5,7 @@ else than the package.
 """
 
 import re
+import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -59,6 +60,7 @@ REAL_STEPS = {
     "div": "v = v / sy",
     "inv": "v = v * (1 / sy)",
     "scale": "v = v * (sx * sw)",
+    "bias": "v = v + bias",
     "zp": "v = v + zy",
     "sat": "y = np.clip(v, low, high)",
 }
@@ -75,6 +77,7 @@ REAL_FORMULAS = {
     "div": "{v} / sy",
     "inv": "{v} (1 / sy)",
     "scale": "{v} (sx sw)",
+    "bias": "{v} + bias",
     "zp": "{v} + zy",
     "sat": "sat({v})",
 }
@@ -91,6 +94,9 @@ WHOLE_FORMULAS = {
     "avg": "{rounding}({v} / n)",
 }
 """Steps as formulas of the value `v` before them."""
+
+ADDING = frozenset({"bias", "zp"})
+"""Steps that add to the value before them, which needs no parentheses if it is a sum."""
 
 AVERAGES = {"away": "v = np.sign(v) * ((np.abs(v) + n // 2) // n)"}
 NOTES = {"shr.tosa": "For codes of 8 bits this gives what `shl,mulhi.up,shr.away` gives."}
@@ -118,6 +124,12 @@ p = np.pad(p, ((0, 0), (0, p.shape[1] % 2), (0, 0)))
 pairs = np.clip(p[:, 0::2] + p[:, 1::2], -(2**15), 2**15 - 1)
 zeros = zu * w.sum(0) + zw * u.sum(1)[:, None] - len(w) * zu * zw
 acc = pairs.sum(1) - zeros + bias  # not wrapped to 32 bits
+""",
+    "conv, linear with `bias=float`": """
+acc = (x - zx) @ (w - zw)
+acc = acc.astype(np.int32).astype(np.int64)  # wrap32
+whole = np.asarray(bias).dtype.kind == "i"  # at the scale sx * sw
+bias = np.float32(bias) * (sx * sw if whole else np.float32(1))
 """,
     "mul": """
 acc = (a - za) * (b - zb)
@@ -170,7 +182,43 @@ AWAY = """
 def away(v, r):  # v / 2**r, ties away from zero
     return np.sign(v) * ((np.abs(v) + ((1 << r) >> 1)) >> r)
 """
+
+
+def _listed(name: str, values: Sequence[float]) -> str:
+    """Return the assignment of a list of numbers, three in a line."""
+    rows = [", ".join(map(repr, values[k : k + 3])) for k in range(0, len(values), 3)]
+    return "\n".join(f"{name} {'+=' if k else '='} [{row}]" for k, row in enumerate(rows))
+
+
+EXP = f"""
+def exp_below(v, bits, width=32):  # exp(v / 2**(width - 1 - bits)), v <= 0
+{textwrap.indent(_listed("powers", [power for _, power in fixed_forms._POWERS]), "    ")}
+    n, lost = width - 1, 32 - width
+    quarter = 1 << (n - bits - 2)
+    near = (v & (quarter - 1)) - quarter  # in [-1/4, 0)
+    z = (near << bits) + (1 << (n - 3))  # from -1/8 on
+    z2 = mulhi(z, z, n)
+    h = away(mulhi(z2, z2, n), 2) + mulhi(z2, z, n)
+    h = mulhi(h, away({fixed_forms._THIRD}, lost), n) + z2
+    p = away({fixed_forms._EXP_MINUS_EIGHTH}, lost)
+    p = p + mulhi(p, z + away(h, 1), n)
+    for k, c in enumerate(powers[: bits + 2]):
+        times = mulhi(p, away(c, lost), n)
+        p = np.where((near - v) & (quarter << k), times, p)
+    return np.where(v == 0, 2**n - 1, p)
+"""
+NEWTON = f"""
+def newton(half, width=32):  # 1 / half, with 2 bits before the point
+    n, lost = width - 1, 32 - width
+    slope = away({fixed_forms._SLOPE}, lost)
+    q = away({fixed_forms._GUESS}, lost) + mulhi(half, slope, n)
+    for _ in range(3):
+        rest = 2 ** (n - 2) - mulhi(half, q, n)
+        q = q + (mulhi(q, rest, n) << 2)
+    return q
+"""
 HELPERS = {"significand": SIGNIFICAND, "glow": GLOW, "fma": FMA, "mulhi": MULHI, "away": AWAY}
+HELPERS |= {"exp_below": EXP, "newton": NEWTON}
 """Functions that several kernels call, in the order that they stand in on the page."""
 
 _LEVELS = """
@@ -230,27 +278,35 @@ v = np.sign(v) * (np.abs(v) >> 15)
 r = -eo
 """
 _EXP31 = """
-{powers}
 m, e = significand(min(np.float64(sx) * 2**26, 2.0**31 - 1), 31)
 d = x - x.max(-1, keepdims=True)
 gone = d < -np.floor(31 * 2.0**26 / 2.0**e)
-t = mulhi(d << max(e, 0), m)  # 26 bits of fraction
-rest = (t & (2**24 - 1)) - 2**24  # exp of it: in [-1/4, 0)
-z = (rest << 5) + 2**28
-z2 = mulhi(z, z)
-h = mulhi(away(mulhi(z2, z2), 2) + mulhi(z2, z), {third}) + z2
-p = {eighth} + mulhi({eighth}, z + away(h, 1))
-for k, c in enumerate(powers):
-    p = np.where((rest - t) & (1 << (24 + k)), mulhi(p, c), p)
-p = np.where(gone, 0, np.where(t == 0, 2**31 - 1, p))
+p = exp_below(mulhi(d << max(e, 0), m), 5)
+p = np.where(gone, 0, p)
 total = away(p, 12).sum(-1, keepdims=True)
 free = 31 - np.floor(np.log2(total)).astype(np.int64)
-half = (total << free) >> 1  # 1 / total by Newton
-q = {guess} + mulhi(half, {slope})
-for _ in range(3):
-    q = q + (mulhi(q, 2**29 - mulhi(half, q)) << 2)
-q = np.clip(q << 1, -(2**31), 2**31 - 1)
+q = np.minimum(newton((total << free) >> 1) << 1, 2**31 - 1)
 v = away(mulhi(q, p), 43 - free - bits)
+"""
+_FIXED16 = """
+left = 11 + int(np.frexp(sx)[1])  # 12 + log2(sx)
+t = (x - zx) << left
+t = np.clip(t, -(2**15), 2**15 - 1)  # 12 bits of fraction
+"""
+_FIXED31 = """
+m, e = significand(np.float64(sx) * 2**27, 31)
+t = np.clip((x - zx) << max(e, 0), -(2**31), 2**31 - 1)
+t = away(mulhi(t, m), max(-e, 0))  # 27 bits of fraction
+"""
+_SQUASHED = """
+p = exp_below(-np.abs(t), {bits} + tanh, {width})  # of 2 t for Tanh
+q = newton((p + 2**{n}) >> 1, {width})
+if tanh:
+    v = np.sign(t) * np.minimum((q - 2**{two}) << 2, 2**{n} - 1)
+else:
+    v = np.where(t > 0, q << 1, 2**{n} - 1 - (q << 1))
+    v = np.where(t == 0, 2**{half}, v)
+r = {half} + int(np.frexp(sy)[1])  # {n} + log2(sy)
 """
 _EXP32 = """
 real = (x - zx).astype(np.float32) * sx
@@ -319,11 +375,18 @@ def taps(size, out):
     above = (at - low).astype(np.float32)
     return low, np.minimum(low + 1, size - 1), 1 - above, above
 """
+_LERP_FMA = _LERP.replace("ratio * (at + 0.5) - 0.5", "fma(ratio, at + 0.5, -0.5)")
 _ALONG = """
 l, h, wl, wh = taps(x.shape[-1], columns)
 v = x[..., l] * wl + x[..., h] * wh
 l, h, wl, wh = taps(x.shape[-2], rows)
 v = v[..., l, :] * wl[:, None] + v[..., h, :] * wh[:, None]
+"""
+_ALONG_FMA = """
+l, h, wl, wh = taps(x.shape[-1], columns)
+v = fma(x[..., h], wh, x[..., l] * wl)
+l, h, wl, wh = taps(x.shape[-2], rows)
+v = fma(v[..., h, :], wh[:, None], v[..., l, :] * wl[:, None])
 """
 _COUNTED = """
 m, e = significand(np.float64(sx) / sy, 31)
@@ -335,12 +398,6 @@ _REAL = """
 real = (x - zx).astype(np.float32) * sx
 v = np.add.accumulate(real, -1)[..., -1] / np.float32(n)
 """
-
-
-def _listed(name: str, values: Sequence[float]) -> str:
-    """Return the assignment of a list of numbers, three in a line."""
-    rows = [", ".join(map(repr, values[k : k + 3])) for k in range(0, len(values), 3)]
-    return "\n".join(f"{name} {'+=' if k else '='} [{row}]" for k, row in enumerate(rows))
 
 
 @dataclass(frozen=True)
@@ -470,16 +527,29 @@ FORMS = {
         real=False,
         shift="r",
     ),
+    "fixed16": FormText(
+        "Sigmoid and Tanh in fixed point of 16 bits",
+        "t = sat16(2^12 (x - zx) sx), which stands for numbers below 8\n"
+        "v = 2^15 / (1 + exp(-t / 2^12)), or 2^15 tanh(t / 2^12); r = 15 + log2(sy)",
+        _FIXED16 + _SQUASHED.strip("\n").format(bits=3, width=16, n=15, half=14, two=13),
+        real=False,
+        shift="r",
+        note="`tanh` is True for Tanh and False for Sigmoid. `x` has 16 bits. Both scales are powers of two: `sx` is "
+        "at least 2^-12, `sy` at least 2^-15.",
+    ),
+    "fixed31": FormText(
+        "Sigmoid and Tanh in fixed point of 31 bits",
+        "t = sat32(2^27 (x - zx) sx), which stands for numbers below 16\n"
+        "v = 2^31 / (1 + exp(-t / 2^27)), or 2^31 tanh(t / 2^27); r = 31 + log2(sy)",
+        _FIXED31 + _SQUASHED.strip("\n").format(bits=4, width=32, n=31, half=30, two=29),
+        real=False,
+        shift="r",
+        note="`tanh` is True for Tanh and False for Sigmoid. `x` has 8 bits. `sy` is a power of two.",
+    ),
     "exp31": FormText(
         "fixed point of 31 bits",
         "p = exp(sx (x - max x)), 31 bits of fraction; 0 below about -31\nv = away(2^bits p / sum p)",
-        _EXP31.format(
-            powers=_listed("powers", [power for _, power in fixed_forms._POWERS]),
-            third=fixed_forms._THIRD,
-            eighth=fixed_forms._EXP_MINUS_EIGHTH,
-            guess=fixed_forms._GUESS,
-            slope=fixed_forms._SLOPE,
-        ),
+        _EXP31,
         note="The last axis of `x` is the one of the softmax. The output has `bits` bits, 8 or 16, and the "
         "scale 2^-bits.",
     ),
@@ -527,6 +597,12 @@ FORMS = {
         "interpolation in float32, axis by axis",
         "v = sum of 4 neighbours times weights in float32, by axis, less zx",
         _LERP + "x = x.astype(np.float32)" + _ALONG + "v = v - np.float32(zx)",
+    ),
+    "lerp-fma": FormText(
+        "interpolation in float32, axis by axis, fused",
+        "v = fma(above, weight, below (1 - weight)) in float32, by axis, less zx",
+        _LERP_FMA + "x = x.astype(np.float32)" + _ALONG_FMA + "v = v - np.float32(zx)",
+        note="The last two axes of `x` are those that are resized, wherever the channels lie in memory.",
     ),
 }
 """Forms that need lines of their own; `kernel_page` writes those that load sums or run programs on operands."""

@@ -7,6 +7,7 @@ import kernel_words
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.presets import PRESETS
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.form_codes import apply_function, fused
@@ -16,7 +17,8 @@ from qdebug.replay.variant import parse_variant
 KERNELS = kernel_page.kernels()
 CODES = {"int8": (-128, 127), "uint8": (0, 255)}
 FINE = ("int16", 2.0**-15, -32768, 32767)
-"""An output that shows small differences: its dtype, scale, and lowest and highest code."""
+WIDE = ("int32", 2.0**-31, -(2**31), 2**31 - 1)
+"""Outputs that show small differences: their dtype, scale, and lowest and highest code."""
 POWERS = [(2.0**-5, 2.0**-4, 2.0**-2), (2.0**-3, 2.0**-12, 2.0**-4), (2.0**-7, 0.5, 2.0**-7), (2.0**-9, 2.0**-9, 0.25)]
 OTHERS = [(0.0371, 0.00293, 0.0912), (0.0235, 0.7107, 0.0334), (0.0049, 0.0021, 1.37), (0.11, 0.003, 0.029)]
 OTHERS += [(0.0193, 0.0071, 0.0617), (0.0537, 0.0123, 0.0719), (0.00341, 0.0317, 0.0213), (0.0817, 0.0061, 0.0455)]
@@ -77,8 +79,19 @@ def test_sums_become_the_same_codes(kernel, dtype):
                 check_sums(kernel, kind, dtype, scales, zero, generator)
 
 
-def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None):
-    """Compare a snippet with the package's program on given sums."""
+@pytest.mark.parametrize(
+    "kernel", [each for each in LOADED if each.variant.form == "offset"], ids=lambda each: str(each.variant)
+)
+@pytest.mark.parametrize("dtype", CODES)
+def test_zero_points_that_are_taken_off_at_the_end_become_the_same_codes(kernel, dtype):
+    generator = np.random.default_rng(6)
+    for scales in [(0.5, 1.0, 1.0), (0.25, 1.0, 0.5), (0.0371, 1.0, 0.0742), *OTHERS]:  # halves of zero points are ties
+        for zero, inside in product(ZEROS[dtype], ZEROS[dtype]):
+            check_sums(kernel, kernel.kinds[0], dtype, scales, zero, generator, inside=inside)
+
+
+def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, inside=3):
+    """Compare a snippet with the package's program on given sums; `inside` is the input's zero point."""
     paired, averages = kind in kernel_words.PAIRED, kind in kernel_words.AVERAGED
     sx, sw, sy = map(np.float32, scales)
     sw = sw if paired else np.float32(1)
@@ -88,10 +101,12 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None):
         ties = (np.arange(-300, 300, dtype=np.float32) + np.float32(0.5)) * sy
         ends = np.array([0, -0.0, 1e30, -1e30, 0.4999999701976776], np.float32)
         sums = np.concatenate([ties, np.nextafter(ties, np.float32(0)), np.nextafter(ties, ties * 2), ends])
+    bias = np.float32(generator.normal(0, 20, 1)) * sy
     unit = Unit(
         kind=kind,
-        operands=(operand([[0]], dtype, sx, 3), operand([[0]], dtype, sw, 0))[: 2 if paired else 1],
+        operands=(operand([[0]], dtype, sx, inside), operand([[0]], dtype, sw, 0))[: 2 if paired else 1],
         out=target("float32" if kind == "dequantize" else dtype, sy, 0 if kind == "dequantize" else zero),
+        bias=bias if kernel.variant.bias == "float" else None,
     )
     columns = Columns(
         sums=kernel.variant.sums,
@@ -102,8 +117,10 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None):
         bound=2.0**31,
     )
     low, high = CODES[dtype]
-    names = {"sx": sx, "sw": sw, "sy": sy, "zx": 3, "zy": zero, "n": n, "low": low, "high": high}
-    same(run(kernel, {"acc": sums, "raw": sums, **names}), finish(unit, columns, variant or kernel.variant))
+    names = {"sx": sx, "sw": sw, "sy": sy, "zx": inside, "zy": zero, "n": n, "low": low, "high": high}
+    same(
+        run(kernel, {"acc": sums, "raw": sums, "bias": bias, **names}), finish(unit, columns, variant or kernel.variant)
+    )
 
 
 OPERATIONS = {"add": np.add, "sub": np.subtract, "div": np.divide}
@@ -130,7 +147,8 @@ def test_all_pairs_of_codes_become_the_same_codes(kernel, dtype):
                 same(run(kernel, {"a": a, "b": b, **names})[numbers], expected[numbers])
 
 
-LOOKUPS = [each for each in KERNELS if each.kinds == ("lookup",)]
+SQUASHED = [each for each in KERNELS if each.variant.form in ("fixed16", "fixed31")]
+LOOKUPS = [each for each in KERNELS if each.kinds == ("lookup",) and each not in SQUASHED]
 FUNCTIONS = {"mlas": ("Sigmoid",), "hswish16": ("HardSwish",), "leaky": ("LeakyRelu",)}
 
 
@@ -155,6 +173,38 @@ def test_all_codes_become_the_same_codes(kernel, dtype):
                 names |= {"x": x, "sx": np.float32(sx), "sy": np.float32(sy)}
                 found = run(kernel, {"f": lambda real, unit=unit: apply_function(unit, real), **names})
                 same(found, compute(unit, kernel.variant))
+
+
+SQUASHED_CODES = {
+    "fixed16": ("int16", -32768, 32767, (2.0**-12, 2.0**-11, 2.0**-9, 2.0**-3, 1.0), (0, -3, 5, -32768, 32767)),
+    "fixed31": ("int8", -128, 127, (2.0**-30, 2.0**-9, 2.0**-5, 0.0371, 0.11, 0.5, 1.7), ZEROS["int8"]),
+}
+"""What fixed point is tried on: a dtype, its lowest and highest code, scales, and zero points."""
+
+
+@pytest.mark.parametrize("kernel", SQUASHED, ids=lambda each: str(each.variant))
+@pytest.mark.parametrize("function", ["Sigmoid", "Tanh"])
+@pytest.mark.parametrize("unsigned", [False, True])
+def test_sigmoid_and_tanh_in_fixed_point_give_the_same_codes(kernel, function, unsigned):
+    dtype, low, high, scales, zeros = SQUASHED_CODES[kernel.variant.form]
+    if unsigned:
+        dtype, low, high, zeros = f"u{dtype}", 0, high - low, [zero - low for zero in zeros]
+    every = 1 if kernel.variant.form == "fixed31" else 37
+    targets = (("int8", 2.0**-8, -128, 127), ("uint8", 2.0**-7, 0, 255), ("int16", 2.0**-8, *FINE[2:]), FINE)
+    targets += (WIDE,) if kernel.variant.form == "fixed31" else ()
+    for sx, zx, (out, sy, least, most) in product(scales, zeros, targets):
+        near = np.clip(np.arange(zx - 300, zx + 301), low, high)  # 0 and numbers beside it
+        x = np.concatenate([np.arange(low, high + 1, every), near, [high]])
+        for zy in (0, least, least + 131, most):
+            unit = Unit(
+                kind="lookup",
+                operands=(operand(x, dtype, sx, zx),),
+                out=target(out, sy, zy),
+                function=function,
+            )
+            names = {"x": x, "zx": zx, "zy": zy, "low": least, "high": most, "tanh": function == "Tanh"}
+            found = run(kernel, {"sx": np.float32(sx), "sy": np.float32(sy), **names})
+            same(found, compute(unit, kernel.variant))
 
 
 SOFTMAXES = [each for each in KERNELS if each.kinds == ("softmax",)]
@@ -195,18 +245,23 @@ def test_a_bilinear_resize_gives_the_same_codes(kernel, dtype, half, size):
     low, high = CODES[dtype]
     x = np.random.default_rng(5).integers(low, high + 1, (16, 8, 7, 5))
     mode = "half_pixel" if half else "asymmetric"
-    unit = Unit(
-        kind="resize",
-        op="Resize",
-        function="Resize",
-        operands=(operand(x, dtype, 0.0371, low + 9),),
-        out=target(dtype, 0.0371, low + 9),
-        attrs={"mode": "linear", "coordinate_transformation_mode": mode},
-        settings=(None, None, np.array([16, 8, *size], np.int64)),
-    )
-    scale = np.float32(0.0371)
-    names = {"x": x, "sx": scale, "sy": scale, "zx": low + 9, "zy": low + 9, "low": low, "high": high}
-    same(run(kernel, {"rows": size[0], "columns": size[1], "half": half, **names}), compute(unit, kernel.variant))
+    zero = low + 9
+    targets = [(dtype, 0.0371, zero, low, high)]
+    if kernel.variant.form.startswith("lerp"):  # in codes so fine that they show all bits of float32
+        targets.append(("int32", 0.0371 * 2.0**-17, 0, *WIDE[2:]))
+    for out, sy, zy, least, most in targets:
+        unit = Unit(
+            kind="resize",
+            op="Resize",
+            function="Resize",
+            operands=(operand(x, dtype, 0.0371, zero),),
+            out=target(out, sy, zy),
+            attrs={"mode": "linear", "coordinate_transformation_mode": mode},
+            settings=(None, None, np.array([16, 8, *size], np.int64)),
+        )
+        names = {"x": x, "sx": np.float32(0.0371), "sy": np.float32(sy), "zx": zero, "zy": zy}
+        names |= {"rows": size[0], "columns": size[1], "half": half, "low": least, "high": most}
+        same(run(kernel, names), compute(unit, kernel.variant))
 
 
 AVERAGES = [each for each in KERNELS if each.variant.form in ("real", "taps")]
@@ -272,6 +327,32 @@ def test_products_are_summed_alike(sums, dtype, depth):
     same(given["acc"], accumulate(unit, parse_variant(f"acc={sums}").sums).values[0])
 
 
+@pytest.mark.parametrize("dtype", CODES)
+@pytest.mark.parametrize("kind", ["conv", "linear"])
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_real_bias_gives_the_same_codes(dtype, kind, whole):
+    (kernel,) = (each for each in KERNELS if each.variant.bias == "float")
+    generator = np.random.default_rng(whole)
+    low, high = CODES[dtype]
+    x, w = generator.integers(low, high + 1, (400, 64)), generator.integers(-128, 128, (64, 30))
+    bias = generator.integers(-20000, 20000, 30).astype(np.int32) if whole else np.float32(generator.normal(0, 2, 30))
+    shapes = ((*x.shape, 1, 1), (*w.T.shape, 1, 1)) if kind == "conv" else (x.shape, w.shape)
+    for sx, sw, sy in OTHERS:
+        unit = Unit(
+            kind=kind,
+            operands=(
+                operand(x.reshape(shapes[0]), dtype, sx, 3),
+                operand((w.T if kind == "conv" else w).reshape(shapes[1]), "int8", sw, 5),
+            ),
+            out=target(dtype, sy, 7),
+            bias=bias,
+        )
+        names = {"sx": np.float32(sx), "sw": np.float32(sw), "sy": np.float32(sy), "zx": 3, "zw": 5, "zy": 7}
+        names |= {"x": x, "w": w, "bias": bias, "low": low, "high": high}
+        found = run(kernel, names, kernel_words.SUMS["conv, linear with `bias=float`"])
+        same(found, compute(unit, kernel.variant).reshape(found.shape))
+
+
 @pytest.mark.parametrize("kind", ["mul", "reduce_mean", "global_average_pool", "requantize", "quantize", "dequantize"])
 def test_what_is_summed_is_what_the_package_sums(kind):
     generator = np.random.default_rng(1)
@@ -307,7 +388,8 @@ def test_a_fused_multiply_add_is_rounded_once():
 
 
 def test_every_arithmetic_is_tried_and_has_a_title_of_its_own():
-    tried = {id(each) for group in (LOADED, PAIRS, LOOKUPS, SOFTMAXES, RESIZES, AVERAGES) for each in group}
+    groups = (LOADED, PAIRS, LOOKUPS, SQUASHED, SOFTMAXES, RESIZES, AVERAGES)
+    tried = {id(each) for group in groups for each in group}
     assert {each.variant.form for each in KERNELS if id(each) not in tried} == {"fold"}
     titles = kernel_page.titles(KERNELS)
     assert len(set(titles)) == len(titles)
@@ -322,3 +404,26 @@ def test_rounding_twice_in_one_shift_is_rounding_twice():
     for kernel, other in pairs:
         for scales in POWERS + OTHERS + LARGE:
             check_sums(kernel, "conv", "int8", scales, 5, generator, other)
+
+
+def test_what_a_preset_computes_some_nodes_by_is_said_so():
+    stated = {(kind, preset.name) for preset in PRESETS.values() for kind in preset.also}
+    assert stated == {(use.kind, use.preset) for kernel in KERNELS for use in kernel.uses if use.some}
+    (kernel,) = (each for each in KERNELS if each.variant.bias == "float")
+    assert any("`fbgemm` (some nodes of conv, linear)" in line for line in kernel_page._users(kernel.uses))
+    plain = next(each for each in KERNELS if not any(use.some for use in each.uses))
+    assert not any("some nodes" in line for line in kernel_page._users(plain.uses))
+
+
+def test_types_are_said_where_others_are_computed_otherwise():
+    variants = PRESETS["tflite-opt-avx"].variants
+    assert kernel_page._said("lookup.Tanh:int16,int16", variants) == "lookup.Tanh of int16/int16"
+    assert kernel_page._said("lookup.LeakyRelu", variants) == "lookup.LeakyRelu"
+    assert kernel_page._said("conv:uint8,int8,uint8", PRESETS["fbgemm-nonvnni"].variants) == "conv"
+
+
+@pytest.mark.parametrize(
+    ("value", "found"), [("a + b", True), ("(a + b) c", False), ("f(a (b + c)) d", False), ("a (b) + c", True)]
+)
+def test_a_formula_that_adds_outside_of_parentheses_is_a_sum(value, found):
+    assert kernel_page._is_sum(value) is found
