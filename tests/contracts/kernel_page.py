@@ -117,7 +117,7 @@ def _uses(preset: Preset) -> Iterator[tuple[Variant, Use]]:
                     kind=kind_of(key),
                     where=_said(key, stated),
                     preset=preset.name,
-                    known=preset.known(kind_of(key)),
+                    known=preset.provenance if some else preset.known(kind_of(key)),
                     fits=len(measured.get(key, ())) or 1,
                     sums=sums,
                     types=" x ".join(key.partition(":")[2].split(",")[:2]) if sums else "",

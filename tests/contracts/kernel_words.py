@@ -394,6 +394,13 @@ room = min(int(np.frexp(n)[1]) - 1, 31 + e)
 m, e = (m << room) // n, e - room
 v = acc
 """
+_NINES = """
+real = (x - zx).astype(np.float32) * sx
+real = np.pad(real, ((0, 0), (0, -n % 9))).reshape(len(x), -1, 9)
+one, two, three, four = (real[..., k] + real[..., k + 1] for k in (0, 2, 4, 6))
+parts = (two + three) + ((one + real[..., 8]) + four)
+v = np.add.accumulate(parts, -1)[..., -1] * (np.float32(1) / n)
+"""
 _REAL = """
 real = (x - zx).astype(np.float32) * sx
 v = np.add.accumulate(real, -1)[..., -1] / np.float32(n)
@@ -493,7 +500,14 @@ FORMS = {
         "v = sum((x - zx) sx) / n, in float32",
         _REAL,
         note="The last axis of `x` holds the n codes of a window. An average pool adds them in order. The order of a "
-        "`reduce_mean` is not known; replays add as NumPy does, which is in order up to 7 codes.",
+        "`reduce_mean` or `global_average_pool` is not known; replays add as NumPy does, in order up to 7 codes.",
+    ),
+    "nines": FormText(
+        "averages of real values, nine at a time",
+        "p = ((r2 + r3) + (r4 + r5)) + (((r0 + r1) + r8) + (r6 + r7)), r = (x - zx) sx, of nine at a time\n"
+        "v = (p0 + p1 + ... in order) (1 / n), in float32",
+        _NINES,
+        note="The last axis of `x` holds the n codes of a window, column by column.",
     ),
     "taps": FormText(
         "averages of real values over all taps",
