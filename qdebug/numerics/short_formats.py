@@ -128,7 +128,7 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
 
 
 def _uses_all_digits(values: np.ndarray, short: ShortFormat) -> bool:
-    """Tell whether the last digit is at work below the largest power of two where it is: whole numbers have it there."""
+    """Tell whether the last digit is at work in two powers of two: in whole numbers it is in the largest alone."""
     some = values.reshape(-1)[:_STRETCH]
     significand, exponent = np.frexp(some[np.isfinite(some) & (some != 0)])
     last = np.mod(np.abs(significand) * 2.0**short.bits, 2) != 0

@@ -397,7 +397,8 @@ v = acc
 _NINES = """
 real = (x - zx).astype(np.float32) * sx
 real = np.pad(real, ((0, 0), (0, -n % 9))).reshape(len(x), -1, 9)
-one, two, three, four = (real[..., k] + real[..., k + 1] for k in (0, 2, 4, 6))
+pairs = [real[..., k] + real[..., k + 1] for k in (0, 2, 4, 6)]
+one, two, three, four = pairs
 parts = (two + three) + ((one + real[..., 8]) + four)
 v = np.add.accumulate(parts, -1)[..., -1] * (np.float32(1) / n)
 """
@@ -504,7 +505,8 @@ FORMS = {
     ),
     "nines": FormText(
         "averages of real values, nine at a time",
-        "p = ((r2 + r3) + (r4 + r5)) + (((r0 + r1) + r8) + (r6 + r7)), r = (x - zx) sx, of nine at a time\n"
+        "r = (x - zx) sx, nine at a time\n"
+        "p = ((r2 + r3) + (r4 + r5)) + (((r0 + r1) + r8) + (r6 + r7))\n"
         "v = (p0 + p1 + ... in order) (1 / n), in float32",
         _NINES,
         note="The last axis of `x` holds the n codes of a window, column by column.",
