@@ -17,8 +17,10 @@ from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.patterns.residual import Residual, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout
+from qdebug.arithmetic.presets import is_known
 from qdebug.arithmetic.search import SearchResult, channels_first, products
-from qdebug.arithmetic.units import channels_last
+from qdebug.arithmetic.units import Place, channels_last
+from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
@@ -28,7 +30,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.scaling import GIVEN
 from qdebug.replay.steps import Step
 from qdebug.replay.unit import Operand, Target, Unit
-from qdebug.replay.variant import Variant
+from qdebug.replay.variant import Variant, describe
 
 __all__ = ["Suspect", "distance_to_ties", "layout_of", "residual_of", "suspects", "turned_sign"]
 
@@ -369,9 +371,61 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
         # What comes closest may make up for a part of a mistake, which the simplest variant does not.
         other, culprit, _ = _left(finding, simplest)
         left = left if culprit is None else other
-    if left is None or culprit is None:
+    if left is None or unit is None:
         return left
-    return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
+    if culprit is not None:
+        return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
+    return _of_two(left, finding, unit) or _of_codes(left, finding)
+
+
+def _looked_at(finding: SearchResult) -> list[Place]:
+    """Return the samples and steps that patterns are looked for in: not more elements than that takes seconds for."""
+    places: list[Place] = []
+    total = 0
+    for place in finding.source.places:
+        places.append(place)
+        total += finding.source.codes(place).size
+        if total > PATTERN_MAX_ELEMENTS:
+            break
+    return places
+
+
+def _of_two(left: Residual, finding: SearchResult, unit: Unit) -> Residual | None:
+    """Say that two known arithmetics give every element together, one of them what vectors leave over."""
+    found = vector_tail(finding.source, _looked_at(finding), [each for each in candidates(unit) if is_known(each)])
+    if found is None:
+        return None
+    likely = (
+        f"{found.where} are computed apart: {describe(found.tail)}; the others: {describe(found.body)}: "
+        "that reproduces every element"
+    )
+    return replace(left, pattern="tail", likely=likely)
+
+
+def _of_codes(left: Residual, finding: SearchResult) -> Residual:
+    """Say of a function of one code whether each code always gives the same one, as a table does."""
+    if left.pattern not in _VAGUE or finding.kind not in ("lookup", "requantize"):
+        return left
+    seen: dict[int, np.ndarray] = {}
+    for place in _looked_at(finding):
+        unit, recorded = finding.source.unit(place), finding.source.codes(place)
+        given = unit.operands[0].codes
+        given = np.moveaxis(given, 1, -1) if unit.channels_last and given.ndim > 1 else given
+        if given.size != recorded.size or given.dtype.itemsize > 1:
+            return left
+        pairs = np.unique(np.stack([given.reshape(-1), recorded.reshape(-1)]).astype(np.int64), axis=1)
+        for code in pairs[0].tolist():
+            own = pairs[1, pairs[0] == code]
+            seen[code] = np.union1d(seen[code], own) if code in seen else own
+    several = sum(each.size > 1 for each in seen.values())
+    if several:
+        return replace(left, detail=f"{left.detail}; {several} of {len(seen)} input codes give more than one code")
+    likely = f"another function of the code, as a table of its own: each of {len(seen)} input codes gives one code"
+    return replace(left, likely=likely)
+
+
+_VAGUE = ("scattered", "off_by_one", "ties_only", "altered")
+"""Patterns that say little of the cause."""
 
 
 def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Suspect | None, Unit | None]:
