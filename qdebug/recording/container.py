@@ -515,14 +515,13 @@ def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
 
 
 def _read_text_attribute(holder: Any, name: bytes) -> str | None:
-    """Read an attribute that is one text of fixed length; None if there is none, or it is anything else."""
+    """Read a scalar attribute of fixed-length text; None if there is none, or it is anything else."""
     if not h5a.exists(holder, name):
         return None
     attribute = h5a.open(holder, name)
     kind = attribute.get_type()
     size = kind.get_size()
-    one = attribute.get_storage_size() == size
-    if kind.get_class() != h5t.STRING or kind.is_variable_str() or not one or size > 256:
+    if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or size > 256:
         return None
     out = np.zeros(size, np.uint8)
     attribute.read(out, mtype=kind)

@@ -36,6 +36,7 @@ CONSTANTS = {
     "functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
     "search.py _BATCH": "size of a batch",
     "units.py _BATCH_ELEMENTS": "size of a batch",
+    "vector_tail.py _WIDTHS": "operator: elements that a vector holds",
     "units.py _TRIED": "definition: the first and the last",
     "search.py _WITNESSES": "size: up to which witnesses are counted",
     "selection.py _BLOCK": "size of a block",
