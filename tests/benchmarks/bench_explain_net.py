@@ -5,7 +5,7 @@ Run it: python tests/benchmarks/bench_explain_net.py [--nets cls rec stream] [--
 The nets are the tests' (tests/backends/models.py fetches and quantizes them once). Times are of the processor, so that
 other work on the machine counts little; each is the best of several rounds. Target: the text direction net with all
 nodes and more than 100 variants for each convolution, on one input, in less than 3 seconds. `stream` is a small
-streaming net of some 50 quantized nodes, recorded at many steps: 800 of them in less than 20 seconds.
+streaming net of 45 nodes, recorded at many steps: 800 of them in less than 20 seconds.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qdebug.workflow.record import record_run
 
-CHANNELS, BLOCKS, CLASSES, KEPT = 32, 8, 12, 2
+CHANNELS, BLOCKS, CLASSES, KEPT = 32, 4, 12, 2
 """Channels, blocks, classes, and frames that a block keeps from one step to the next."""
 
 
