@@ -102,6 +102,20 @@ def test_codes_that_are_only_moved_must_be_equal():
     assert "16 of 16 elements" in wrong.reason
 
 
+@pytest.mark.parametrize(("wrong", "status"), [(0, "explained"), (1, "unexplained")])
+def test_a_quantization_of_codes_that_are_quantized_so_does_nothing(wrong, status):
+    quant = QuantParams(dtype="uint8", scale=np.float32(0.03), zero_point=119)
+    codes = np.arange(200, dtype=np.uint8).reshape(2, 100)
+    made = codes.copy()
+    made[0, :wrong] += 1
+    infos = [TensorInfo(name=name, dtype="uint8", quant=quant) for name in "xy"]
+    node = Node(name="n", op="QuantizeLinear", inputs=("x",), outputs=("y",))
+    graph = Graph([node], tensors=infos, inputs=["x"], outputs=["y"])
+    (node,) = explain_recording(MemoryRecording.single(graph, {"x": codes, "y": made})).nodes
+    assert node.status == status
+    assert node.match == pytest.approx(1 - wrong / 200)
+
+
 def test_a_plain_operator_on_codes_is_a_unit():
     """What an accelerator's recorder gives: an Add whose operands and result are codes."""
     rng = np.random.default_rng(0)
