@@ -195,30 +195,18 @@ def _of_scales(unit: Unit) -> Iterator[Suspect]:
 
 
 def _of_operand_scales(unit: Unit) -> Iterator[Suspect]:
-    """Yield the scales of two operands that are taken for one another; the product of both does not show it."""
+    """Yield the scales of operands that are taken for one another; a product does not show it."""
     scales = [operand.scale for operand in unit.operands]
     if unit.kind not in ("add", "sub", "div", "concat") or len(scales) < 2 or any(scale.size > 1 for scale in scales):
         return
-    if len(np.unique([float(scale.reshape(-1)[0]) for scale in scales])) == 1:
+    if len({float(scale.reshape(-1)[0]) for scale in scales}) == 1:
         return
-    first, *others = unit.operands
-    for name, operands, likely in (
-        (
-            "first scale",
-            (first, *(replace(other, scale=first.scale) for other in others)),
-            "the first operand's scale is used for all operands",
-        ),
-        (
-            "last scale",
-            tuple(replace(each, scale=scales[-1]) for each in unit.operands),
-            "the last operand's scale is used for all operands",
-        ),
-        (
-            "swapped scales",
-            tuple(replace(each, scale=s) for each, s in zip(unit.operands, scales[::-1], strict=True)),
-            "the operands' scales are exchanged",
-        ),
+    for name, taken, likely in (
+        ("first scale", scales[:1] * len(scales), "the first operand's scale is used for all operands"),
+        ("last scale", scales[-1:] * len(scales), "the last operand's scale is used for all operands"),
+        ("swapped scales", scales[::-1], "the operands' scales are exchanged"),
     ):
+        operands = tuple(replace(each, scale=scale) for each, scale in zip(unit.operands, taken, strict=True))
         yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
 
 
@@ -379,7 +367,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
 
 
 def _looked_at(finding: SearchResult) -> list[Place]:
-    """Return the samples and steps that patterns are looked for in: not more elements than that takes seconds for."""
+    """Return the samples and steps that patterns are looked for in: the first, up to some number of elements."""
     places: list[Place] = []
     total = 0
     for place in finding.source.places:
@@ -396,8 +384,8 @@ def _of_two(left: Residual, finding: SearchResult, unit: Unit) -> Residual | Non
     if found is None:
         return None
     likely = (
-        f"{found.where} are computed apart: {describe(found.tail)}; the others: {describe(found.body)}: "
-        "that reproduces every element"
+        f"{found.where} are computed apart: {describe(found.tail)}; the others: {describe(found.body)} "
+        f"({found.elements} elements tell them apart): that reproduces every element"
     )
     return replace(left, pattern="tail", likely=likely)
 
@@ -406,21 +394,18 @@ def _of_codes(left: Residual, finding: SearchResult) -> Residual:
     """Say of a function of one code whether each code always gives the same one, as a table does."""
     if left.pattern not in _VAGUE or finding.kind not in ("lookup", "requantize"):
         return left
-    seen: dict[int, np.ndarray] = {}
+    pairs = []
     for place in _looked_at(finding):
-        unit, recorded = finding.source.unit(place), finding.source.codes(place)
-        given = unit.operands[0].codes
-        given = np.moveaxis(given, 1, -1) if unit.channels_last and given.ndim > 1 else given
+        unit = finding.source.unit(place)
+        given, recorded = unit.operands[0].codes, channels_first(finding.source.codes(place), unit)
         if given.size != recorded.size or given.dtype.itemsize > 1:
             return left
-        pairs = np.unique(np.stack([given.reshape(-1), recorded.reshape(-1)]).astype(np.int64), axis=1)
-        for code in pairs[0].tolist():
-            own = pairs[1, pairs[0] == code]
-            seen[code] = np.union1d(seen[code], own) if code in seen else own
-    several = sum(each.size > 1 for each in seen.values())
+        pairs.append(np.unique(np.stack([given.reshape(-1), recorded.reshape(-1)]).astype(np.int64), axis=1))
+    _, counts = np.unique(np.unique(np.concatenate(pairs, axis=1), axis=1)[0], return_counts=True)
+    several = np.count_nonzero(counts > 1)
     if several:
-        return replace(left, detail=f"{left.detail}; {several} of {len(seen)} input codes give more than one code")
-    likely = f"another function of the code, as a table of its own: each of {len(seen)} input codes gives one code"
+        return replace(left, detail=f"{left.detail}; {several} of {counts.size} input codes give more than one code")
+    likely = f"another function of the code, as a table of its own: each of {counts.size} input codes gives one code"
     return replace(left, likely=likely)
 
 
@@ -432,7 +417,7 @@ def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Sus
     """Return the pattern of what a variant leaves, the mistake that reproduces every element, and the first unit."""
     units: list[Unit] = []
     parts: list[Evidence] = []
-    for place in finding.source.places:
+    for place in _looked_at(finding):
         unit = finding.source.unit(place)
         if unit.out.dtype.kind not in "iu":
             return None, None, None
@@ -440,8 +425,6 @@ def _left(finding: SearchResult, variant: Variant) -> tuple[Residual | None, Sus
         if not parts or part.expected.shape == parts[0].expected.shape:
             units.append(unit)
             parts.append(part)
-        if sum(known.expected.size for known in parts) > PATTERN_MAX_ELEMENTS:
-            break
     unit, shape = units[0], parts[0].expected.shape
     layout = layout_of(unit, max(len(shape), 2) - 1, last=_last(finding, unit))
     together: dict[str, Any] = {name: _together([getattr(part, name) for part in parts]) for name in _ARRAYS}

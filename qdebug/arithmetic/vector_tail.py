@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from qdebug.arithmetic.search import channels_first
 from qdebug.arithmetic.units import Place, UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import UNKNOWN_PROGRAM_MIN_ELEMENTS
@@ -51,13 +52,14 @@ def vector_tail(source: UnitSource, places: Sequence[Place], variants: Iterable[
         variants: The arithmetics that are tried, none of which gives every element.
     """
     units = [source.unit(place) for place in places]
-    recorded = [source.codes(place) for place in places]
+    recorded = [channels_first(source.codes(place), unit) for place, unit in zip(places, units, strict=True)]
     if len({codes.shape for codes in recorded}) > 1:
         return None
     wrong: dict[Variant, np.ndarray] = {}
     for sums, own in _by_sums(variants).items():
         wrong |= _wrong(units, recorded, sums, own)
-    for where, left_over in _left_over(units[0], recorded[0].shape):
+    for where, own_order in _left_over(units[0], source.codes(places[0]).shape):
+        left_over = channels_first(own_order, units[0])
         bodies = [variant for variant, missed in wrong.items() if not missed[:, ~left_over].any()]
         tails = [variant for variant, missed in wrong.items() if not missed[:, left_over].any()]
         count = int(np.count_nonzero(wrong[bodies[0]])) if bodies else 0
@@ -76,7 +78,7 @@ def _by_sums(variants: Iterable[Variant]) -> dict[HeavyPart, list[Variant]]:
 def _wrong(
     units: Sequence[Unit], recorded: Sequence[np.ndarray], sums: HeavyPart, variants: Sequence[Variant]
 ) -> dict[Variant, np.ndarray]:
-    """Return which elements variants of the same sums get wrong: (samples, *output), in the node's own layout."""
+    """Return which elements variants of the same sums get wrong: (samples, *output), channels first."""
     found: dict[Variant, list[np.ndarray]] = {variant: [] for variant in variants}
     for unit, codes in zip(units, recorded, strict=True):
         try:
@@ -90,7 +92,6 @@ def _wrong(
             except (KernelError, UsageError):
                 del found[variant]
                 continue
-            made = np.moveaxis(made, 1, -1) if unit.channels_last and made.ndim > 1 else made
             if made.size != codes.size:
                 return {}
             found[variant].append(made.reshape(codes.shape) != codes)
@@ -98,7 +99,12 @@ def _wrong(
 
 
 def _left_over(unit: Unit, shape: tuple[int, ...]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield what vectors may leave over of an output: the ends of its channels, of its rows, of all its elements."""
+    """Yield what vectors may leave over of an output: the ends of its channels, of its rows, of all its elements.
+
+    Args:
+        unit: The node.
+        shape: Shape of the output in the node's own layout, as are the masks.
+    """
     if not shape:
         return
     channel = len(shape) - 1 if unit.channels_last or unit.kind == "linear" else min(1, len(shape) - 1)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -55,30 +56,35 @@ def to_tf32(values: np.ndarray) -> np.ndarray:
     return np.where(np.isfinite(values), rounded.view(np.float32), values).astype(np.float32)
 
 
+def _through(dtype: Any) -> Callable[[np.ndarray], np.ndarray]:
+    """Return the rounding to a dtype and back to float32."""
+    return lambda values: np.asarray(values.astype(dtype).astype(np.float32))
+
+
 SHORT_FORMATS = (
     ShortFormat(
         name="float8_e5m2",
         bits=3,
         largest=57344.0,
-        rounded=lambda values: values.astype(ml_dtypes.float8_e5m2).astype(np.float32),
+        rounded=_through(ml_dtypes.float8_e5m2),
     ),
     ShortFormat(
         name="float8_e4m3fn",
         bits=4,
         largest=448.0,
-        rounded=lambda values: values.astype(ml_dtypes.float8_e4m3fn).astype(np.float32),
+        rounded=_through(ml_dtypes.float8_e4m3fn),
     ),
     ShortFormat(
         name="bfloat16",
         bits=8,
         largest=(2 - 2.0**-7) * 2.0**127,
-        rounded=lambda values: values.astype(ml_dtypes.bfloat16).astype(np.float32),
+        rounded=_through(ml_dtypes.bfloat16),
     ),
     ShortFormat(
         name="float16",
         bits=11,
         largest=65504.0,
-        rounded=lambda values: values.astype(np.float16).astype(np.float32),
+        rounded=_through(np.float16),
     ),
     ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, rounded=to_tf32),
 )

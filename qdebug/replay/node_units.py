@@ -44,6 +44,9 @@ def with_recorded_scale(
 ) -> tuple[Node, Mapping[str, np.ndarray]]:
     """Return a QuantizeLinear or DequantizeLinear with the scale of its codes among its inputs, and their values.
 
+    A QuantizeLinear whose input is codes of its output's quantization becomes an Identity: a runtime that folded the
+    dequantization before it into a neighbour leaves such a node.
+
     Args:
         node: Any node; one that reads a scale, or whose codes have none, is returned as it is.
         values: Its inputs.
@@ -57,6 +60,11 @@ def with_recorded_scale(
     codes = tensors[node.outputs[0] if row.quantizes else node.inputs[0]]
     if codes.quant is None:
         return node, values
+    given = tensors.get(node.inputs[0])
+    if row.quantizes and row.real is not None and given is not None and given.quant == codes.quant:
+        array = values.get(node.inputs[0])
+        if array is not None and logical_name(array.dtype) == codes.quant.dtype:
+            return replace(node, op=row.real.op, domain="", attrs={}), values
     quant, names = codes.quant, (f"scale of {codes.name!r}", f"zero point of {codes.name!r}")
     shape = () if quant.scale.size == 1 else quant.scale.shape
     scale = quant.scale.astype(np.float32).reshape(shape)

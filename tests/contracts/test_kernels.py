@@ -48,7 +48,7 @@ def target(dtype, scale, zero):
     return Target(dtype=np.dtype(dtype), scale=np.asarray(np.float32(scale)), zero_point=np.asarray(zero, dtype))
 
 
-def same(found, expected):
+def assert_same(found, expected):
     """Demand the same codes at every place."""
     wrong = np.flatnonzero(found.reshape(-1).astype(np.float64) != expected.reshape(-1).astype(np.float64))
     assert found.shape == expected.shape
@@ -118,7 +118,7 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, insid
     )
     low, high = CODES[dtype]
     names = {"sx": sx, "sw": sw, "sy": sy, "zx": inside, "zy": zero, "n": n, "low": low, "high": high}
-    same(
+    assert_same(
         run(kernel, {"acc": sums, "raw": sums, "bias": bias, **names}), finish(unit, columns, variant or kernel.variant)
     )
 
@@ -144,7 +144,7 @@ def test_all_pairs_of_codes_become_the_same_codes(kernel, dtype):
                 names = {"za": za, "zb": zb, "zy": zy, "low": low, "high": high, "op": OPERATIONS[kind], **singles}
                 expected = compute(unit, kernel.variant)
                 numbers = b != zb if kind == "div" else slice(None)  # a division by 0 gives what the processor gives
-                same(run(kernel, {"a": a, "b": b, **names})[numbers], expected[numbers])
+                assert_same(run(kernel, {"a": a, "b": b, **names})[numbers], expected[numbers])
 
 
 SQUASHED = [each for each in KERNELS if each.variant.form in ("fixed16", "fixed31")]
@@ -172,7 +172,7 @@ def test_all_codes_become_the_same_codes(kernel, dtype):
                 names = {"zx": zx, "zy": zy, "low": least, "high": most, "lowest": low, "alpha": np.float32(0.1)}
                 names |= {"x": x, "sx": np.float32(sx), "sy": np.float32(sy)}
                 found = run(kernel, {"f": lambda real, unit=unit: apply_function(unit, real), **names})
-                same(found, compute(unit, kernel.variant))
+                assert_same(found, compute(unit, kernel.variant))
 
 
 SQUASHED_CODES = {
@@ -192,19 +192,14 @@ def test_sigmoid_and_tanh_in_fixed_point_give_the_same_codes(kernel, function, u
     every = 1 if kernel.variant.form == "fixed31" else 37
     targets = (("int8", 2.0**-8, -128, 127), ("uint8", 2.0**-7, 0, 255), ("int16", 2.0**-8, *FINE[2:]), FINE)
     targets += (WIDE,) if kernel.variant.form == "fixed31" else ()
-    for sx, zx, (out, sy, least, most) in product(scales, zeros, targets):
+    for number, (sx, zx, (out, sy, least, most)) in enumerate(product(scales, zeros, targets)):
         near = np.clip(np.arange(zx - 300, zx + 301), low, high)  # 0 and numbers beside it
         x = np.concatenate([np.arange(low, high + 1, every), near, [high]])
-        for zy in (least + 131,):  # it is added at the end: others are tried with other forms
-            unit = Unit(
-                kind="lookup",
-                operands=(operand(x, dtype, sx, zx),),
-                out=target(out, sy, zy),
-                function=function,
-            )
-            names = {"x": x, "zx": zx, "zy": zy, "low": least, "high": most, "tanh": function == "Tanh"}
-            found = run(kernel, {"sx": np.float32(sx), "sy": np.float32(sy), **names})
-            same(found, compute(unit, kernel.variant))
+        zy = (0, least, least + 131, most)[(number + number // len(targets)) % 4]  # each with each target
+        unit = Unit(kind="lookup", operands=(operand(x, dtype, sx, zx),), out=target(out, sy, zy), function=function)
+        names = {"x": x, "zx": zx, "zy": zy, "low": least, "high": most, "tanh": function == "Tanh"}
+        found = run(kernel, {"sx": np.float32(sx), "sy": np.float32(sy), **names})
+        assert_same(found, compute(unit, kernel.variant))
 
 
 SOFTMAXES = [each for each in KERNELS if each.kinds == ("softmax",)]
@@ -231,7 +226,7 @@ def test_a_softmax_gives_the_same_codes(kernel, dtype, length):
             names = {"x": x, "sx": np.float32(sx), "sy": np.float32(sy), "zx": 3, "zy": least, "low": least}
             names["lowest"] = low
             found = run(kernel, {"high": most, "bits": 16 if out == "int16" else 8, **names})
-            same(found, compute(unit, kernel.variant))
+            assert_same(found, compute(unit, kernel.variant))
 
 
 RESIZES = [each for each in KERNELS if each.kinds == ("resize",)]
@@ -261,7 +256,7 @@ def test_a_bilinear_resize_gives_the_same_codes(kernel, dtype, half, size):
         )
         names = {"x": x, "sx": np.float32(0.0371), "sy": np.float32(sy), "zx": zero, "zy": zy}
         names |= {"rows": size[0], "columns": size[1], "half": half, "low": least, "high": most}
-        same(run(kernel, names), compute(unit, kernel.variant))
+        assert_same(run(kernel, names), compute(unit, kernel.variant))
 
 
 AVERAGES = [each for each in KERNELS if each.variant.form in ("real", "taps", "nines")]
@@ -288,7 +283,7 @@ def test_averages_of_real_values_give_the_same_codes(kernel, dtype, n):
                 attrs=windowed if pool else {"axes": (-1,), "keepdims": 0},
             )
             names = {"x": x, "sx": np.float32(sx), "sy": np.float32(sy), "zx": zero, "zy": zero, "n": n}
-            same(run(kernel, {"low": least, "high": most, **names}), compute(unit, kernel.variant).reshape(-1))
+            assert_same(run(kernel, {"low": least, "high": most, **names}), compute(unit, kernel.variant).reshape(-1))
 
 
 def test_joined_codes_become_the_same_codes():
@@ -303,7 +298,7 @@ def test_joined_codes_become_the_same_codes():
             unit = Unit(kind="concat", operands=(operand(x, "uint8", sx, zx),), out=target(out, sy, zy))
             names = {"x": x, "zx": zx, "zy": zy, "low": least, "high": most}
             found = run(kernel, {"sx": np.float32(sx), "sy": np.float32(sy), **names})
-            same(found, compute(unit, kernel.variant))
+            assert_same(found, compute(unit, kernel.variant))
 
 
 @pytest.mark.parametrize("sums", ["wrap32", "pairsat16:hwc"])
@@ -325,7 +320,7 @@ def test_products_are_summed_alike(sums, dtype, depth):
     )
     given = {"np": np, "x": x, "w": w, "bias": bias, "zx": 3, "zw": 5, "lowest": low}
     exec(text, given)  # noqa: S102  the text that is tested
-    same(given["acc"], accumulate(unit, parse_variant(f"acc={sums}").sums).values[0])
+    assert_same(given["acc"], accumulate(unit, parse_variant(f"acc={sums}").sums).values[0])
 
 
 @pytest.mark.parametrize("dtype", CODES)
@@ -351,7 +346,7 @@ def test_a_real_bias_gives_the_same_codes(dtype, kind, whole):
         names = {"sx": np.float32(sx), "sw": np.float32(sw), "sy": np.float32(sy), "zx": 3, "zw": 5, "zy": 7}
         names |= {"x": x, "w": w, "bias": bias, "low": low, "high": high}
         found = run(kernel, names, kernel_words.SUMS["conv, linear with `bias=float`"])
-        same(found, compute(unit, kernel.variant).reshape(found.shape))
+        assert_same(found, compute(unit, kernel.variant).reshape(found.shape))
 
 
 @pytest.mark.parametrize("kind", ["mul", "reduce_mean", "global_average_pool", "requantize", "quantize", "dequantize"])
@@ -372,7 +367,7 @@ def test_what_is_summed_is_what_the_package_sums(kind):
     names = {"x": x, "a": x, "b": b, "zx": 3, "za": 3, "zb": -7, "zy": 5, "low": -128, "high": 127}
     names |= {"sx": np.float32(0.0371), "sa": np.float32(0.0371), "sb": np.float32(0.21), "sy": np.float32(0.0912)}
     expected = compute(unit, kernel.variant)
-    same(run(kernel, names, text), expected.reshape(200, 3) if kind == "global_average_pool" else expected)
+    assert_same(run(kernel, names, text), expected.reshape(200, 3) if kind == "global_average_pool" else expected)
 
 
 def test_a_fused_multiply_add_is_rounded_once():

@@ -345,13 +345,12 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
     defined = same or (row.converts_codes and not_in_codes(node, recording.graph) is None)
     if not has_kernel(node.op, node.domain) or row.rescales or not defined:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(why))
-    kept = row.converts_codes and _keeps_codes(recording, node, tensor)
     equal = total = 0
     for place in at:
         values = {name: recording.load(name, *place) for name in dict.fromkeys(node.inputs) if name}
         completed = with_recorded_scale(node, values, recording.graph.tensors)
         with recorded_room(recording, place):
-            replayed = values[node.inputs[0]] if kept else run_node(*completed, recording.graph.opset)[tensor]
+            replayed = run_node(*completed, recording.graph.opset)[tensor]
         ours = recording.load(tensor, *place)
         if ours.shape != replayed.shape:
             raise KernelError(f"The replay gives shape {replayed.shape} and the recording has {ours.shape}.")
@@ -368,16 +367,6 @@ def _moved(recording: Recording, node: Node, tensor: str, why: str, at: Sequence
         elements=total,
         tried=1,
     )
-
-
-def _keeps_codes(recording: Recording, node: Node, tensor: str) -> bool:
-    """Tell whether a node that quantizes reads codes that already have its output's quantization.
-
-    A runtime that folded the dequantization before it into a neighbour leaves such a node, which does nothing.
-    """
-    tensors = recording.graph.tensors
-    given, quant = tensors[node.inputs[0]], tensors[tensor].quant
-    return quant is not None and given.quant == quant and given.dtype == tensors[tensor].dtype == quant.dtype
 
 
 def _answer(finding: SearchResult, pooled: Pooled, measured: KnownRuntime) -> NodeExplanation:
