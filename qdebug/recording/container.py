@@ -1,28 +1,23 @@
 """The HDF5 file under a recording: opened, checked, its tables and payloads read. What they mean is not known here.
 
-HDF5 follows external storage, external links and virtual datasets to other files without asking, and its own
-documentation puts hostile files out of scope. So every path component must be a hard link, a dataset must lie in the
-file itself, its types must be of fixed size, and what it declares must fit into the file, all of which is checked
-before it is opened or read. Contiguous data is read by us, never by the library. What is refused is a ValueError; who
-opens the file says which file it is.
+A file that this package wrote is read without the library of HDF5, any other through it and its checks. Contiguous data
+is read by us, never by the library. What is refused is a ValueError; who opens the file says which file it is.
 """
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import math
 import mmap
 import os
 from collections.abc import Iterable, Iterator, Mapping
-from functools import cache
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
 
-import h5py
 import numpy as np
 import xxhash
-from h5py import h5a, h5d, h5f, h5g, h5p, h5t, h5z
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
@@ -41,8 +36,18 @@ from qdebug.recording.format import (
     payload_key,
     physical_dtype,
 )
+from qdebug.recording.hdf5_checks import (
+    MAX_RATIO,
+    Extent,
+    open_dataset,
+    open_group,
+    open_hdf5,
+    read_integer_attribute,
+    read_text_attribute,
+)
+from qdebug.recording.hdf5_file import ForeignFile, OwnFile
 from qdebug.recording.journal import MAGIC as JOURNAL_MAGIC
-from qdebug.recording.payload import ZSTD, array_hash, chunks_of, decompress, read_bytes
+from qdebug.recording.payload import array_hash, chunks_of, decompress, read_bytes
 from qdebug.recording.target import (
     HOW_TO_RECORD,
     journal_of,
@@ -61,48 +66,11 @@ _MAP_FROM = 1 << 20
 MAX_ROWS = 10_000_000
 """Most rows that a table may have."""
 _POOL_ITEMS = 64 * MAX_ROWS
-MAX_CHUNK_BYTES = 64 << 20
-"""Largest chunk of a compressed payload, uncompressed."""
-MAX_RATIO = 1100
-"""Largest ratio of declared to stored bytes: deflate cannot exceed 1032."""
-
 MAX_TABLE_RATIO = 32
 """Largest ratio of a table's bytes to the room that the file takes on the disk: a file system may compress it."""
 _LEAST_ROOM = 1 << 20
 _BLOCK = 512
 """Bytes of a block, as `st_blocks` counts them (POSIX)."""
-
-_FILTERS = {h5z.FILTER_SHUFFLE, h5z.FILTER_DEFLATE, h5z.FILTER_FLETCHER32, ZSTD}
-_PLAIN = {h5t.INTEGER, h5t.FLOAT}
-_MAX_MEMBERS = 256
-_MAX_DEPTH = 4
-
-
-class Extent(NamedTuple):
-    """Where a checked dataset lies.
-
-    Args:
-        shape: Its shape.
-        dtype: Type of its elements, as numpy has it.
-        itemsize: Bytes of an element in the file.
-        offset: Byte offset in the file of contiguous data; None if it is chunked or empty.
-        chunk: Shape of a chunk; None if it is contiguous.
-        filters: Numbers of the filters of a chunk, in the order in which they were applied.
-        kind: The type (h5py TypeID).
-    """
-
-    shape: tuple[int, ...]
-    dtype: np.dtype[Any]
-    itemsize: int
-    offset: int | None
-    chunk: tuple[int, ...] | None = None
-    filters: tuple[int, ...] = ()
-    kind: Any = None
-
-    @property
-    def nbytes(self) -> int:
-        """Its size."""
-        return math.prod(self.shape) * self.itemsize
 
 
 class Container:
@@ -122,19 +90,19 @@ class Container:
         self.path = path
         self.fd = _open_recording(path)
         self._file: Any = None
+        self._payloads: Any = None
         try:
             found = os.fstat(self.fd)
             self.size = found.st_size
             self._known = _identity(found)
             self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
-            self._file = _open_hdf5(path, self.fd)
+            self._own = self._opened_as_own()
             self.complete = self._check_format()
-            self.graph_hash = _read_text_attribute(self._file, b"graph_hash")
+            self.graph_hash = self._text("graph_hash")
             known = (graphs or {}).get(self.graph_hash or "", {})
             self.tables = self.read_tables(known)
             self.optional = {name: self._table(name) for name in OPTIONAL_TABLES if self._has(name)}
-            self._payloads = _open_group(self._file, PAYLOADS.encode())
-            self.payloads = int(self._payloads.get_num_objs())
+            self.payloads = self._own.payloads if self._own else int(self._group_of_payloads.get_num_objs())
         except BAD_FILE as exc:
             self.close()
             _check_finished(path)
@@ -147,6 +115,27 @@ class Container:
         except BaseException:
             self.close()
             raise
+
+    def _opened_as_own(self) -> OwnFile | None:
+        """Open the file without the library of HDF5; None if it has to be read by it."""
+        try:
+            return OwnFile(self.fd, self.size)
+        except ForeignFile:
+            return None
+
+    @property
+    def _library(self) -> Any:
+        """The file as the library of HDF5 has it (h5py FileID), opened when it is first needed."""
+        if self._file is None:
+            self._file = open_hdf5(self.path, self.fd)
+        return self._file
+
+    @property
+    def _group_of_payloads(self) -> Any:
+        """The group of payloads (h5py GroupID)."""
+        if self._payloads is None:
+            self._payloads = open_group(self._library, PAYLOADS.encode())
+        return self._payloads
 
     def read_tables(self, known: Mapping[str, np.ndarray] = MappingProxyType({})) -> dict[str, np.ndarray]:
         """Read the tables that every recording has.
@@ -166,11 +155,11 @@ class Container:
 
     def _check_format(self) -> bool:
         """Check format and version before anything else is looked at; tell whether the run finished."""
-        if _read_text_attribute(self._file, b"format") != FORMAT_NAME:
+        if self._text("format") != FORMAT_NAME:
             raise NotARecordingError(f"{str(self.path)!r} is an HDF5 file but no qdebug recording.", hint=HOW_TO_RECORD)
-        version = self._integer_attribute(b"format_version")
+        version = self._integer("format_version")
         if version > FORMAT_VERSION:
-            writer = _read_text_attribute(self._file, b"created_by")
+            writer = self._text("created_by")
             raise FormatVersionError(
                 f"{str(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
                 f"this qdebug reads up to {FORMAT_VERSION}.",
@@ -178,21 +167,26 @@ class Container:
             )
         if version < 1:
             raise ValueError(f"its format version is {version}")
-        return bool(self._integer_attribute(b"complete"))
+        return bool(self._integer("complete"))
 
-    def _integer_attribute(self, name: bytes) -> int:
-        try:
-            attribute = h5a.open(self._file, name)
-        except KeyError:
-            raise ValueError(f"it lacks the attribute {name.decode()}") from None
-        if attribute.get_type().get_class() != h5t.INTEGER or attribute.shape != ():
-            raise ValueError(f"its attribute {name.decode()} is no integer")
-        value = np.zeros((), dtype=np.int64)
-        attribute.read(value, mtype=h5t.NATIVE_INT64)
-        return int(value)
+    def _text(self, name: str) -> str | None:
+        """Read an attribute of fixed-length text; None if there is none, or it is anything else."""
+        if self._own is None:
+            return read_text_attribute(self._library, name.encode())
+        value = self._own.attributes.get(name)
+        return value if isinstance(value, str) else None
+
+    def _integer(self, name: str) -> int:
+        """Read an attribute that must be an integer."""
+        if self._own is None:
+            return read_integer_attribute(self._library, name.encode())
+        value = self._own.attributes.get(name)
+        if not isinstance(value, int):
+            raise ValueError(f"its attribute {name} is no integer")
+        return value
 
     def _has(self, name: str) -> bool:
-        return bool(self._file.links.exists(name.encode()))
+        return name in self._own.tables if self._own else bool(self._library.links.exists(name.encode()))
 
     def _table(self, name: str) -> np.ndarray:
         """Read a whole table; fields that this version does not know are dropped."""
@@ -205,7 +199,7 @@ class Container:
 
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
-        _, extent = _open_checked(self._file, name.encode(), file_size=self.size)
+        extent = self._table_extent(name)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if _row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
@@ -219,22 +213,47 @@ class Container:
             read_bytes(self.fd, int(extent.offset or 0), raw)
         return raw, extent.dtype
 
+    def _table_extent(self, name: str) -> Extent:
+        """Find where a table lies."""
+        if self._own is not None and name in self._own.tables:
+            with contextlib.suppress(ForeignFile):
+                (offset, rows), dtype = self._own.table(name), _row_type(name)
+                return Extent((rows,), dtype, dtype.itemsize, offset or None)
+        return open_dataset(self._library, name.encode(), file_size=self.size)[1]
+
     @property
     def tables_hash(self) -> str | None:
         """The hash that the tables were written with, in hexadecimal; None if the file has none."""
-        return _read_text_attribute(self._file, b"tables_hash")
+        return self._text("tables_hash")
 
     def hash_tables(self, names: Iterable[str] = ()) -> str:
         """Return the hash of some tables as they lie in the file, in hexadecimal; of all if none is named."""
         return hash_of_tables((name, self._raw(name)[0]) for name in names or (*TABLES, *self.optional))
 
-    def open_payload(self, number: int) -> tuple[Any, Extent]:
-        """Open a payload's dataset (h5py DatasetID), checked.
+    def open_payload(self, expected: Expected) -> tuple[Any, Extent]:
+        """Open a payload, checked against the index.
+
+        Args:
+            expected: What the index says of it.
+
+        Returns:
+            Its dataset (h5py DatasetID), which is None unless it lies in chunks, and where it lies.
 
         Raises:
-            ValueError: It is missing or is something that a recording never contains.
+            ValueError: It is missing, is not what the index says, or is something that a recording never contains.
         """
-        return _open_checked(self._payloads, payload_key(number), file_size=self.size)
+        if self._own is not None and len(expected.shape) == expected.ndim:
+            with contextlib.suppress(ForeignFile):
+                offset = self._own.payload(expected.number, expected.dtype, expected.shape)
+                physical = physical_dtype(expected.dtype)
+                found = Extent(expected.shape, physical, physical.itemsize, offset or None)
+                _check_expected(found, expected, self.room)
+                return None, found
+        dataset, extent = open_dataset(self._group_of_payloads, payload_key(expected.number), file_size=self.size)
+        _check_expected(extent, expected, self.room)
+        if not extent.kind.equal(hdf5_type(expected.dtype)):
+            raise ValueError(f"it does not have the type of {expected.dtype} elements")
+        return dataset, extent
 
     def reopen(self) -> None:
         """Open the file again that was closed, to read payloads. An open one stays as it is.
@@ -249,8 +268,8 @@ class Container:
         try:
             if _identity(os.fstat(self.fd)) != self._known:
                 raise RecordingError(f"{str(self.path)!r} was changed while it was in use.", hint="Open it again.")
-            self._file = _open_hdf5(self.path, self.fd)
-            self._payloads = _open_group(self._file, PAYLOADS.encode())
+            if self._own is not None:
+                self._own.fd = self.fd
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
@@ -335,40 +354,6 @@ def _check_finished(path: Path) -> None:
     raise RecordingError(f"The run that recorded to {str(target)!r} did not finish.", hint=recover_hint(target))
 
 
-def _open_hdf5(path: Path, fd: int) -> Any:
-    """Open the container, as h5py does: one process may open a file twice only if both agree on locks and more.
-
-    Where the lock cannot be had, it is opened without: a finished file is never written to.
-    """
-    same = f"/proc/self/fd/{fd}"  # by this name it is the file that was opened, whatever lies at its path by now
-    name = os.fsencode(same if os.path.exists(same) else path)  # noqa: PTH110  a Path costs as much as the question
-    try:
-        file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=True))
-    except OSError:
-        if not path.exists() or not os.path.samestat(os.fstat(fd), path.stat()):
-            raise ValueError("it was replaced while it was opened") from None
-        file = h5f.open(name, h5f.ACC_RDONLY, fapl=_file_access(locking=False))
-    if not os.path.samestat(os.fstat(fd), os.fstat(int(file.get_vfd_handle()))):
-        file.close()
-        raise ValueError("it was replaced while it was opened")
-    return file
-
-
-@cache
-def _file_access(*, locking: bool) -> Any:
-    """Return how files are opened (h5py PropFAID), with a lock or without."""
-    access = h5p.create(h5p.FILE_ACCESS)
-    access.set_fapl_sec2()
-    if not locking:
-        access.set_file_locking(False, True)  # noqa: FBT003  h5py takes them by position
-    return access
-
-
-_TYPES: dict[bytes, np.dtype[Any]] = {}
-"""Types of files that were checked, as numpy has them, by their encoded form. Most files have the same ones."""
-_MOST_TYPES = 256
-
-
 def _row_type(name: str) -> np.dtype[Any]:
     return TABLES[name] if name in TABLES else OPTIONAL_TABLES[name]
 
@@ -385,155 +370,6 @@ def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndar
             raise ValueError(f"/{name} has a field {field} of type {table.dtype[field]}")
         known[field] = table[field]
     return known
-
-
-def _open_group(parent: Any, name: bytes) -> Any:
-    """Open a group through a hard link (h5py GroupID).
-
-    Raises:
-        ValueError: There is no such group, or it is reached through another kind of link.
-    """
-    _check_link(parent, name)
-    try:
-        return h5g.open(parent, name)
-    except (OSError, RuntimeError, KeyError, ValueError):
-        raise _broken(name, "cannot be opened as a group") from None
-
-
-def _open_checked(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Extent]:
-    """Open a dataset through a hard link and check all of it.
-
-    Args:
-        parent: The group that must hold it.
-        name: Its name, one path component.
-        file_size: Size of the file in bytes.
-
-    Returns:
-        The open dataset (h5py DatasetID) and where it lies.
-
-    Raises:
-        ValueError: It is missing or is something that a recording never contains.
-    """
-    _check_link(parent, name)
-    try:
-        dataset = h5d.open(parent, name)
-        return dataset, _check_dataset(dataset, name, file_size=file_size)
-    except (OSError, RuntimeError, KeyError, TypeError, NotImplementedError):
-        raise _broken(name, "cannot be opened as a dataset") from None
-
-
-def _check_link(parent: Any, name: bytes) -> None:
-    try:
-        kind = parent.links.get_info(name).type
-    except (OSError, RuntimeError, KeyError, ValueError):
-        raise ValueError(f"it lacks {_title(name)}") from None
-    if kind != h5py.h5l.TYPE_HARD:
-        raise _broken(name, "is a soft or external link")
-
-
-def _check_dataset(dataset: Any, name: bytes, *, file_size: int) -> Extent:
-    """Check storage, filters, type and size of an open dataset before anything is read of it.
-
-    Raises:
-        ValueError: It is something that a recording never contains.
-    """
-    offset = dataset.get_offset()  # contiguous data in this very file has one, and nothing else has
-    chunk, filters = (None, ()) if offset is not None else _check_storage(dataset, name)
-    kind = dataset.get_type()
-    extent = Extent(
-        shape=tuple(map(int, dataset.shape)),
-        dtype=_checked_type(kind, name),
-        itemsize=int(kind.get_size()),
-        offset=None if offset is None else int(offset),
-        chunk=chunk,
-        filters=filters,
-        kind=kind,
-    )
-    stored = int(dataset.get_storage_size())
-    if chunk is None:
-        missing = extent.nbytes > 0 and (extent.offset is None or stored != extent.nbytes)
-        if missing or (extent.offset or 0) + extent.nbytes > file_size:
-            raise _broken(name, f"declares {extent.nbytes} bytes that the file does not have")
-    elif math.prod(chunk) * extent.itemsize > MAX_CHUNK_BYTES or extent.nbytes > MAX_RATIO * min(stored, file_size):
-        raise _broken(name, f"declares {extent.nbytes} bytes out of {stored} stored ones")
-    return extent
-
-
-def _check_storage(dataset: Any, name: bytes) -> tuple[tuple[int, ...] | None, tuple[int, ...]]:
-    """Check where the values of a dataset are, and how they are stored; return the shape of a chunk, and its filters.
-
-    Raises:
-        ValueError: They are in another file, or stored as no recording does it.
-    """
-    plist = dataset.get_create_plist()
-    layout = plist.get_layout()
-    if layout not in (h5d.CONTIGUOUS, h5d.CHUNKED):
-        raise _broken(name, "is virtual or compact")
-    if plist.get_external_count():
-        raise _broken(name, "keeps its data in another file")
-    filters = tuple(int(plist.get_filter(number)[0]) for number in range(plist.get_nfilters()))
-    if not set(filters) <= _FILTERS or len(set(filters)) < len(filters):
-        raise _broken(name, f"needs the HDF5 filters {sorted(set(filters) - _FILTERS) or sorted(filters)}")
-    return (tuple(map(int, plist.get_chunk())) if layout == h5d.CHUNKED else None), filters
-
-
-def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
-    """Return a type as numpy has it, checked unless the same one was before.
-
-    Raises:
-        ValueError: It is made of more than integers, floats, enums, arrays and compounds.
-    """
-    encoded = kind.encode()
-    known = _TYPES.get(encoded)
-    if known is None:
-        _check_members(kind, name)
-        known = kind.dtype
-        if len(_TYPES) < _MOST_TYPES:
-            _TYPES[encoded] = known
-    return known
-
-
-def _check_members(kind: Any, name: bytes, depth: int = 0) -> None:
-    """Check that a type is made of integers, floats, enums, arrays and compounds only.
-
-    Raises:
-        ValueError: It is not.
-    """
-    group = kind.get_class()
-    if group in _PLAIN:
-        return
-    if group == h5t.ENUM and kind.get_super().get_class() == h5t.INTEGER:
-        return
-    if depth < _MAX_DEPTH and group == h5t.COMPOUND and kind.get_nmembers() <= _MAX_MEMBERS:
-        for member in range(kind.get_nmembers()):
-            _check_members(kind.get_member_type(member), name, depth + 1)
-        return
-    if depth < _MAX_DEPTH and group == h5t.ARRAY:
-        _check_members(kind.get_super(), name, depth + 1)
-        return
-    raise _broken(name, "has elements of variable length or of a foreign type")
-
-
-def _read_text_attribute(holder: Any, name: bytes) -> str | None:
-    """Read a scalar attribute of fixed-length text; None if there is none, or it is anything else."""
-    if not h5a.exists(holder, name):
-        return None
-    attribute = h5a.open(holder, name)
-    kind = attribute.get_type()
-    size = kind.get_size()
-    if kind.get_class() != h5t.STRING or kind.is_variable_str() or attribute.shape != () or size > 256:
-        return None
-    out = np.zeros(size, np.uint8)
-    attribute.read(out, mtype=kind)
-    return out.tobytes().rstrip(b"\0").decode("utf-8", "replace")
-
-
-def _broken(name: bytes, what: str) -> ValueError:
-    return ValueError(f"{_title(name)} {what}, which no recording has")
-
-
-def _title(name: bytes) -> str:
-    return "/" + name.decode("ascii", "replace")
 
 
 class Expected(NamedTuple):
@@ -575,7 +411,7 @@ def read_payload(container: Container, expected: Expected) -> np.ndarray:
         ValueError, OSError: It is not what the index says, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
-    dataset, extent = _opened(container, expected)
+    dataset, extent = container.open_payload(expected)
     physical = physical_dtype(expected.dtype)
     if extent.nbytes == 0:
         return np.empty(extent.shape, dtype=physical)
@@ -601,7 +437,7 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
         ValueError, OSError: It is not what the index says, or is damaged.
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
-    _, extent = _opened(container, expected)
+    _, extent = container.open_payload(expected)
     if extent.offset is None or not extent.nbytes:
         return array_hash(read_payload(container, expected))
     digest, block = xxhash.xxh3_128(), np.empty(min(_DIGEST_BLOCK, extent.nbytes), np.uint8)
@@ -612,17 +448,13 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
     return digest.digest()
 
 
-def _opened(container: Container, expected: Expected) -> tuple[Any, Extent]:
-    dataset, extent = container.open_payload(expected.number)
-    if extent.nbytes > MAX_RATIO * container.room:
-        raise ValueError(f"it declares {extent.nbytes} bytes; the file takes {container.room} on the disk")
+def _check_expected(extent: Extent, expected: Expected, room: int) -> None:
+    if extent.nbytes > MAX_RATIO * room:
+        raise ValueError(f"it declares {extent.nbytes} bytes; the file takes {room} on the disk")
     fits = len(extent.shape) == expected.ndim and extent.shape[:INDEX_DIMS] == expected.shape
     itemsize = physical_dtype(expected.dtype).itemsize
     if not (fits and extent.itemsize == itemsize and extent.nbytes == expected.nbytes):
         raise ValueError(f"it has shape {extent.shape}, which is not what the index says")
-    if not extent.kind.equal(hdf5_type(expected.dtype)):
-        raise ValueError(f"it does not have the type of {expected.dtype} elements")
-    return dataset, extent
 
 
 def _check_chunks(dataset: Any, extent: Extent) -> None:

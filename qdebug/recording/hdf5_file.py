@@ -1,4 +1,4 @@
-"""Write the HDF5 file of a recording: payloads as they come, and at the end all that says what is where.
+"""The HDF5 file of a recording: payloads written as they come, and at the end all that says what is where.
 
 The library of HDF5 takes longer to make a dataset than all else that a small tensor costs, holds back what it has to
 write, and may crash when it cannot. A recording needs little of what it can do: datasets that are made once, in two
@@ -6,6 +6,9 @@ groups. So the bytes are put together here, in the oldest forms that every reade
 and groups that are B-trees of version 1 with a local heap. The superblock is of version 3, whose flag says that a
 file is being written. Source: HDF5 File Format Specification Version 3.0 (The HDF Group); names in capitals are
 signatures there.
+
+What was put together here can be read here as well: a few numbers are taken from the file, what they would have been
+written as is put together again, and it must be what the file has. All else is left to the library.
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ import contextlib
 import math
 import os
 import struct
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -37,7 +40,7 @@ from qdebug.recording.format import (
 )
 from qdebug.version import __version__
 
-__all__ = ["Chunks", "PayloadFile", "Placed", "write_all"]
+__all__ = ["Chunks", "ForeignFile", "OwnFile", "PayloadFile", "Placed", "write_all"]
 
 _HEAD_BYTES = 1024
 """Room at the beginning for the superblock, and for the root's header with all its attributes."""
@@ -50,6 +53,7 @@ _UNDEFINED = (1 << 64) - 1
 _SUPERBLOCK = struct.Struct("<8s4B4Q")
 _HEADER, _MESSAGE = struct.Struct("<BxHII4x"), struct.Struct("<HHB3x")
 _CONTIGUOUS = struct.Struct("<QQ6x")
+_HEAP = struct.Struct("<4sB3xQQQ")
 _NODE = struct.Struct("<4sBBHQQ")
 _IN_LEAF = 8
 """Names in a SNOD: twice the default of HDF5's leaf K."""
@@ -57,6 +61,10 @@ _LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("e
 _IN_NODE = {0: 32, 1: 64}
 """Children of a node of a B-tree, by its type (groups, chunks): twice HDF5's defaults."""
 _DATASPACE, _DATATYPE, _FILL, _LAYOUT, _FILTERS, _ATTRIBUTE, _SYMBOLS = 1, 3, 5, 8, 11, 12, 17
+_ROWS_AT = _HEADER.size + _MESSAGE.size + 8
+"""Where the header of a table has its number of rows: the dataspace comes first."""
+_NUMBERS = {1: "u1", 4: "<i4"}
+"""Types of attributes that are numbers, by their size. A text is never so short."""
 _NEVER_FILLED = bytes((2, 1, 1, 0))
 """A fill value (version 2) of a dataset that has all its room from the beginning: none, and never written."""
 
@@ -222,55 +230,18 @@ class PayloadFile:
             members: Where the header of each member is, by its name, which has less than 16 bytes.
         """
         names = sorted(members)
-        starts = 8 + 16 * np.arange(len(names))
-        data = self._add(bytes(8) + np.array(names, "S16").tobytes())
-        heap = self._add(struct.pack("<4sB3xQQQ", b"HEAP", 0, 8 + 16 * len(names), 1, data))
-        leaves = np.zeros(-(-len(names) // _IN_LEAF), _LEAF)
-        entries = np.zeros((len(leaves) * _IN_LEAF, 5), "<u8")
-        entries[: len(names), 0] = starts
-        entries[: len(names), 1] = [members[name] for name in names]
-        leaves["signature"], leaves["version"], leaves["count"] = b"SNOD", 1, _IN_LEAF
-        leaves["count"][-1:] -= len(entries) - len(names)
-        leaves["entries"] = entries.reshape(-1, _IN_LEAF, 5)
-        first = self._add(leaves.tobytes())
-        last = np.minimum(_IN_LEAF * np.arange(1, len(leaves) + 1), len(names)) - 1
-        keys = [start.to_bytes(8, "little") for start in (0, *starts[last].tolist())]
-        children = list(range(first, first + leaves.nbytes, _LEAF.itemsize))
-        return struct.pack("<QQ", self._tree(0, children, keys), heap)
-
-    def _tree(self, kind: int, children: list[int], keys: list[bytes]) -> int:
-        """Write a B-tree; return where its root is.
-
-        Args:
-            kind: Its type: 0 of groups, 1 of chunks.
-            children: Where its leaves lead to.
-            keys: What stands before each of them and behind the last one.
-        """
-        most, level = _IN_NODE[kind], 0
-        size = _NODE.size + (most + 1) * len(keys[0]) + most * 8
-        size += -size % 8
-        while True:
-            nodes, first = max(1, -(-len(children) // most)), self._end
-            for number in range(nodes):
-                inside = children[number * most : (number + 1) * most]
-                left = _UNDEFINED if number == 0 else first + (number - 1) * size
-                right = _UNDEFINED if number == nodes - 1 else first + (number + 1) * size
-                parts = [_NODE.pack(b"TREE", kind, level, len(inside), left, right)]
-                for place, child in enumerate(inside, start=number * most):
-                    parts += [keys[place], child.to_bytes(8, "little")]
-                parts.append(keys[min(len(children), (number + 1) * most)])
-                self._add(b"".join(parts).ljust(size, b"\0"))
-            if nodes == 1:
-                return first
-            children, level = [first + number * size for number in range(nodes)], level + 1
-            keys = [*keys[:-1:most], keys[-1]]
+        data, symbols = _group(np.array(names, "S16"), np.array([members[name] for name in names], "<u8"), self._end)
+        self._add(data)
+        return symbols
 
     def _chunked(self, kind: bytes, shape: tuple[int, ...], itemsize: int, chunks: Chunks) -> bytes:
         """Write where the chunks of a dataset are; return its header."""
         key = struct.Struct(f"<II{len(shape) + 1}Q")
         keys = [key.pack(size, 0, *place, 0) for place, (_, size) in zip(chunks.places, chunks.stored, strict=True)]
         behind = (start + extent for start, extent in zip(chunks.places[-1], chunks.shape, strict=True))
-        tree = self._tree(1, [offset for offset, _ in chunks.stored], [*keys, key.pack(0, 0, *behind, itemsize)])
+        ends = [*keys, key.pack(0, 0, *behind, itemsize)]
+        data, tree = _tree(1, [offset for offset, _ in chunks.stored], ends, self._end)
+        self._add(data)
         extents = (*chunks.shape, itemsize)
         layout = struct.pack(f"<BBBQ{len(extents)}I", 3, 2, len(extents), tree, *extents)
         filters = [struct.pack("<BB6x", 1, len(chunks.filters))]
@@ -293,6 +264,123 @@ class PayloadFile:
         if self.fd >= 0:
             with contextlib.suppress(OSError):  # the host program may have closed all that was open
                 self.close()
+
+
+class ForeignFile(Exception):  # noqa: N818  nothing went wrong: it is for the library to read
+    """A file, or a part of one, was not written by `PayloadFile`, or is damaged."""
+
+
+class OwnFile:
+    """A finished file of `PayloadFile`, read without the library, which takes several times as long.
+
+    What says what is where must be, byte for byte, what `PayloadFile` writes.
+
+    Args:
+        fd: Descriptor of the file.
+        size: Its size in bytes.
+
+    Attributes:
+        fd: The descriptor; another one of the same file may take its place.
+        attributes: Value of each attribute of the root, by its name.
+        tables: Names of the datasets of the root.
+        payloads: How many payloads there are.
+
+    Raises:
+        ForeignFile: It was written by something else, or is damaged.
+        OSError: The disk broke.
+    """
+
+    def __init__(self, fd: int, size: int) -> None:
+        self.fd, self._size = fd, size
+        head = self._read(0, _HEAD_BYTES)
+        end = _SUPERBLOCK.unpack_from(head)[-2]
+        (kind, symbols), *attributes = _messages(head[_SUPERBLOCK.size + 4 :])
+        _expect(
+            kind == _SYMBOLS and len(symbols) == 16 and end <= size and {kind for kind, _ in attributes} <= {_ATTRIBUTE}
+        )
+        values = dict(_read_attribute(body) for _, body in attributes)
+        _expect(head == _head(values, end, symbols))
+        self.attributes: dict[str, str | int] = {
+            name: value.decode("utf-8", "replace") if isinstance(value, bytes) else int(value)
+            for name, value in values.items()
+        }
+        names, places = self._members(symbols)
+        self._places = dict(zip(names.tolist(), places.tolist(), strict=True))
+        group = self._places.pop(PAYLOADS.encode(), size)
+        self.tables = frozenset(name.decode("ascii", "replace") for name in self._places)
+        header = self._read(group, len(_header([(_SYMBOLS, bytes(16))])))
+        _expect(header == _header([(_SYMBOLS, header[-16:])]))
+        self._keys, self._payloads = self._members(header[-16:])
+        self.payloads = len(self._keys)
+
+    def _read(self, offset: int, count: int) -> bytes:
+        _expect(offset + count <= self._size)
+        data = os.pread(self.fd, count, offset)
+        _expect(len(data) == count)
+        return data
+
+    def _members(self, symbols: bytes) -> tuple[np.ndarray, np.ndarray]:
+        """Read a group's names, in order, and where the header of each member is.
+
+        Args:
+            symbols: Its symbol table message.
+        """
+        heap = int.from_bytes(symbols[8:], "little")
+        _, _, nbytes, _, first = _HEAP.unpack(self._read(heap, _HEAP.size))
+        _expect(nbytes <= self._size and nbytes % 16 == 8)
+        names = np.frombuffer(self._read(first, nbytes)[8:], "S16")
+        leaves = np.frombuffer(self._read(heap + _HEAP.size, _leaves(len(names)) * _LEAF.itemsize), _LEAF)
+        places = leaves["entries"].reshape(-1, 5)[: len(names), 1]
+        _expect(bool(np.all(names[1:] > names[:-1])))
+        data, again = _group(names, places, first)
+        _expect(again == symbols and self._read(first, len(data)) == data)
+        return names, places
+
+    def table(self, name: str) -> tuple[int, int]:
+        """Return where a table begins, and its number of rows.
+
+        Args:
+            name: One of `tables`.
+
+        Raises:
+            ForeignFile: It is none that `PayloadFile` writes now.
+            OSError: The disk broke.
+        """
+        header = self._places.get(name.encode(), self._size)
+        rows = int.from_bytes(self._read(header + _ROWS_AT, 8), "little")
+        return self._dataset(header, _table_type(name), (rows,), _rows_of(name).itemsize), rows
+
+    def payload(self, number: int, dtype: str, shape: tuple[int, ...]) -> int:
+        """Return where a payload begins; 0 if it has no elements.
+
+        Args:
+            number: Number of its dataset.
+            dtype: The logical dtype that it must have.
+            shape: The shape that it must have.
+
+        Raises:
+            ForeignFile: There is none, it is another one, or it lies in chunks.
+            OSError: The disk broke.
+        """
+        key = payload_key(number)
+        row = int(np.searchsorted(self._keys, key))
+        _expect(row < self.payloads and self._keys[row] == key)
+        return self._dataset(int(self._payloads[row]), _payload_type(dtype), shape, physical_dtype(dtype).itemsize)
+
+    def _dataset(self, header: int, kind: bytes, shape: tuple[int, ...], itemsize: int) -> int:
+        nbytes = math.prod(shape) * itemsize
+        _expect(nbytes <= self._size)
+        expected = _contiguous(kind, shape)
+        found = self._read(header, len(expected) + _CONTIGUOUS.size)
+        offset = int.from_bytes(found[len(expected) : len(expected) + 8], "little")
+        _expect(found == expected + _CONTIGUOUS.pack(offset, nbytes))
+        _expect(offset + nbytes <= self._size if nbytes else offset == _UNDEFINED)
+        return offset if nbytes else 0
+
+
+def _expect(holds: object) -> None:
+    if not holds:
+        raise ForeignFile
 
 
 def write_all(fd: int, data: memoryview, offset: int) -> None:
@@ -320,9 +408,24 @@ def _head(attributes: Mapping[str, np.generic], end: int, symbols: bytes | None)
 
 def _attribute(name: bytes, value: np.generic) -> bytes:
     dtype = np.asarray(value).dtype.newbyteorder("<")
-    parts = name + b"\0", _encoded(h5py.h5t.py_create(dtype, logical=True)), _space(())
+    parts = name + b"\0", _value_type(dtype), _space(())
     head = struct.pack("<BxHHH", 1, *map(len, parts))
     return head + b"".join(part + bytes(-len(part) % 8) for part in parts) + np.asarray(value, dtype).tobytes()
+
+
+def _read_attribute(body: bytes) -> tuple[str, np.generic]:
+    """Return name and value of an attribute whose message may be one of ours; what is written of them shows it."""
+    _expect(len(body) >= 8)
+    _, name_bytes, type_bytes, space_bytes = struct.unpack_from("<BxHHH", body)
+    at = 8 + name_bytes + -name_bytes % 8
+    size = int.from_bytes(body[at + 4 : at + 8], "little")
+    _expect(size <= _HEAD_BYTES)
+    at += sum(count + -count % 8 for count in (type_bytes, space_bytes))
+    try:
+        name = body[8 : 8 + name_bytes - 1].decode()
+        return name, np.frombuffer(body, _NUMBERS.get(size, f"S{size}"), 1, at)[0]
+    except ValueError:
+        raise ForeignFile from None
 
 
 def _header(messages: Iterable[tuple[int, bytes]]) -> bytes:
@@ -333,6 +436,79 @@ def _header(messages: Iterable[tuple[int, bytes]]) -> bytes:
         bodies += [_MESSAGE.pack(kind, len(padded), 0), padded]
     data = b"".join(bodies)
     return _HEADER.pack(1, len(bodies) // 2, 1, len(data)) + data
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """Read the messages of the object header with which some bytes begin."""
+    _, count, _, _ = _HEADER.unpack_from(data)
+    _expect(count)
+    at = _HEADER.size
+    for _ in range(count):
+        _expect(at + _MESSAGE.size <= len(data))
+        kind, size, _ = _MESSAGE.unpack_from(data, at)
+        at += _MESSAGE.size
+        yield kind, data[at : at + size]
+        at += size
+
+
+def _leaves(count: int) -> int:
+    """Return how many leaves so many names take."""
+    return -(-count // _IN_LEAF)
+
+
+def _group(names: np.ndarray, places: np.ndarray, at: int) -> tuple[bytes, bytes]:
+    """Return a group as it is written, and its symbol table message.
+
+    Args:
+        names: The name of each member (S16), sorted.
+        places: Where the header of each is.
+        at: Where in the file it will begin.
+    """
+    starts = 8 + 16 * np.arange(len(names))
+    values = bytes(8) + names.tobytes()
+    heap = at + len(values)
+    leaves = np.zeros(_leaves(len(names)), _LEAF)
+    entries = np.zeros((len(leaves) * _IN_LEAF, 5), "<u8")
+    entries[: len(names), 0], entries[: len(names), 1] = starts, places
+    leaves["signature"], leaves["version"], leaves["count"] = b"SNOD", 1, _IN_LEAF
+    leaves["count"][-1:] -= len(entries) - len(names)
+    leaves["entries"] = entries.reshape(-1, _IN_LEAF, 5)
+    first = heap + _HEAP.size
+    last = np.minimum(_IN_LEAF * np.arange(1, len(leaves) + 1), len(names)) - 1
+    keys = [start.to_bytes(8, "little") for start in (0, *starts[last].tolist())]
+    tree, root = _tree(0, range(first, first + leaves.nbytes, _LEAF.itemsize), keys, first + leaves.nbytes)
+    data = b"".join((values, _HEAP.pack(b"HEAP", 0, len(values), 1, at), leaves.tobytes(), tree))
+    return data, struct.pack("<QQ", root, heap)
+
+
+def _tree(kind: int, children: Sequence[int], keys: list[bytes], at: int) -> tuple[bytes, int]:
+    """Return a B-tree as it is written, and where its root is.
+
+    Args:
+        kind: Its type: 0 of groups, 1 of chunks.
+        children: Where its leaves lead to.
+        keys: What stands before each of them and behind the last one.
+        at: Where in the file it will begin.
+    """
+    most, level = _IN_NODE[kind], 0
+    size = _NODE.size + (most + 1) * len(keys[0]) + most * 8
+    size += -size % 8
+    parts: list[bytes] = []
+    while True:
+        nodes, first = max(1, -(-len(children) // most)), at + size * len(parts)
+        for number in range(nodes):
+            inside = children[number * most : (number + 1) * most]
+            left = _UNDEFINED if number == 0 else first + (number - 1) * size
+            right = _UNDEFINED if number == nodes - 1 else first + (number + 1) * size
+            node = [_NODE.pack(b"TREE", kind, level, len(inside), left, right)]
+            for place, child in enumerate(inside, start=number * most):
+                node += [keys[place], child.to_bytes(8, "little")]
+            node.append(keys[min(len(children), (number + 1) * most)])
+            parts.append(b"".join(node).ljust(size, b"\0"))
+        if nodes == 1:
+            return b"".join(parts), first
+        children, level = [first + number * size for number in range(nodes)], level + 1
+        keys = [*keys[:-1:most], keys[-1]]
 
 
 def _described(kind: bytes, shape: tuple[int, ...]) -> list[tuple[int, bytes]]:
@@ -354,13 +530,22 @@ def _place(offset: int | None) -> int:
 
 
 @cache
+def _value_type(dtype: np.dtype[Any]) -> bytes:
+    return _encoded(h5py.h5t.py_create(dtype, logical=True))
+
+
+@cache
 def _payload_type(logical: str) -> bytes:
     return _encoded(hdf5_type(logical))
 
 
 @cache
 def _table_type(name: str) -> bytes:
-    return _encoded(h5py.h5t.py_create(TABLES.get(name, OPTIONAL_TABLES.get(name)), logical=True))
+    return _value_type(_rows_of(name))
+
+
+def _rows_of(name: str) -> np.dtype[Any]:
+    return TABLES[name] if name in TABLES else OPTIONAL_TABLES[name]
 
 
 def _encoded(kind: Any) -> bytes:

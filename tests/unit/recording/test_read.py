@@ -313,7 +313,9 @@ class TestReading:
             for event in range(recording.event_count):
                 recording.check_payload(event)
 
-    def test_a_file_that_is_replaced_while_it_is_opened(self, recorded, monkeypatch):
+    def test_a_file_that_is_replaced_while_the_library_opens_it(self, recorded, monkeypatch):
+        with h5py.File(recorded, "a") as file:
+            file.attrs["foreign"] = 1
         real = h5py.h5f.open
 
         def swap(*arguments, **keys):

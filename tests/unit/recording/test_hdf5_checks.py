@@ -4,7 +4,7 @@ import h5py
 import numpy as np
 import pytest
 
-from qdebug.recording.container import MAX_CHUNK_BYTES, _open_checked, _open_group
+from qdebug.recording.hdf5_checks import MAX_CHUNK_BYTES, open_dataset, open_group
 
 PLAIN, PACKED = b"plain", b"packed"
 
@@ -31,20 +31,20 @@ def created(file, kind, *, chunk, filters=(), shape=(8,)):
 
 def refused(file, name, size=1 << 40):
     with pytest.raises(ValueError, match=r".*") as caught:
-        _open_checked(file.id, name, file_size=size)
+        open_dataset(file.id, name, file_size=size)
     return str(caught.value)
 
 
 def test_contiguous_values_lie_within_the_file_to_the_last_byte(file):
-    dataset, extent = _open_checked(file.id, PLAIN, file_size=1 << 40)
+    dataset, extent = open_dataset(file.id, PLAIN, file_size=1 << 40)
     end = dataset.get_offset() + 400
     assert (extent.offset, extent.nbytes) == (dataset.get_offset(), 400)
-    _open_checked(file.id, PLAIN, file_size=end)
+    open_dataset(file.id, PLAIN, file_size=end)
     assert "declares 400 bytes that the file does not have" in refused(file, PLAIN, end - 1)
 
 
 def test_packed_values_are_held_against_the_size_of_the_file_too(file):
-    _open_checked(file.id, PACKED, file_size=1 << 40)
+    open_dataset(file.id, PACKED, file_size=1 << 40)
     assert "declares 100000 bytes out of" in refused(file, PACKED, 50)
 
 
@@ -52,7 +52,7 @@ def test_packed_values_are_held_against_the_size_of_the_file_too(file):
 def test_a_chunk_takes_no_more_than_its_limit_however_little_it_holds(file, elements, fine):
     created(file, "i1", chunk=(elements,), shape=(0,))
     if fine:
-        _open_checked(file.id, b"new", file_size=1 << 40)
+        open_dataset(file.id, b"new", file_size=1 << 40)
     else:
         assert "declares 0 bytes" in refused(file, b"new")
 
@@ -70,7 +70,7 @@ def test_types_nest_a_little_and_no_more(file):
             kind = np.dtype([("a", kind)])
         created(file, kind, chunk=(8,), shape=(0,))
         if depth <= 4:
-            _open_checked(file.id, b"new", file_size=1 << 40)
+            open_dataset(file.id, b"new", file_size=1 << 40)
         else:
             assert "of a foreign type" in refused(file, b"new")
         del file["new"]
@@ -86,7 +86,7 @@ def test_values_in_another_file_are_refused_by_that_name(file, tmp_path):
 def test_a_group_is_opened_where_it_lies_and_not_through_a_link(file, link):
     file.create_group("real")
     file["linked"] = link
-    assert _open_group(file.id, b"real").get_num_objs() == 0
+    assert open_group(file.id, b"real").get_num_objs() == 0
     for name, said in ((b"linked", "link"), (b"nowhere", "lacks"), (PLAIN, "cannot be opened as a group")):
         with pytest.raises(ValueError, match=said):
-            _open_group(file.id, name)
+            open_group(file.id, name)
