@@ -312,6 +312,8 @@ def _columns(sums: HeavyPart, total: np.ndarray, bias: np.ndarray | None, bound:
         total = np.clip(total, *_ENDS)
     if sums.accumulate == "wrap16":
         total = wrap_to(total.astype(np.int64), 16)
-    if sums.accumulate == "wrap32" and bound >= _INT32_END:
+    if sums.accumulate.startswith("pair"):  # what pairs lose may take a sum beyond its bound
+        bound = max(bound, float(np.abs(total).max(initial=0)))
+    if sums.accumulate.startswith(("wrap32", "pair")) and bound >= _INT32_END:
         total, bound = as_int32(total), _INT32_END
     return Columns(sums=sums, values=(total,), shape=total.shape, bound=bound)

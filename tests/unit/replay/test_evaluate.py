@@ -196,6 +196,22 @@ def test_an_accumulator_beyond_int32_wraps_around_or_not():
     assert compute(unit, Variant(accumulate="exact")).item() == 127
 
 
+@pytest.mark.parametrize("end", [2**31 - 1000, -(2**31) + 1000])
+@pytest.mark.parametrize("pairs", ["pairsat16:hwc", "pairwrap16:hwc:8"])
+def test_what_pairs_add_up_to_wraps_around_in_32_bits(pairs, end):
+    """Of products that lose nothing in 16 bits, and of some that do."""
+    rng = np.random.default_rng(4)
+    a = operand(rng, (8, 32), 0.03, 3, np.int8)
+    for most in (7, 127):
+        weight = np.clip(operand(rng, (32, 5), 0.01, 0, np.int8).codes, -most, most)
+        b = Operand(codes=weight, scale=np.asarray(0.01, F32), zero_point=np.zeros((), np.int8))
+        unit = Unit(kind="linear", operands=(a, b), out=target(0.2, 9), bias=np.zeros(5, np.int32))
+        held = accumulate(unit, parse_variant(f"acc={pairs}").sums).values[0].astype(np.int64)
+        sums = accumulate(replace(unit, bias=np.full(5, end, np.int32)), parse_variant(f"acc={pairs}").sums).values[0]
+        assert np.any(held + end != (held + end).astype(np.int32))
+        np.testing.assert_array_equal(sums, (held + end).astype(np.int32))
+
+
 def test_biases_of_their_own_scale():
     x = Operand(codes=np.zeros((1, 1), np.uint8), scale=F32(0.5), zero_point=np.uint8(0))
     w = Operand(codes=np.zeros((1, 3), np.int8), scale=F32(0.25), zero_point=np.int8(0))
