@@ -123,7 +123,8 @@ p = u[:, :, None] * w[None]
 p = np.pad(p, ((0, 0), (0, p.shape[1] % 2), (0, 0)))
 pairs = np.clip(p[:, 0::2] + p[:, 1::2], -(2**15), 2**15 - 1)
 zeros = zu * w.sum(0) + zw * u.sum(1)[:, None] - len(w) * zu * zw
-acc = pairs.sum(1) - zeros + bias  # not wrapped to 32 bits
+acc = pairs.sum(1) - zeros + bias
+acc = acc.astype(np.int32).astype(np.int64)  # wrap32
 """,
     "conv, linear with `bias=float`": """
 acc = (x - zx) @ (w - zw)
