@@ -5,7 +5,7 @@ Kernels compute in bfloat16, float16, TF32 or floats of 8 bits and hand the resu
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from qdebug.model.thresholds.rounding import (
 )
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["SHORT_FORMATS", "ShortFormat", "fits", "format_of", "held_format", "to_tf32"]
+__all__ = ["SHORT_FORMATS", "SINGLE", "ShortFormat", "fits", "format_of", "held_format", "to_tf32"]
 
 _STRETCH = 1 << 20
 """Elements that are looked at together: 4 MB in float32, and some milliseconds."""
@@ -35,18 +35,30 @@ class ShortFormat:
         name: What people call it.
         bits: Digits of its significand, the leading one included.
         largest: Its largest number.
+        normal: Its smallest number that has all digits.
         rounded: Rounds values to it, ties to even, and gives float32.
     """
 
     name: str
     bits: int
     largest: float
+    normal: float
     rounded: Callable[[np.ndarray], np.ndarray]
 
     @property
     def unit(self) -> float:
         """Unit roundoff: half the distance from 1 to the next number."""
         return float(2.0**-self.bits)
+
+    @property
+    def subnormal(self) -> float:
+        """Its smallest number: the distance between neighbours below `normal`."""
+        return float(self.normal * 2.0 ** (1 - self.bits))
+
+    @property
+    def beyond(self) -> float:
+        """The smallest magnitude that it has no number for: half a step above the largest."""
+        return float(self.largest * (1 + self.unit / 2))
 
 
 def to_tf32(values: np.ndarray) -> np.ndarray:
@@ -66,29 +78,41 @@ SHORT_FORMATS = (
         name="float8_e5m2",
         bits=3,
         largest=57344.0,
+        normal=2.0**-14,
         rounded=_through(ml_dtypes.float8_e5m2),
     ),
     ShortFormat(
         name="float8_e4m3fn",
         bits=4,
         largest=448.0,
+        normal=2.0**-6,
         rounded=_through(ml_dtypes.float8_e4m3fn),
     ),
     ShortFormat(
         name="bfloat16",
         bits=8,
         largest=(2 - 2.0**-7) * 2.0**127,
+        normal=2.0**-126,
         rounded=_through(ml_dtypes.bfloat16),
     ),
     ShortFormat(
         name="float16",
         bits=11,
         largest=65504.0,
+        normal=2.0**-14,
         rounded=_through(np.float16),
     ),
-    ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, rounded=to_tf32),
+    ShortFormat(name="TF32", bits=11, largest=(2 - 2.0**-10) * 2.0**127, normal=2.0**-126, rounded=to_tf32),
 )
 """The one of fewest digits first, and of as many the one of the smaller range."""
+SINGLE = ShortFormat(
+    name="float32",
+    bits=24,
+    largest=(2 - 2.0**-23) * 2.0**127,
+    normal=2.0**-126,
+    rounded=_through(np.float32),
+)
+"""What values have of which nothing else is known."""
 
 
 def fits(values: np.ndarray, short: ShortFormat) -> bool:
@@ -103,14 +127,24 @@ def fits(values: np.ndarray, short: ShortFormat) -> bool:
     return True
 
 
-def format_of(values: np.ndarray) -> ShortFormat | None:
+def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFormat | None:
     """Return the short format that values have, or were rounded to before they were kept in a longer one; None if none.
 
     Args:
         values: Elements of any dtype.
+        read: What they were computed of. Where the digits of the values are too few to tell, as those of subnormal
+            numbers or of zeros are, they have the coarsest format of these if they fit it.
     """
-    own = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None)
-    return own or held_format(values)
+    own = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None) or held_format(values)
+    if own is not None or values.dtype not in (np.float32, np.float64) or not any(_may_fit(values)):
+        return own
+    units = [short.unit for short in map(format_of, read) if short is not None]
+    return held_format(values, known=max(units)) if units else None
+
+
+def _may_fit(values: np.ndarray) -> Iterator[bool]:
+    """Tell for each format whether the first elements fit it."""
+    return (fits(values.reshape(-1)[:_FIRST], short) for short in SHORT_FORMATS)
 
 
 def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:

@@ -24,6 +24,7 @@ from qdebug.compare.attribute.band import (
     beyond_own_terms,
     is_free_scale,
     norm,
+    replay_noise,
     unit_roundoff,
 )
 from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before, uniform_span
@@ -35,7 +36,8 @@ from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOF
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, quantize
-from qdebug.numerics.short_formats import format_of
+from qdebug.numerics.format_range import OutOfRange, out_of_range
+from qdebug.numerics.short_formats import SINGLE, format_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.registry import has_kernel
@@ -77,6 +79,7 @@ class Attribution:
         tied: How many of them are the index of another one of equal values.
         short: Name of the float format that all of the output was rounded to, though it is kept in a longer one; None
             if there is none.
+        outside: What the range of that format, or of float32, has taken from the results; None if that is not known.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
     """
@@ -96,6 +99,7 @@ class Attribution:
     whole_off: int | None = None
     tied: int = 0
     short: str | None = None
+    outside: OutOfRange | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
 
@@ -232,30 +236,43 @@ class _Split:
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
         elif entry.quant is None:
-            unit = max(
-                unit_roundoff(ours.dtype),
-                *(unit_roundoff(array.dtype) for array in values.values()),
-                FLOAT32_UNIT_ROUNDOFF,
-            )
-            part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
-            short = format_of(ours)
-            part.formats.add(None if short is None else short.name)
-            rounded = unit_roundoff(ours.dtype) if short is None else short.unit
-            part.allowed += (rounded * norm(ours)) ** 2
-            shown = held(ours, clamp_of(self._view))
-            unit = max(unit, rounded)
-            beyond = beyond_own_terms(self._form, values, replayed, shown, unit)
-            if beyond:  # rarely: the reference is read once more
-                carried = self._carried(replayed, place)
-                beyond = beyond_own_terms(self._form, values, replayed, shown, unit, carried=carried)
-            part.unexplained_elements += beyond
-            part.unexplained_elements += beyond_own_sums(
-                self._form, values, replayed, shown, opset=self._opset, unit=unit
-            )
+            self._add_rounding(part, values, replayed, ours, place)
         theirs = self._reference.load(entry.reference_tensor, *place)
         _, shown = in_one_order(theirs, entry.pair.reference_view, ours, self._view)
         theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
         self._add_parts(part, (theirs, replayed, shown), place)
+
+    def _add_rounding(
+        self,
+        part: _Part,
+        values: Mapping[str, np.ndarray],
+        replayed: np.ndarray,
+        ours: np.ndarray,
+        place: tuple[int, int],
+    ) -> None:
+        """Add what rounding and the range of the format account for, in whatever the values of a run are kept."""
+        short = format_of(ours, read=values.values())
+        part.formats.add(None if short is None else short.name)
+        unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, FLOAT32_UNIT_ROUNDOFF)
+        part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
+        part.allowed += (unit * norm(ours)) ** 2
+        normal = None
+        if short is not None:
+            normal = short.normal
+            part.allowed += (short.subnormal / 2) ** 2 * ours.size  # below the normal numbers all steps are alike
+        if short is not None or ours.dtype == np.float32:
+            noise = replay_noise(self._form, values, replayed, self._opset)
+            outside, _ = out_of_range(short or SINGLE, replayed, ours, noise=noise)
+            part.outside = outside if part.outside is None else part.outside.with_more(outside)
+        shown = held(ours, clamp_of(self._view))
+        beyond = beyond_own_terms(self._form, values, replayed, shown, unit, normal=normal)
+        if beyond:  # rarely: the reference is read once more
+            carried = self._carried(replayed, place)
+            beyond = beyond_own_terms(self._form, values, replayed, shown, unit, carried=carried, normal=normal)
+        part.unexplained_elements += beyond
+        part.unexplained_elements += beyond_own_sums(
+            self._form, values, replayed, shown, opset=self._opset, unit=unit, normal=normal
+        )
 
     def _carried(self, replayed: np.ndarray, place: tuple[int, int]) -> float:
         """Return the largest finite error that comes in with a node's inputs."""
@@ -396,6 +413,7 @@ class _Split:
             whole_off=self._whole_off,
             tied=part.tied,
             short=next(iter(part.formats)) if len(part.formats) == 1 else None,
+            outside=part.outside if len(part.formats) == 1 else None,
             allowed=math.sqrt(part.allowed) if self._entry.quant is None else None,
             unexplained_elements=part.unexplained_elements,
         )
@@ -419,6 +437,7 @@ class _Part:
     allowed: float = 0.0
     unexplained_elements: int = 0
     formats: set[str | None] = field(default_factory=set)
+    outside: OutOfRange | None = None
 
     def merge(self, other: _Part) -> None:
         """Add what another part has seen."""
@@ -437,6 +456,8 @@ class _Part:
         self.allowed += other.allowed
         self.tied += other.tied
         self.formats |= other.formats
+        if other.outside is not None:
+            self.outside = other.outside if self.outside is None else self.outside.with_more(other.outside)
         self.unexplained_elements += other.unexplained_elements
 
 

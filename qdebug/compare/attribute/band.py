@@ -41,6 +41,7 @@ __all__ = [
     "minus",
     "narrow_sums_error",
     "norm",
+    "replay_noise",
     "sum_terms",
     "unit_roundoff",
 ]
@@ -106,6 +107,7 @@ def beyond_own_terms(
     unit: float,
     *,
     carried: float = 0.0,
+    normal: float | None = None,
 ) -> int:
     """Count the elements of an elementwise operator that rounding of what each is made of does not account for.
 
@@ -121,6 +123,7 @@ def beyond_own_terms(
         recorded: What was recorded.
         unit: Unit roundoff of the coarser of the formats involved.
         carried: The largest error that comes in with its inputs; what is more than rounding of it counts for nothing.
+        normal: The smallest normal number of the format that they were rounded to; of what they are kept in if None.
 
     Returns:
         The count; 0 for operators of which no such bound is known.
@@ -133,7 +136,7 @@ def beyond_own_terms(
         terms = [np.broadcast_to(values[name], output.shape) for name in filter(None, node.inputs)]
         if any(not term.flags.c_contiguous for term in terms):  # copied as a whole, but in what they are kept in
             terms = [np.ascontiguousarray(term) for term in terms]
-    count, tiny = 0, _smallest(recorded.dtype)
+    count, tiny = 0, _smallest(recorded.dtype) if normal is None else normal
     with np.errstate(invalid="ignore", over="ignore"):
         largest = float(np.max(np.abs(output), where=np.isfinite(output), initial=0.0))
         tiny += min(carried, ELEMENTWISE_ROUNDOFFS * unit * largest)
@@ -153,6 +156,7 @@ def beyond_own_sums(
     *,
     opset: Mapping[str, int],
     unit: float,
+    normal: float | None = None,
 ) -> int:
     """Count the elements of a product that rounding of each one's own sum does not account for.
 
@@ -168,6 +172,7 @@ def beyond_own_sums(
         recorded: What was recorded.
         opset: Version of each operator set.
         unit: Unit roundoff of the coarser of the formats involved.
+        normal: The smallest normal number of the format that they were rounded to; of what they are kept in if None.
 
     Returns:
         The count; 0 for operators of which no such bound is known.
@@ -178,23 +183,39 @@ def beyond_own_sums(
     if not known or recorded.shape != output.shape or not output.size:
         return 0
     most = ROUNDING_SUM_FACTOR * (math.sqrt(sum_terms(node, _shapes(values), output.shape)) + 1) * unit
-    if not _count_beyond(recorded, output, output, most):  # terms are no smaller than their sum
+    tiny = _smallest(recorded.dtype) if normal is None else normal
+    if not _count_beyond(recorded, output, output, most, tiny):  # terms are no smaller than their sum
         return 0
     terms = _magnitudes(node, values, opset)
     if terms is None or terms.shape != output.shape:
         return 0
-    return _count_beyond(recorded, output, terms, most)
+    return _count_beyond(recorded, output, terms, most, tiny)
 
 
-def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float) -> int:
+def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float, tiny: float) -> int:
     """Count the elements that are further off than a multiple of their own terms and of those usual in the tensor."""
-    usual, tiny, count = _usual(terms), _smallest(recorded.dtype), 0
+    usual, count = _usual(terms), 0
     with np.errstate(invalid="ignore", over="ignore"):
         for ours, theirs, own in stretches(recorded, output, terms):
             off = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
             reach = np.nan_to_num(np.abs(own.astype(np.float64)), nan=np.inf)
             count += int(np.count_nonzero(off > most * (reach + usual) + tiny))
     return count
+
+
+def replay_noise(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int]) -> float:
+    """Return by how much each element of a replay in float32 may be off, where terms may cancel; 0 where none do.
+
+    Args:
+        node: The node on real numbers.
+        values: Its inputs.
+        output: What the replay gave.
+        opset: Version of each operator set.
+    """
+    row = operators.of(node.op)
+    if (row.rounds_by_element and not row.adds) or not output.size:
+        return 0.0
+    return allowed_error(node, values, output, opset, FLOAT32_UNIT_ROUNDOFF) / math.sqrt(output.size)
 
 
 def _usual(values: np.ndarray) -> float:

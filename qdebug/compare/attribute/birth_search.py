@@ -341,7 +341,7 @@ def _format(stored: np.ndarray, exact: float) -> tuple[float, str]:
         largest = float(ml_dtypes.finfo(stored.dtype).max)  # type: ignore[no-untyped-call]  # untyped upstream
     except ValueError:
         return math.inf, stored.dtype.name
-    short = held_format(stored) if abs(exact) <= largest else None
+    short = held_format(stored) if abs(exact) <= largest or math.isinf(exact) else None
     if short is not None and short.largest < abs(exact):
         return short.largest, short.name
     return largest, stored.dtype.name

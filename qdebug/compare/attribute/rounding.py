@@ -25,6 +25,7 @@ from qdebug.model.thresholds.attribution import (
     FREE_SCALE_MAX_CODES,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF
+from qdebug.numerics.short_formats import ShortFormat, format_of, held_format
 
 __all__ = [
     "ConstantRounding",
@@ -77,6 +78,14 @@ class ConstantRounding:
         telling = (array for array in sorted(arrays, key=lambda array: -array.size) if not _whole(array))
         units = sorted(held_unit(array) for array in islice(telling, FORMAT_VOTE_CONSTANTS))
         return units[(len(units) - 1) // 2] if units else FLOAT32_UNIT_ROUNDOFF
+
+    def format(self, name: str) -> ShortFormat | None:
+        """Return the short format that a constant was rounded to: by its digits, or that of the network if it fits."""
+        values = self._run.recording.load(name)
+        found = format_of(values)
+        return (
+            held_format(values, known=self._usual) if found is None and self._usual > FLOAT32_UNIT_ROUNDOFF else found
+        )
 
     def half_steps(self, name: str, *, any_scale: bool = False) -> np.ndarray:
         """Return half a step for each element of a constant: of its codes, or of a float format coarser than float32.

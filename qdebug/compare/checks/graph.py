@@ -21,6 +21,7 @@ __all__ = [
     "born",
     "difference",
     "otherwise_said",
+    "out_of_range",
     "overflow",
     "placement",
     "precision",
@@ -137,6 +138,25 @@ def overflow(context: NodeContext) -> Finding | None:
                 kind=FindingKind.SCALE, role=FindingRole.CAUSE, node=entry.node, sentence=said + side, evidence=tensor
             )
     return None
+
+
+def out_of_range(context: NodeContext) -> Finding | None:
+    """Find results that the range of their format has made infinite, the largest number, or zero."""
+    found = None if context.attribution is None else context.attribution.outside
+    said = None if found is None else found.sentence
+    if found is None or said is None:
+        return None
+    fails = context.diverges or (nonfinite(context) is not None and context.birth is None)
+    return Finding(
+        kind=FindingKind.PRECISION,
+        role=FindingRole.CAUSE if fails else FindingRole.NOTE,
+        node=context.name,
+        sentence=said,
+        amount=float(sum(lost.count for lost in found.lost.values())),
+        limit=0.0,
+        unit="elements",
+        evidence=found.short.name,
+    )
 
 
 def placement(context: NodeContext) -> Finding | None:

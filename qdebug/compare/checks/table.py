@@ -24,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     statistics.nonfinite_at_least,
     statistics.sqnr_at_most,
     graph.unholdable,
+    graph.out_of_range,
     graph.read_otherwise,
     dead_zone,
     dead_channels,

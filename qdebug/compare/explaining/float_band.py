@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
 from types import MappingProxyType
 
 import numpy as np
@@ -17,7 +18,14 @@ import numpy as np
 from qdebug.arithmetic.patterns.wrong_places import Layout, places
 from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
-from qdebug.compare.attribute.band import allowed_error, is_free_scale, narrow_sums_error, norm, unit_roundoff
+from qdebug.compare.attribute.band import (
+    allowed_error,
+    is_free_scale,
+    narrow_sums_error,
+    norm,
+    replay_noise,
+    unit_roundoff,
+)
 from qdebug.compare.explaining.explanation import Band
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import Node, Recording, operators
@@ -30,7 +38,8 @@ from qdebug.model.thresholds.explanation import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF
 from qdebug.numerics.affine import dequantize
-from qdebug.numerics.short_formats import SHORT_FORMATS, ShortFormat, fits, format_of
+from qdebug.numerics.format_range import OutOfRange, out_of_range
+from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, fits, format_of
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
@@ -134,7 +143,8 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
         single.add(_difference(ours, replayed), 0.0 if _rounds_nothing(node) else allowed)
     match = equal / total if total else 1.0
     if equal == total:
-        return FloatFinding(band=Band(precision="exact", ratio=0.0, exact=True), within=True, match=1.0, elements=total)
+        band = Band(precision="exact", ratio=0.0, exact=True)
+        return FloatFinding(band=band, within=True, match=1.0, elements=total, reason=case.out_of_range())
     spread = case.spread(at[0])
     band = Band(precision=case.result, ratio=single.ratio, spread=spread)
     found = FloatFinding(band=band, within=False, match=match, elements=total)
@@ -143,7 +153,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
             found, reason=f"{odd} of {total} elements are NaN or infinite in the recording or the replay alone"
         )
     if single.ratio <= 1:
-        return replace(found, within=True, reason=case.overflow(total))
+        return replace(found, within=True, reason=case.out_of_range())
     for precision, ratio in case.coarser(at):
         if ratio <= 1:
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
@@ -224,10 +234,8 @@ class _Case:
     def __init__(self, recording: Recording, node: Node, tensor: str, at: Sequence[Place]) -> None:
         self._recording, self._node, self._tensor = recording, node, tensor
         self._form, self._opset = real_form(node, recording.graph.opset)
-        self._short = _format_of(recording, tensor, at)
-        self._beyond: dict[
-            Place, list[tuple[float, float]]
-        ] = {}  # results that their format has no number for, and what was given
+        self._short = _format_of(recording, self._form, tensor, at)
+        self._outside: dict[Place, OutOfRange] = {}  # results that the range of their format has no number for
         self._lone = False  # whether a precision of the inputs leaves few elements wrong: then no other explains them
 
     def compare(
@@ -266,13 +274,17 @@ class _Case:
             return ours, replayed, 0.0
         if narrow is not None:
             return ours, replayed, narrow_sums_error(self._form, values, replayed, self._opset, narrow) or 0.0
-        replayed = self._in_format(recorded, replayed, place)
-        own = unit_roundoff(ours.dtype) if self._short is None else self._short.unit
+        replayed = self._in_format(recorded, replayed, values, place)
+        short = SINGLE if self._short is None else self._short
+        own = unit_roundoff(ours.dtype) if self._short is None else short.unit
+        coarse = own > FLOAT32_UNIT_ROUNDOFF
+        # Below the normal numbers, a format's step is the same for all.
+        steps = np.hypot(own * norm(ours), short.subnormal / 2 * np.sqrt(ours.size)) if coarse else 0.0
         if operators.of(self._form.op).product:  # sums of products in few digits have a precision of their own
             sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
-            return ours, replayed, float(np.hypot(sums, own * norm(ours) if own > FLOAT32_UNIT_ROUNDOFF else 0.0))
-        unit = max(FLOAT32_UNIT_ROUNDOFF, own, *(unit_roundoff(array.dtype) for array in values.values()), 0.0)
-        return ours, replayed, allowed_error(self._form, values, replayed, self._opset, unit)
+            return ours, replayed, float(np.hypot(sums, steps))
+        sums = allowed_error(self._form, values, replayed, self._opset, max(FLOAT32_UNIT_ROUNDOFF, own))
+        return ours, replayed, float(np.hypot(sums, steps))
 
     @property
     def result(self) -> str:
@@ -280,30 +292,25 @@ class _Case:
         short = None if self._short is None else self._short.name
         return next((f"{title} {_OUTPUT}" for title, name in _SHORT.items() if name == short), "fp32")
 
-    def overflow(self, total: int) -> str | None:
-        """Say how many results are beyond the largest number of their format, of so many; None if none is."""
-        found = [pair for pairs in self._beyond.values() for pair in pairs]
-        if not found or self._short is None:
-            return None
-        (exact, given), short = found[0], self._short
-        return (
-            f"{len(found)} of {total} results are beyond {short.largest:.6g}, the largest {short.name}; "
-            f"the first is {exact:.6g} and became {given:.6g}"
-        )
+    def out_of_range(self) -> str | None:
+        """Say what the range of the output's format has taken from results; None if nothing."""
+        found = list(self._outside.values())
+        return reduce(OutOfRange.with_more, found).sentence if found else None
 
-    def _in_format(self, recorded: np.ndarray, replayed: np.ndarray, place: Place) -> np.ndarray:
-        """Return a replay as the format of the recorded values has it.
+    def _in_format(
+        self, recorded: np.ndarray, replayed: np.ndarray, values: Mapping[str, np.ndarray], place: Place
+    ) -> np.ndarray:
+        """Return a replay as the range of the recorded values' format has it.
 
-        What is too large for it is infinite, or the largest number: whichever was recorded.
+        What is too large is infinite, or the largest number, and what is subnormal may be flushed to zero: whichever
+        was recorded.
         """
-        short = self._short
-        if short is None or replayed.dtype.kind != "f":
+        short = SINGLE if self._short is None and recorded.dtype == np.float32 else self._short
+        if short is None or replayed.dtype.kind != "f" or _rounds_nothing(self._node):
             return replayed
-        ours, wide = recorded.astype(np.float32), replayed.astype(np.float64)
-        near = np.isfinite(wide) & (np.abs(wide) > short.largest * (1 - short.unit))
-        held = near & (np.abs(ours) >= np.float32(short.largest)) & (np.sign(ours) == np.sign(wide))
-        self._beyond[place] = list(zip(wide[held].tolist(), ours[held].tolist(), strict=True))
-        return np.where(held, ours.astype(replayed.dtype), replayed)
+        noise = replay_noise(self._form, values, replayed, self._opset)
+        self._outside[place], ended = out_of_range(short, replayed, recorded, noise=noise)
+        return np.where(ended, recorded.astype(np.float32).astype(replayed.dtype), replayed)
 
     def coarser(self, at: Sequence[Place]) -> Iterator[tuple[str, float]]:
         """Yield the coarser precisions, the finest first, and how much of the error each allows is there."""
@@ -377,12 +384,12 @@ class _Case:
         return f", {found[0].detail}" if found else ""
 
 
-def _format_of(recording: Recording, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
+def _format_of(recording: Recording, form: Node, tensor: str, at: Sequence[Place]) -> ShortFormat | None:
     """Return the short format that values have, or were rounded to before they were kept in float32; None if none."""
     found = None
     for place in at:
-        values = recording.load(tensor, *place)
-        found = found or format_of(values)
+        read = (recording.load(name, *place) for name in form.inputs if name and recording.has(name, *place))
+        found = found or format_of(recording.load(tensor, *place), read=read)
     if found is None or recording.graph.tensors[tensor].quant is not None:
         return None
     kept = (recording.load(tensor, *place) for place in at)

@@ -11,7 +11,6 @@ import numpy as np
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.weights import in_plain_order, without_padding
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.band import unit_roundoff
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
 from qdebug.compare.attribute.rounding import hair, scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
@@ -22,6 +21,7 @@ from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.operators.known_scales import scale_of_codes
 from qdebug.model.thresholds.checks import COARSE_CONSTANT_SLACK, FLOAT_FORMAT_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
+from qdebug.numerics.short_formats import ShortFormat
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
@@ -425,36 +425,40 @@ def _scales_bias(*nodes: Node) -> bool:
     return any(node.attrs.get("beta", 1.0) != 1.0 for node in nodes)
 
 
-def unrepresentable_constant(reference: Recording, backend: Recording, theirs: Node, ours: Node) -> Finding | None:
-    """Find a constant of a backend node that lost elements to the range of its format.
+def unrepresentable_constant(replays: ReferenceReplay, theirs: Node, ours: Node) -> Finding | None:
+    """Find a constant of a backend node that lost elements to the range of its format, whatever it is kept in.
 
     A weight's element counts only if it is not lost in the rounding of the sum anyway.
 
     Args:
-        reference: The reference run.
-        backend: The backend run.
+        replays: Knows both runs, and the formats of their constants.
         theirs: The reference's node.
         ours: The backend's node that answers to it.
 
     Returns:
         A difference, or None if there is no such constant.
     """
+    reference, backend = replays.ref.recording, replays.be.recording
     form, _ = real_form(ours, backend.graph.opset)
+    titles = operators.plain(theirs).titles
     for slot, (other, name) in enumerate(zip(theirs.inputs, form.inputs, strict=False)):
         if not (_held(backend, name) and _held(reference, other)):
             continue
         mine, real = backend.load(name), reference.load(other)
-        floats = is_float(logical_name(mine.dtype)) and is_float(logical_name(real.dtype))
-        if not floats or mine.dtype == real.dtype or mine.shape != real.shape:
-            continue  # in the same format nothing is lost to it
-        noise = unit_roundoff(mine.dtype) if slot == 1 and operators.of(form.op).product else 0.0
-        lost = _lost(name, mine.astype(np.float64), real.astype(np.float64), noise)
+        if not all(is_float(logical_name(each.dtype)) for each in (mine, real)) or mine.shape != real.shape:
+            continue
+        short = replays.backend.format(name)
+        if short is None or (mine.dtype == real.dtype and np.array_equal(mine, real, equal_nan=True)):
+            continue  # nothing is lost to a format that both have
+        noise = short.unit if slot == 1 and operators.of(form.op).product else 0.0
+        title = f"{titles[slot] if slot < len(titles) else 'constant'} {name!r}"
+        lost = _lost(title, mine.astype(np.float64), real.astype(np.float64), noise, short)
         if lost is not None:
             return Finding(
                 kind=FindingKind.PRECISION,
                 role=FindingRole.DIFFERENCE,
                 node=ours.name,
-                sentence=f"{lost[1]} in {logical_name(mine.dtype)}",
+                sentence=lost[1],
                 amount=float(lost[0]),
                 limit=0.0,
                 unit="elements",
@@ -469,15 +473,25 @@ def _held(recording: Recording, name: str) -> bool:
     return known and recording.graph.tensors[name].quant is None
 
 
-def _lost(name: str, mine: np.ndarray, real: np.ndarray, noise: float) -> tuple[int, str] | None:
-    """Return how many elements are lost, and a clause; None if none is."""
-    largest = float(np.max(np.abs(real), initial=0, where=np.isfinite(real)))
-    over = np.isinf(mine) & np.isfinite(real)
-    under = (mine == 0) & (np.abs(real) > noise * largest)
-    for lost, does in ((over, "overflow{} to infinity"), (under, "underflow{} to zero")):
+def _lost(title: str, mine: np.ndarray, real: np.ndarray, noise: float, short: ShortFormat) -> tuple[int, str] | None:
+    """Return how many elements are lost to the range of a format, and a clause; None if none is."""
+    size, largest = np.abs(real), float(np.max(np.abs(real), initial=0, where=np.isfinite(real)))
+    gone = (mine == 0) & (size > noise * largest) & (size < short.normal)
+    flushed = gone & (size > short.subnormal / 2)
+    clamped = (np.abs(mine) == short.largest) & (size >= short.beyond) & (np.sign(mine) == np.sign(real))
+    name = short.name
+    for lost, does in (
+        (np.isinf(mine) & np.isfinite(real), f"overflow{{}} to infinity in {name}"),
+        (clamped, f"{{}} clamped to {short.largest:.6g}, the largest {name}"),
+        (flushed, f"{{}} subnormal in {name}, below {short.normal:.6g}, and flushed to zero"),
+        (gone & ~flushed, f"underflow{{}} to zero in {name}"),
+    ):
         count = int(lost.sum())
+        one, many = ("is", "are") if does.startswith("{") else ("s", "")
         if count and lost.size == 1:
-            return count, f"its constant {name!r} of {real.reshape(-1)[0]:g} {does.format('s')}"
+            return count, f"its {title} of {real.reshape(-1)[0]:g} {does.format(one)}"
         if count:
-            return count, f"{count} of {lost.size} elements of its constant {name!r} {does.format('s' * (count == 1))}"
+            said = does.format(one if count == 1 else many)
+            first = f"{'' if count == 1 else 'the first is '}{real[lost][0]:g}"
+            return count, f"{count} of {lost.size} elements of its {title} {said}: {first}"
     return None

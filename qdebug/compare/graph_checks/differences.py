@@ -59,7 +59,7 @@ class GraphDifferences:
 
     def __init__(self, replays: ReferenceReplay) -> None:
         self._ref, self._be, self._pairs = replays.ref, replays.be, replays.pairs
-        self._rounding = replays.backend
+        self._replays, self._rounding = replays, replays.backend
         self._reference, self._backend = replays.ref.recording, replays.be.recording
         self.constants = ConstantCheck(replays)
 
@@ -177,7 +177,7 @@ class GraphDifferences:
         if left_out is not None:
             return left_out
         scaled = scales_by_constants(self._ref, others)  # into the weights: then they are other ones by right
-        found = unrepresentable_constant(self._reference, self._backend, main, node) or (
+        found = unrepresentable_constant(self._replays, main, node) or (
             self.constants.different_folded(form, theirs, others)
             if scaled
             else self.constants.different(form, theirs, segment)
