@@ -1,14 +1,9 @@
-"""What a node that nothing reproduces was recorded with, against the most credible replay, over all samples.
-
-Known mistakes as units: if computing a node with one of them gives what was recorded, it is the likely cause. Each
-suspect is the node as it would be if its kernel left out or confused one of its parameters. A suspect that reproduces
-every recorded element says more than any pattern of the wrong ones.
-"""
+"""What a node that nothing reproduces was recorded with, against the most credible replay, over all samples."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,331 +13,20 @@ from qdebug.arithmetic.patterns.residual import Residual, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence, stretches
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.presets import is_known
-from qdebug.arithmetic.search import SearchResult, channels_first, products
+from qdebug.arithmetic.refit import refit
+from qdebug.arithmetic.search import SearchResult, channels_first
+from qdebug.arithmetic.suspects import Suspect, suspects, turned_sign
 from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError
-from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
-from qdebug.replay.registry import Call
 from qdebug.replay.scaling import GIVEN
-from qdebug.replay.steps import Step
-from qdebug.replay.unit import Operand, Target, Unit
+from qdebug.replay.unit import Target, Unit
 from qdebug.replay.variant import Variant, describe
 
-__all__ = ["Suspect", "distance_to_ties", "layout_of", "residual_of", "suspects", "turned_sign"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Suspect:
-    """A mistake.
-
-    Args:
-        name: Tells it from the others.
-        pattern: The pattern that it makes: a key of `qdebug.arithmetic.patterns.residual.PATTERNS`.
-        likely: The mistake in words.
-        unit: The node with the mistake.
-        accumulate: How products are summed, besides; "" for as they should be.
-        wraps: Whether codes wrap around instead of saturating, besides.
-        resigned: Whether the recorded codes are those of the other signedness, besides.
-    """
-
-    name: str
-    pattern: str
-    likely: str
-    unit: Unit
-    accumulate: str = ""
-    wraps: bool = False
-    resigned: bool = False
-
-    def variant(self, variant: Variant) -> Variant:
-        """Return the variant that the mistake makes of the right one."""
-        if self.accumulate:
-            variant = replace(variant, accumulate=self.accumulate)
-        if not self.wraps:
-            return variant
-        ends = tuple(Step(op="wrap") if step.op == "sat" else step for step in variant.requantize)
-        return replace(variant, requantize=ends)
-
-
-def suspects(unit: Unit) -> Iterator[Suspect]:
-    """Yield the mistakes that a kernel could make with a unit, and that would show."""
-    yield from _of_bias(unit)
-    yield from _of_zero_points(unit)
-    yield from _of_scales(unit)
-    yield from _of_conventions(unit)
-    yield from _of_padding(unit)
-    yield from _of_signs(unit)
-    yield from _of_kernel(unit)
-    yield from _of_sums(unit)
-    if unit.out.dtype.kind in "iu":
-        likely = "codes beyond the range wrap around instead of saturating"
-        yield Suspect(name="wrapped codes", pattern="wrapped", likely=likely, unit=unit, wraps=True)
-    if unit.out.clamp is not None:
-        free = replace(unit, out=replace(unit.out, clamp=None))
-        yield Suspect(name="no clamp", pattern="clamp", likely="the activation's range is not applied", unit=free)
-
-
-def _of_bias(unit: Unit) -> Iterator[Suspect]:
-    bias = unit.bias
-    if bias is None or not np.any(bias):
-        return
-    pattern = "constant_per_channel"
-    yield Suspect(name="no bias", pattern=pattern, likely="the bias is dropped", unit=replace(unit, bias=None))
-    if bias.dtype.kind not in "iu":
-        return
-    short = np.clip(bias, -(2**15), 2**15 - 1)
-    if np.any(short != bias):
-        yield Suspect(
-            name="short bias", pattern=pattern, likely="the bias is clipped to 16 bits", unit=replace(unit, bias=short)
-        )
-    moved = np.roll(bias, 1)
-    yield Suspect(
-        name="moved bias", pattern=pattern, likely="the bias is read one channel off", unit=replace(unit, bias=moved)
-    )
-
-
-def _of_zero_points(unit: Unit) -> Iterator[Suspect]:
-    names = ("the first operand's zero point", "the second operand's zero point")
-    for position, (operand, name) in enumerate(zip(unit.operands, names, strict=False)):
-        if operand.codes.dtype.kind not in "iu" or not np.any(operand.zero_point):
-            continue
-        bare = replace(operand, zero_point=np.zeros_like(operand.zero_point))
-        yield Suspect(
-            name=f"no zero point {position}",
-            pattern="constant_per_channel" if unit.kind in ("conv", "linear") else "constant",
-            likely=f"{name} is dropped",
-            unit=_with(unit, position, bare),
-        )
-        wrapped = _wrapped(operand)
-        if wrapped is not None:
-            yield Suspect(
-                name=f"wrapped {position}",
-                pattern="growing",
-                likely=f"the difference from {name} wraps around in 8 bits",
-                unit=_with(unit, position, wrapped),
-            )
-    yield from _zero_points_off_by_one(unit)
-    zero = unit.out.zero_point
-    if unit.out.dtype.kind in "iu" and np.any(zero):
-        bare_out = replace(unit.out, zero_point=np.zeros_like(zero))
-        yield Suspect(
-            name="no output zero point",
-            pattern="constant",
-            likely="the output's zero point is not added",
-            unit=replace(unit, out=bare_out),
-        )
-
-
-def _zero_points_off_by_one(unit: Unit) -> Iterator[Suspect]:
-    """Yield zero points that are the next code, as one that was rounded in another way is; weights mostly have none."""
-    sides = (("output", unit.out.dtype, unit.out.zero_point), ("first operand", None, unit.operands[0].zero_point))
-    for name, dtype, zero in sides:
-        own = np.dtype(dtype or unit.operands[0].codes.dtype)
-        if own.kind not in "iu" or np.size(zero) != 1:
-            continue
-        said = int(np.asarray(zero).reshape(-1)[0])
-        for value in (said - 1, said + 1):
-            if not np.iinfo(own).min <= value <= np.iinfo(own).max:
-                continue
-            next_to = np.full_like(zero, value)
-            moved = (
-                replace(unit, out=replace(unit.out, zero_point=next_to))
-                if dtype is not None
-                else _with(unit, 0, replace(unit.operands[0], zero_point=next_to))
-            )
-            yield Suspect(
-                name=f"{name} zero point {value - said:+d}",
-                pattern="constant",
-                likely=f"the {name}'s zero point is {value}, not {said}",
-                unit=moved,
-            )
-
-
-def _wrapped(operand: Operand) -> Operand | None:
-    """Return an operand whose codes minus zero point are held in 8 bits; None if they fit."""
-    if operand.codes.dtype.itemsize > 1:
-        return None
-    centred = operand.centred
-    short = centred.astype(np.int8)
-    if np.array_equal(short, centred):
-        return None
-    return replace(operand, codes=short, zero_point=np.zeros(np.shape(operand.zero_point), np.int8))
-
-
-def _of_scales(unit: Unit) -> Iterator[Suspect]:
-    yield from _of_operand_scales(unit)
-    for position, operand in enumerate(unit.operands):
-        scale = operand.scale
-        if np.unique(scale).size < 2:
-            continue
-        flat = scale.reshape(-1)
-        for name, other, likely in (
-            ("one scale", np.full_like(flat, flat[0]), "the first channel's scale is used for all channels"),
-            ("mean scale", np.full_like(flat, flat.max()), "the largest channel's scale is used for all channels"),
-            ("moved scale", np.roll(flat, 1), "the scales are read one channel off"),
-            ("turned scale", flat[::-1], "the scales are read in reverse"),
-        ):
-            changed = replace(operand, scale=other.reshape(scale.shape).copy())
-            yield Suspect(
-                name=f"{name} {position}",
-                pattern="factor_per_channel",
-                likely=likely,
-                unit=_with(unit, position, changed),
-            )
-
-
-def _of_operand_scales(unit: Unit) -> Iterator[Suspect]:
-    """Yield the scales of operands that are taken for one another; a product does not show it."""
-    scales = [operand.scale for operand in unit.operands]
-    if unit.kind not in ("add", "sub", "div", "concat") or len(scales) < 2 or any(scale.size > 1 for scale in scales):
-        return
-    if len({float(scale.reshape(-1)[0]) for scale in scales}) == 1:
-        return
-    for name, taken, likely in (
-        ("first scale", scales[:1] * len(scales), "the first operand's scale is used for all operands"),
-        ("last scale", scales[-1:] * len(scales), "the last operand's scale is used for all operands"),
-        ("swapped scales", scales[::-1], "the operands' scales are exchanged"),
-    ):
-        operands = tuple(replace(each, scale=scale) for each, scale in zip(unit.operands, taken, strict=True))
-        yield Suspect(name=name, pattern="factor", likely=likely, unit=replace(unit, operands=operands))
-
-
-def _of_conventions(unit: Unit) -> Iterator[Suspect]:
-    """Yield scales and zero points as other formats mean them: an offset that is added, steps per unit."""
-    sides = [operand for operand in unit.operands if operand.codes.dtype.kind in "iu"]
-    if any(np.any(side.zero_point) for side in sides) or (unit.out.dtype.kind in "iu" and np.any(unit.out.zero_point)):
-        turned = tuple(replace(side, zero_point=-side.zero_point.astype(np.int32)) for side in unit.operands)
-        out = replace(unit.out, zero_point=-np.asarray(unit.out.zero_point, np.int32))
-        likely = "the zero points are of the opposite sign, as offsets that are added to the codes"
-        yield Suspect(name="offsets", pattern="constant", likely=likely, unit=replace(unit, operands=turned, out=out))
-    for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
-        if np.all(operand.scale > 1):
-            yield Suspect(
-                name=f"reciprocal {position}",
-                pattern="factor",
-                likely=f"the {name} operand's scale is the reciprocal of what it should be",
-                unit=_with(unit, position, replace(operand, scale=np.asarray(1 / operand.scale))),
-            )
-    if np.all(unit.out.scale > 1):
-        own = replace(unit.out, scale=np.asarray(1 / unit.out.scale))
-        likely = "the output's scale is the reciprocal of what it should be"
-        yield Suspect(name="reciprocal output", pattern="factor", likely=likely, unit=replace(unit, out=own))
-
-
-def _of_padding(unit: Unit) -> Iterator[Suspect]:
-    if unit.kind != "conv" or unit.transposed:
-        return
-    pads = Call(inputs=(), attrs=unit.attrs).integers("pads") or ()
-    if not any(pads):
-        return
-    x = unit.operands[0]
-    half = len(pads) // 2
-    around = [(0, 0), (0, 0), *zip(pads[:half], pads[half:], strict=True)]
-    none: tuple[int, ...] = (0,) * len(pads)
-    if np.any(x.zero_point):
-        padded = replace(x, codes=np.pad(x.codes, around))
-        yield Suspect(
-            name="zero padding",
-            pattern="borders",
-            likely="the padding holds the code 0 in place of the zero point",
-            unit=replace(_with(unit, 0, padded), attrs={**unit.attrs, "pads": none}),
-        )
-    repeated = replace(x, codes=np.pad(x.codes, around, mode="edge"))
-    yield Suspect(
-        name="edge padding",
-        pattern="borders",
-        likely="the padding repeats the outermost values",
-        unit=replace(_with(unit, 0, repeated), attrs={**unit.attrs, "pads": none}),
-    )
-    yield from _shifted(unit, pads)
-
-
-def _shifted(unit: Unit, pads: Sequence[int]) -> Iterator[Suspect]:
-    """Yield paddings of the same total with more at the other end."""
-    half = len(pads) // 2
-    sums = [begin + end for begin, end in zip(pads[:half], pads[half:], strict=True)]
-    for name, begins in (("end", [0] * half), ("start", sums), ("swapped", list(pads[half:]))):
-        other = (*begins, *(total - begin for total, begin in zip(sums, begins, strict=True)))
-        if other != tuple(pads):
-            yield Suspect(
-                name=f"padding {name}",
-                pattern="borders",
-                likely=f"the padding is {other}, not {tuple(pads)}",
-                unit=replace(unit, attrs={**unit.attrs, "pads": other}),
-            )
-
-
-def _of_signs(unit: Unit) -> Iterator[Suspect]:
-    """Yield codes whose signedness was mistaken: their bits read as the other type, or half of their range away."""
-    for position, (operand, name) in enumerate(zip(unit.operands, ("first", "second"), strict=False)):
-        dtype = operand.codes.dtype
-        if dtype.kind not in "iu":
-            continue
-        other = np.dtype(f"{'i' if dtype.kind == 'u' else 'u'}{dtype.itemsize}")
-        zero_point = operand.zero_point.astype(np.int32)
-        away = f"the {name} operand's codes are half their range away: {other} taken for {dtype}"
-        for how, codes, likely in (
-            ("read", operand.codes.view(other), f"the {name} operand's {dtype} codes are read as {other}"),
-            ("moved", turned_sign(operand.codes), away),
-        ):
-            held = replace(operand, codes=codes, zero_point=zero_point)
-            yield Suspect(
-                name=f"sign {how} {position}", pattern="signedness", likely=likely, unit=_with(unit, position, held)
-            )
-    if unit.out.dtype.kind in "iu":
-        likely = "the recorded output is of the other signedness than its quantization says"
-        yield Suspect(name="output sign", pattern="signedness", likely=likely, unit=unit, resigned=True)
-
-
-def turned_sign(codes: np.ndarray) -> np.ndarray:
-    """Turn the highest bit of codes, which takes signed to unsigned ones of the same order."""
-    unsigned = codes.view(np.dtype(f"u{codes.dtype.itemsize}"))
-    top = unsigned.dtype.type(1 << (8 * codes.dtype.itemsize - 1))
-    return np.asarray((unsigned ^ top).view(codes.dtype))
-
-
-def _of_kernel(unit: Unit) -> Iterator[Suspect]:
-    """Yield filters that are laid out in another way."""
-    if unit.kind != "conv" or unit.operands[1].codes.ndim != 4:
-        return
-    weight = unit.operands[1]
-    for name, codes, likely in (
-        ("turned kernel", np.swapaxes(weight.codes, 2, 3), "rows and columns of the filters are exchanged"),
-        ("mirrored kernel", weight.codes[:, :, ::-1, ::-1], "the filters are mirrored, as in a true convolution"),
-    ):
-        if codes.shape == weight.codes.shape and not np.array_equal(codes, weight.codes):
-            yield Suspect(
-                name=name, pattern="scattered", likely=likely, unit=_with(unit, 1, replace(weight, codes=codes))
-            )
-
-
-def _of_sums(unit: Unit) -> Iterator[Suspect]:
-    """Yield sums that are held in 16 bits throughout."""
-    if unit.kind not in ("conv", "linear") or unit.transposed or products(unit) > SEQUENTIAL_SUMS_MAX_PRODUCTS:
-        return
-    orders = (
-        (("chw", ", channels before taps"), ("hwc", ", taps before channels"))
-        if unit.kind == "conv"
-        else (("hwc", ""),)
-    )
-    yield Suspect(
-        name="sums wrap", pattern="growing", likely="the sums wrap around in 16 bits", unit=unit, accumulate="wrap16"
-    )
-    likely = "the sums saturate at 16 bits when they are complete"
-    yield Suspect(name="complete sums saturate", pattern="growing", likely=likely, unit=unit, accumulate="sat16")
-    for order, said in orders:
-        likely = f"the sums saturate at 16 bits after each product{said}"
-        name = f"sums saturate {order}"
-        yield Suspect(name=name, pattern="growing", likely=likely, unit=unit, accumulate=f"sat16:{order}")
-
-
-def _with(unit: Unit, position: int, operand: Operand) -> Unit:
-    operands = list(unit.operands)
-    operands[position] = operand
-    return replace(unit, operands=tuple(operands))
+__all__ = ["distance_to_ties", "layout_of", "residual_of"]
 
 
 def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
@@ -363,7 +47,7 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
         return left
     if culprit is not None:
         return replace(left, pattern=culprit.pattern, likely=f"{culprit.likely}: that reproduces every element")
-    return _of_two(left, finding, unit) or _of_codes(left, finding)
+    return _of_two(left, finding, unit) or _of_operands(left, finding, variant) or _of_codes(left, finding, variant)
 
 
 def _looked_at(finding: SearchResult) -> list[Place]:
@@ -390,25 +74,57 @@ def _of_two(left: Residual, finding: SearchResult, unit: Unit) -> Residual | Non
     return replace(left, pattern="tail", likely=likely)
 
 
-def _of_codes(left: Residual, finding: SearchResult) -> Residual:
-    """Say of a function of one code whether each code always gives the same one, as a table does."""
-    if left.pattern not in _VAGUE or finding.kind not in ("lookup", "requantize"):
+def _of_operands(left: Residual, finding: SearchResult, variant: Variant) -> Residual | None:
+    """Say that one operand acts by another scale or zero point, and how many elements that reproduces."""
+    places = _looked_at(finding)
+    units = [finding.source.unit(place) for place in places]
+    recorded = [channels_first(finding.source.codes(place), unit) for place, unit in zip(places, units, strict=True)]
+    found = refit(units, recorded, variant)
+    if found is None:
+        return None
+    all_of_it = found.equal == found.total
+    share = "every element" if all_of_it else f"{found.equal} of {found.total} elements, and the others within one code"
+    return replace(left, pattern=found.pattern, likely=f"{found.likely}: that reproduces {share}")
+
+
+def _of_codes(left: Residual, finding: SearchResult, variant: Variant) -> Residual:
+    """Say of a function of one code or sum whether each always gives the same code, as a table does."""
+    if left.pattern not in _VAGUE or finding.kind in _OF_SEVERAL:
         return left
-    pairs = []
+    pairs, total, word = [], 0, "sum"
     for place in _looked_at(finding):
         unit = finding.source.unit(place)
-        given, recorded = unit.operands[0].codes, channels_first(finding.source.codes(place), unit)
-        if given.size != recorded.size or given.dtype.itemsize > 1:
+        columns = accumulate(unit, variant.sums)
+        recorded = channels_first(finding.source.codes(place), unit)
+        if len(columns.values) != 1 or columns.size != recorded.size:
             return left
-        pairs.append(np.unique(np.stack([given.reshape(-1), recorded.reshape(-1)]).astype(np.int64), axis=1))
-    _, counts = np.unique(np.unique(np.concatenate(pairs, axis=1), axis=1)[0], return_counts=True)
+        word = "input code" if columns.sums.columns == "codes" or finding.kind in _ONE_CODE else "sum"
+        given = columns.values[0].reshape(columns.shape)
+        beside = [part for part in (columns.count, columns.member) if part is not None]
+        if unit.per_channel and unit.kind in ("conv", "linear"):
+            axis = 1 if unit.kind == "conv" else -1
+            channels = np.arange(columns.shape[axis])
+            beside.append(channels.reshape([-1, *[1] * (given.ndim - 2)]) if axis == 1 else channels)
+        keys = [np.broadcast_to(part, given.shape).reshape(-1) for part in (given, *beside)]
+        pairs.append(np.unique(np.stack([*keys, recorded.reshape(-1)]).astype(np.float64), axis=1))
+        total += recorded.size
+    each = np.unique(np.concatenate(pairs, axis=1), axis=1)
+    _, counts = np.unique(each[:-1], axis=1, return_counts=True)
+    if total < 2 * counts.size:
+        return left  # most occur once, and tell nothing
     several = np.count_nonzero(counts > 1)
     if several:
-        return replace(left, detail=f"{left.detail}; {several} of {counts.size} input codes give more than one code")
+        return replace(left, detail=f"{left.detail}; {several} of {counts.size} {word}s give more than one code")
+    if word == "sum":
+        said = f"the sums are right, and what makes codes of them is not: each of {counts.size} sums gives one code"
+        return replace(left, likely=said)
     likely = f"another function of the code, as a table of its own: each of {counts.size} input codes gives one code"
     return replace(left, likely=likely)
 
 
+_OF_SEVERAL = ("softmax", "resize", "where", "quantize")
+"""Kinds whose output is made of several codes that are no sum, or of real numbers."""
+_ONE_CODE = ("lookup", "requantize", "max_pool", "pad", "concat")
 _VAGUE = ("scattered", "off_by_one", "ties_only", "altered")
 """Patterns that say little of the cause."""
 
@@ -479,14 +195,12 @@ def _same(suspect: Suspect, unit: Unit) -> Suspect | None:
 def _gives(suspect: Suspect | None, recorded: np.ndarray, variant: Variant) -> bool:
     if suspect is None:
         return False
-    unit, variant = suspect.unit, suspect.variant(variant)
     try:
         with np.errstate(all="ignore"):  # a mistaken scale may be beyond float32
-            columns = accumulate(unit, variant.sums)
-            if columns.shape != recorded.shape:
-                return False
-            codes = finish(unit, columns, variant).reshape(columns.shape)
+            codes = suspect.codes(variant)
     except (KernelError, UsageError):
+        return False
+    if codes.shape != recorded.shape:
         return False
     if not suspect.resigned:
         return np.array_equal(codes, recorded)

@@ -66,6 +66,8 @@ SAMPLES = 6
 LEAST_WRONG = 20
 """Elements that a bug must change: fewer tell no pattern."""
 PRODUCTS = ("conv", "linear")
+SUMS = ("add", "sub")
+TWO = (*SUMS, "mul")
 
 # -- bugs: each takes a unit and the arithmetic that is right for it, and returns its wrong codes, or None
 
@@ -202,6 +204,70 @@ def rounding(other: str) -> Callable:
     return plant
 
 
+def wide_codes(unit: Unit, variant: Variant) -> np.ndarray:
+    """Return the right codes as they are before anything holds them to their range."""
+    zero = np.asarray(unit.out.zero_point, np.int32)
+    out = replace(unit.out, dtype=np.dtype(np.int32), zero_point=zero, clamp=None, low=None, high=None)
+    return right(replace(unit, out=out), variant).astype(np.int64)
+
+
+def cast_early(hold: Callable[[np.ndarray, np.dtype], np.ndarray], bits: int = 8) -> Callable:
+    """Hold results to their type before the zero point is added."""
+
+    def plant(unit: Unit, variant: Variant) -> np.ndarray | None:
+        zero = int(unit.out.zero_point.reshape(-1)[0])
+        if not zero or variant.requantize[-1].op != "sat" or unit.out.dtype.itemsize != 1:
+            return None
+        held = hold(wide_codes(unit, variant) - zero, np.dtype(f"{unit.out.dtype.kind}{bits // 8}"))
+        low, high = unit.out.clamp or unit.out.limits
+        return np.clip(held.astype(np.int64) + zero, low, high)
+
+    return plant
+
+
+def saturated(values: np.ndarray, dtype: np.dtype) -> np.ndarray:
+    """Saturate to a type."""
+    return np.clip(values, np.iinfo(dtype).min, np.iinfo(dtype).max)
+
+
+def zero_point_before_scaling(unit: Unit, variant: Variant) -> np.ndarray | None:
+    """Add the output's zero point to the sums, before they are scaled."""
+    zero = int(unit.out.zero_point.reshape(-1)[0])
+    if not zero or (unit.bias is not None and (unit.bias.dtype.kind not in "iu" or unit.bias_scale is not None)):
+        return None
+    count = unit.operands[1].codes.shape[0 if unit.kind == "conv" else -1]
+    bias = (np.zeros(count, np.int32) if unit.bias is None else unit.bias) + np.int32(zero)
+    out = replace(unit.out, zero_point=np.zeros_like(unit.out.zero_point))
+    return right(replace(unit, bias=bias.astype(np.int32), out=out), variant)
+
+
+def with_zero_point(position: int, change: Callable[[int], int]) -> Callable:
+    """Plant another zero point of an operand."""
+
+    def plant(unit: Unit, variant: Variant) -> np.ndarray | None:
+        if len(unit.operands) <= position or unit.operands[position].codes.dtype.kind not in "iu":
+            return None
+        zero = unit.operands[position].zero_point
+        other = change(int(zero.reshape(-1)[0]))
+        if zero.size > 1 or other == int(zero.reshape(-1)[0]):
+            return None
+        return right(with_operand(unit, position, zero_point=np.full_like(zero, other)), variant)
+
+    return plant
+
+
+def with_own_scale(position: int, factor: float) -> Callable:
+    """Plant another scale of one operand."""
+
+    def plant(unit: Unit, variant: Variant) -> np.ndarray | None:
+        if len(unit.operands) <= position:
+            return None
+        scale = (unit.operands[position].scale * factor).astype(np.float32)
+        return right(with_operand(unit, position, scale=scale), variant)
+
+    return plant
+
+
 def short_multiplier(unit: Unit, variant: Variant) -> np.ndarray:
     """Hold the multiplier in 7 bits."""
     factor = np.asarray(unit.operands[0].scale, np.float64)
@@ -318,6 +384,13 @@ BUGS: Mapping[str, Bug] = {
     "sums wrap in 16 bits": Bug(of_sums(lambda s: s.astype(np.int16)), r"16 bits", PRODUCTS),
     "sums saturate in 16 bits": Bug(of_sums(lambda s: np.clip(s, -(2**15), 2**15 - 1)), r"16 bits", PRODUCTS),
     "output wraps": Bug(wrapped_output, r"wrap"),
+    "wraps in 8 bits before the zero point": Bug(cast_early(lambda v, dtype: v.astype(dtype)), r"wrap"),
+    "saturates before the zero point": Bug(cast_early(saturated), r"saturat.* before the (output's )?zero point"),
+    "zero point added before scaling": Bug(zero_point_before_scaling, r"zero point", PRODUCTS),
+    "zero point of an operand halved": Bug(with_zero_point(1, lambda z: z // 2), r"second operand's zero point", TWO),
+    "zero point of an operand too large": Bug(with_zero_point(0, lambda z: z + 5), r"first operand's zero point", TWO),
+    "scale of an operand doubled": Bug(with_own_scale(1, 2.0), r"second operand's scale", SUMS),
+    "scale of an operand 3 % too large": Bug(with_own_scale(0, 1.03), r"first operand's scale", SUMS),
     "range of the activation left out": Bug(without_clamp, r"range|clamp|activation"),
     "clamped too early": Bug(early_clamp, r"range|clamp|activation"),
     "cut off instead of rounded": Bug(rounding("trunc"), r"cut off|truncat|rounding"),

@@ -202,3 +202,15 @@ NO_ROUNDING_SPARED_RATIO = threshold(
     unit="right elements for each wrong one",
     why="A rounding would have changed elements nearer to a tie first. With so many of them right it was no rounding.",
 )
+REFIT_MIN_DEVIATIONS = threshold(
+    "REFIT_MIN_DEVIATIONS",
+    6,
+    unit="standard deviations",
+    why="An operand acts by another scale where the fitted one is further than this from the recorded one.",
+)
+REFIT_MIN_SHARE = threshold(
+    "REFIT_MIN_SHARE",
+    0.98,
+    unit="share of the elements",
+    why="A scale that is fitted to the elements must reproduce this share of them, the others within one code.",
+)

@@ -14,13 +14,13 @@ from qdebug.arithmetic.evidence import (
     _magnitudes,
     _part,
     _together,
-    _wrapped,
     distance_to_ties,
     layout_of,
     residual_of,
     suspects,
 )
 from qdebug.arithmetic.patterns.wrong_places import Layout
+from qdebug.arithmetic.suspects import _wrapped
 from qdebug.arithmetic.units import Units
 from qdebug.model import Graph, MemoryRecording, Node
 from qdebug.replay.evaluate import accumulate

@@ -7,9 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.arithmetic import evidence
-from qdebug.arithmetic.evidence import suspects
+from qdebug.arithmetic import suspects as suspects_module
+from qdebug.arithmetic.suspects import suspects
 from qdebug.model.thresholds.explanation import SEQUENTIAL_SUMS_MAX_PRODUCTS
+from qdebug.replay.evaluate import compute
 from qdebug.replay.unit import Operand, Target, Unit
 from qdebug.replay.variant import Variant, parse_variant
 
@@ -59,6 +60,7 @@ OF_A_CONV = {
     "first operand zero point -1": ("constant", "the first operand's zero point is 4, not 5"),
     "first operand zero point +1": ("constant", "the first operand's zero point is 6, not 5"),
     "no output zero point": ("constant", "the output's zero point is not added"),
+    "early zero point": ("constant", "the output's zero point is added before scaling"),
     "one scale 1": ("factor_per_channel", "the first channel's scale is used for all channels"),
     "mean scale 1": ("factor_per_channel", "the largest channel's scale is used for all channels"),
     "moved scale 1": ("factor_per_channel", "the scales are read one channel off"),
@@ -81,8 +83,16 @@ OF_A_CONV = {
     "sums saturate chw": ("growing", "the sums saturate at 16 bits after each product, channels before taps"),
     "sums saturate hwc": ("growing", "the sums saturate at 16 bits after each product, taps before channels"),
     "wrapped codes": ("wrapped", "codes beyond the range wrap around instead of saturating"),
+    "early wrap": ("wrapped", "results wrap around in the output's type before the zero point is added"),
+    "early wrap in 16 bits": ("wrapped", "results wrap around in 16 bits before the zero point is added"),
+    "early clamp": ("wrapped", "results saturate before the output's zero point is added"),
+    "early clamp, late wrap": (
+        "wrapped",
+        "results saturate before the output's zero point is added, and wrap around after",
+    ),
     "no clamp": ("clamp", "the activation's range is not applied"),
 }
+EARLY = {"early wrap", "early wrap in 16 bits", "early clamp", "early clamp, late wrap"}
 
 
 def made_of(unit):
@@ -99,7 +109,7 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
     [
         (replace(CONV, bias=None), {"no bias", "short bias", "moved bias"}, set()),
         (replace(CONV, bias=np.zeros(3, np.int32)), {"no bias", "short bias", "moved bias"}, set()),
-        (replace(CONV, bias=np.float32([0.5, 0, 0])), {"short bias", "moved bias"}, set()),
+        (replace(CONV, bias=np.float32([0.5, 0, 0])), {"short bias", "moved bias", "early zero point"}, set()),
         (replace(CONV, bias=np.int32([7, 0, 0])), {"short bias"}, set()),
         (replace(CONV, operands=(operand(np.int8(CODES // 2), 0.5, 5), W)), {"wrapped 0"}, set()),
         (
@@ -137,10 +147,14 @@ def test_every_mistake_that_a_convolution_may_have_is_tried_once():
         (replace(CONV, out=target(zero=-128)), {"no clamp", "output zero point -1"}, set()),
         (replace(CONV, out=target(zero=-127)), {"no clamp"}, set()),
         (replace(CONV, operands=(X, replace(W, scale=np.float32([0.1, 0.3, 0.1]).reshape(3, 1, 1, 1)))), set(), set()),
-        (replace(CONV, out=target(zero=0)), {"no clamp", "no output zero point"}, set()),
+        (
+            replace(CONV, out=target(zero=0)),
+            {"no clamp", "no output zero point", "early zero point"} | EARLY,
+            set(),
+        ),
         (
             replace(CONV, out=target(zero=[1, 2, 3])),
-            {"no clamp", "output zero point -1", "output zero point +1"},
+            {"no clamp", "output zero point -1", "output zero point +1", "early zero point"} | EARLY,
             set(),
         ),
         (
@@ -171,11 +185,12 @@ def test_products_and_sums_of_two_have_fewer_mistakes_to_make():
     }
     signs = {"output sign"} | {f"sign {how} {position}" for how in ("read", "moved") for position in (0, 1)}
     product = zero_points | signs | {"sums wrap", "complete sums saturate", "sums saturate hwc", "wrapped codes"}
+    product |= EARLY | {"early zero point"}
     assert set(made_of(LINEAR)) == product
     assert made_of(LINEAR)["no zero point 0"].pattern == "constant_per_channel"
     assert made_of(LINEAR)["sums saturate hwc"].likely == "the sums saturate at 16 bits after each product"
     scales = {"first scale", "last scale", "swapped scales"}
-    assert set(made_of(ADD)) == zero_points | signs | scales | {"no zero point 1", "wrapped codes"}
+    assert set(made_of(ADD)) == zero_points | signs | scales | {"no zero point 1", "wrapped codes"} | EARLY
     assert [float(each.scale) for each in made_of(ADD)["swapped scales"].unit.operands] == [0.25, 0.5]
     assert [float(each.scale) for each in made_of(ADD)["first scale"].unit.operands] == [0.5, 0.5]
     assert [float(each.scale) for each in made_of(ADD)["last scale"].unit.operands] == [0.25, 0.25]
@@ -205,7 +220,7 @@ def test_real_numbers_have_no_codes_to_mistake():
 @pytest.mark.parametrize(("most", "tried"), [(2 * 2 * 2 - 1, False), (2 * 2 * 2, True)])
 def test_sums_are_taken_one_by_one_up_to_a_number_of_products(monkeypatch, most, tried):
     assert most < SEQUENTIAL_SUMS_MAX_PRODUCTS
-    monkeypatch.setattr(evidence, "SEQUENTIAL_SUMS_MAX_PRODUCTS", most)
+    monkeypatch.setattr(suspects_module, "SEQUENTIAL_SUMS_MAX_PRODUCTS", most)
     assert ("sums wrap" in made_of(LINEAR)) == tried
 
 
@@ -260,6 +275,30 @@ def test_a_mistake_changes_one_thing_of_the_unit():
     ],
 )
 def test_a_mistake_changes_the_way_of_computing_only_where_it_says_so(name, text):
-    right = parse_variant("m=q31 steps=mul,shr.up,zp,sat")
-    assert str(made_of(CONV)[name].variant(right)) == str(parse_variant(text))
-    assert made_of(CONV)["no bias"].variant(Variant()) == Variant()
+    right, free = parse_variant("m=q31 steps=mul,shr.up,zp,sat"), replace(CONV, out=replace(CONV.out, clamp=None))
+    suspect = made_of(free)[name]
+    np.testing.assert_array_equal(suspect.codes(right), compute(suspect.unit, parse_variant(text)))
+
+
+@pytest.mark.parametrize(
+    ("name", "held"),
+    [
+        ("early wrap", lambda v, z: np.clip(v.astype(np.int8).astype(int) + z, -128, 127)),
+        ("early clamp", lambda v, z: np.clip(np.clip(v, -128, 127) + z, -128, 127)),
+        ("early clamp, late wrap", lambda v, z: (np.clip(v, -128, 127) + z).astype(np.int8)),
+        ("early wrap in 16 bits", lambda v, z: np.clip(v.astype(np.int16).astype(int) + z, -128, 127)),
+        ("wrapped codes", lambda v, z: (v + z).astype(np.int8)),
+    ],
+)
+def test_results_are_held_to_their_type_too_early_or_by_wrapping(name, held):
+    codes = np.random.default_rng(2).integers(-128, 128, (1, 2000)).astype(np.int8)
+    by = 4 if name != "early wrap in 16 bits" else 1000
+    unit = Unit(kind="requantize", operands=(operand(codes, by, 5),), out=target(scale=1, zero=-7))
+    exact = (codes.astype(int) - 5) * by
+    np.testing.assert_array_equal(made_of(unit)[name].codes(Variant()), held(exact, -7))
+
+
+def test_a_zero_point_may_be_added_where_it_is_scaled():
+    codes = (LINEAR.operands[0].centred @ LINEAR.operands[1].centred - 3) * 0.5 / 1
+    made = made_of(replace(LINEAR, out=target(scale=0.25)))["early zero point"].codes(Variant())
+    np.testing.assert_array_equal(made, np.clip(np.rint(codes), -128, 127))

@@ -7,11 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.evidence import _in_own_order, residual_of, suspects, turned_sign
+from qdebug.arithmetic.evidence import _in_own_order, residual_of
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence
 from qdebug.arithmetic.patterns.wrong_places import Layout
 from qdebug.arithmetic.search import search
+from qdebug.arithmetic.suspects import suspects, turned_sign
 from qdebug.arithmetic.units import Units
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.replay.evaluate import compute
@@ -74,7 +75,7 @@ def test_a_mistake_is_found_by_what_it_gives(quantized, name, words):
     def fault(_, codes):
         unit = units.find(node, "y").unit((next(sample), 0))
         suspect = next(s for s in suspects(unit) if s.name == name)
-        return compute(suspect.unit, suspect.variant(Variant()))
+        return suspect.codes(Variant())
 
     wrong = quantized.conv("", per_channel=True, fault=fault)
     finding = search(Units(wrong).find(node, "y"))
