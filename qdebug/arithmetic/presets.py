@@ -11,7 +11,7 @@ is known of. Formulas and their sources stand with the steps in `variant`.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from difflib import get_close_matches
 from functools import cache
@@ -420,11 +420,18 @@ DEFAULT_PRESET = "onnx-spec"
 
 
 def _probed(found: Fingerprint) -> Preset:
-    """Return a fingerprint as a preset: of a class what fits the kind with most types, or is measured of others."""
-    known = {variant for row in ROWS if row.provenance == "measured" for variant in row.variants.values()}
+    """Return a fingerprint as a preset.
+
+    Of a class it states what fits the kind with most types, then what the measured row states that agrees most with
+    the fingerprint, then what any measured row does.
+    """
+    measured = [row for row in ROWS if row.provenance == "measured"]
+    known = {variant for row in measured for variant in row.variants.values()}
     seen = Counter((kind_of(key), variant) for key, variants in found.kinds.items() for variant in variants)
+    near = max(measured, key=lambda row: sum(1 if said in fit else -1 for said, fit in _stated(row, found) if said))
+    nearest = dict(zip(found.kinds, (said for said, _ in _stated(near, found)), strict=True))
     chosen = {
-        key: max(variants, key=lambda variant: (seen[kind_of(key), variant], variant in known))
+        key: max(variants, key=lambda each: (seen[kind_of(key), each], each == nearest[key], each in known))
         for key, variants in found.kinds.items()
     }
     return Preset(
@@ -434,6 +441,13 @@ def _probed(found: Fingerprint) -> Preset:
         variants=chosen,
         backend=found.backend,
     )
+
+
+def _stated(row: Preset, found: Fingerprint) -> Iterator[tuple[Variant | None, tuple[Variant, ...]]]:
+    """Yield what a row states of each kind of a fingerprint, None if nothing, and the class that was measured."""
+    for key, variants in found.kinds.items():
+        keys = dict.fromkeys((key, key.partition(":")[0], kind_of(key)))
+        yield next((row.variants[each] for each in keys if each in row.variants), None), variants
 
 
 PRESETS: Mapping[str, Preset] = MappingProxyType({one.name: one for one in (*ROWS, *map(_probed, packaged().values()))})

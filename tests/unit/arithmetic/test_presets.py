@@ -160,3 +160,14 @@ def test_a_misspelt_name_is_told_the_near_ones():
         preset("Glow_CPU")
     with pytest.raises(UsageError, match=r"'zzz'\. Known are"):
         preset("zzz")
+
+
+@pytest.mark.parametrize(
+    ("backend", "form"),
+    [("litert-2.3.0-reference", "exp31"), ("litert-2.3.0-xnnpack", "exp32"), ("onnxruntime-1.32.0-all", "ort")],
+)
+def test_of_a_class_a_fingerprint_states_what_its_own_runtime_is_known_to_compute(backend, form):
+    """Probes do not tell these softmaxes apart; the other kinds tell whose kernels they are."""
+    assert {PRESETS[f"{backend}-avx2"].variants[f"softmax:{dtype},{dtype}"].form for dtype in ("int8", "uint8")} == {
+        form
+    }
