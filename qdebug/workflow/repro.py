@@ -199,6 +199,7 @@ class FloatReproducer:
         allowed: The norm that their difference may have.
         error: The norm that it has; infinite if one of them alone is not finite somewhere.
         reference: What the comparison with the reference run says of the node, in a clause; "" if nothing.
+        outside: What the range of the output's format has taken from results, in a clause; "" if nothing.
     """
 
     node: Node
@@ -216,6 +217,7 @@ class FloatReproducer:
     allowed: float
     error: float
     reference: str = ""
+    outside: str = ""
 
     @property
     def within(self) -> bool:
@@ -294,6 +296,7 @@ def make_float_reproducer(
         allowed=replay.allowed,
         error=replay.error,
         reference=reference,
+        outside=replay.outside or "",
     )
 
 

@@ -87,11 +87,13 @@ class FloatReplay:
         recorded: What was recorded, as real numbers.
         replayed: What the replay gives.
         allowed: The norm that their difference may have; 0 for an operator that rounds nothing.
+        outside: What the range of the output's format has taken from results, in a clause; None if nothing.
     """
 
     recorded: np.ndarray
     replayed: np.ndarray
     allowed: float
+    outside: str | None = None
 
     @property
     def error(self) -> float:
@@ -201,7 +203,8 @@ def replay_float(recording: Recording, node: Node, tensor: str, place: Place, pr
     number = "" if what == _OUTPUT else number
     narrow = _ACCUMULATORS.get(number) if what == "accumulator" else None
     ours, replayed, allowed = case.compare(place, cast=_INPUTS.get(number), bias=what != "inputs", narrow=narrow)
-    return FloatReplay(recorded=ours, replayed=replayed, allowed=0.0 if _rounds_nothing(node) else allowed)
+    allowed = 0.0 if _rounds_nothing(node) else allowed
+    return FloatReplay(recorded=ours, replayed=replayed, allowed=allowed, outside=case.out_of_range())
 
 
 def _rounds_nothing(node: Node) -> bool:

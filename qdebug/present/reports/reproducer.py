@@ -594,6 +594,7 @@ def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
         "EXPECTED is a replay of the node in numpy on the recorded inputs, computed when this file was made.",
         f"The tolerance is a norm of {found.allowed:.4g}: {source}.",
         f"Sample {found.place[0]}: the recorded output is off by {found.error:.4g}{times}.",
+        f"There {plain(found.outside)}: EXPECTED has that too." if found.outside else "",
         f"{plain(found.reference)}." if found.reference else "",
         RUNS_THERE if there else RUNS,
     ]

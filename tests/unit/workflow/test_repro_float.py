@@ -155,3 +155,24 @@ def test_what_is_not_there_is_said():
         make_float_reproducer(recorded(), "conv9")
     with pytest.raises(UsageError, match="for sample 7"):
         make_float_reproducer(recorded(), "conv1", sample=7)
+
+
+@pytest.mark.parametrize("kept", [np.float16, np.float32])
+def test_what_the_range_of_float16_took_is_said_and_a_wrong_row_still_fails(kept):
+    x = np.random.default_rng(1).normal(0, 1, (16, 32)).astype(np.float16)
+    right = np.clip(x.astype(np.float32) * 30000, -65504, 65504).astype(np.float16)
+    node = Node(name="scale", op="Mul", inputs=("x", "s"), outputs=("y",))
+    graph = Graph([node], tensors=[TensorInfo(name="s", role=Role.CONSTANT)], inputs=["x"], outputs=["y"])
+    wrong = right.copy()
+    wrong[3] = (right[3].astype(np.float32) * np.float32(0.5)).astype(np.float16)
+    for y, within in ((right, True), (wrong, False)):
+        values = {"x": x.astype(kept), "s": np.asarray(30000, kept), "y": y.astype(kept)}
+        found = make_float_reproducer(MemoryRecording.single(graph, values), "scale")
+        text = float_reproducer_text(found, Path("test_node.py"))
+        assert found.within == within
+        assert "results are beyond 65504, the largest float16; the first is " in " ".join(text.split())
+        if within:
+            run(text)()
+        else:
+            with pytest.raises(AssertionError):
+                run(text)()
