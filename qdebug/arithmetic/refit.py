@@ -103,7 +103,7 @@ def _zero_points(units: Sequence[Unit], recorded: Sequence[np.ndarray]) -> Itera
         rest = line.constant - (zero - own[0] * said[0] - own[1] * said[1])
         likely = (said[0] - rest / own[0], said[1] - rest / own[1])
     for position, value in enumerate(likely):
-        if np.isfinite(value) and abs(value) < 2**31 and round(value) != said[position]:
+        if abs(value) <= np.iinfo(np.int32).max and round(value) != said[position]:  # no NaN
             yield position, round(value)
 
 

@@ -34,6 +34,7 @@ CONSTANTS = {
     "explaining/float_band.py _SEED": "seed",
     "functions.py _ENDS": "format: the span of int32",
     "functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
+    "refit.py _TRIED": "speed: how finely a scale is looked for at once",
     "search.py _BATCH": "size of a batch",
     "units.py _BATCH_ELEMENTS": "size of a batch",
     "vector_tail.py _WIDTHS": "operator: elements that a vector holds",
