@@ -416,10 +416,7 @@ def _coded_linear(request: _Request) -> Unit | None:
     call = request.call()
     if a is None or b is None or (request.given(2) is not None and call.real("beta", 1.0) != 1):
         return None
-    a, b = (
-        Operand(codes=o.codes.T, scale=o.scale.T, zero_point=o.zero_point.T) if call.integer(name) else o
-        for o, name in ((a, "transA"), (b, "transB"))
-    )
+    a, b = (_turned(o) if call.integer(name) else o for o, name in ((a, "transA"), (b, "transB")))
     alpha = np.float32(call.real("alpha", 1.0))
     if alpha != 1:
         a = Operand(codes=a.codes, scale=np.asarray(a.scale * alpha), zero_point=a.zero_point)
@@ -431,6 +428,13 @@ def _coded_linear(request: _Request) -> Unit | None:
     if a.codes.ndim < 2 or b.codes.ndim < 2 or along or bounds is None:
         return None  # scales along what is summed over leave no integer sum
     return _made(request, "linear", (a, b), bounds=bounds, bias=bias, bias_scale=bias_scale)
+
+
+def _turned(operand: Operand) -> Operand:
+    """Return an operand with its last two dimensions exchanged."""
+    arrays = (operand.codes, operand.scale, operand.zero_point)
+    codes, scale, zero_point = (array.swapaxes(-1, -2) if array.ndim > 1 else array for array in arrays)
+    return Operand(codes=codes, scale=scale, zero_point=zero_point)
 
 
 def _pair(request: _Request) -> Unit | None:
@@ -529,6 +533,32 @@ def _filling(value: float, data: Operand) -> Operand:
     return Operand(codes=code, scale=data.scale, zero_point=np.zeros((), np.int32))
 
 
+def _fake_quantized(request: _Request) -> Unit | None:
+    """Read FakeQuantize, whose result is recorded in codes: real numbers made codes by the range of the input.
+
+    What the codes stand for is the range of the output, or they are that range.
+    """
+    x, ends = request.given(0), [request.given(position) for position in range(1, 5)]
+    out, levels = request.target((None, None)), request.call().integer("levels")
+    if x is None or x.quant is not None or not is_real(x.values.dtype) or out is None:
+        return None
+    if any(end is None or end.quant is not None or end.values.size != 1 for end in ends):
+        return None
+    low, high, first, last = (float(end.values.reshape(())) for end in ends if end is not None)
+    least, most = out.limits
+    offset = (np.array((first, last)) / out.scale + out.zero_point).round()
+    same = (first, last) == (least, most) or tuple(offset) == (least, most)
+    if not same or levels != most - least + 1 or not high > low:
+        return None
+    scale = np.asarray((high - low) / (levels - 1), np.float32)
+    zero_point = np.rint(least - low / scale)
+    if not np.isclose((least - zero_point) * scale, low):
+        return None  # 0 is no code: a quantization has none
+    operand = Operand(codes=widen(x.values), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8))
+    target = replace(out, scale=scale, zero_point=zero_point.astype(np.int64))
+    return Unit(kind="quantize", operands=(operand,), out=target, op=request.node.op)
+
+
 def _move(request: _Request) -> Unit | None:
     settings = _settings(request, *range(1, len(request.inputs)))
     operand = request.operand(0)
@@ -547,6 +577,7 @@ _CODED_READERS: Mapping[str, Callable[[_Request], Unit | None]] = MappingProxyTy
         "linear": _coded_linear,
         "lookup": _function,
         "pad": _pad,
+        "quantize": _fake_quantized,
         "reduce_mean": _mean,
         "requantize": _move,
         "resize": _resize,

@@ -90,7 +90,8 @@ def allowed_error(
         ) * size + SIGMOID_OFFSET_ROUNDOFFS * unit * math.sqrt(output.size)
     sums = None if row.sums is None else _magnitudes(node, values, opset)
     if sums is None:
-        return min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
+        own = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
+        return own + (_flipped(node, values, opset, unit) if row.fake_quantizes else 0.0)
     magnitudes = norm(sums)
     terms = sum_terms(node, _shapes(values), output.shape)
     return min(
@@ -296,6 +297,18 @@ def _magnitudes(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str
         return run_node(bare, {name: np.abs(array) for name, array in values.items()}, opset)[node.outputs[0]]
     except KernelError:
         return None
+
+
+def _flipped(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int], unit: float) -> float:
+    """Return the norm of the steps that rounding may take in a node that rounds to steps: where a tie is near."""
+    data, *ends = (values[name] for name in node.inputs)
+    reach = np.abs(data) + np.max([np.max(np.abs(end), initial=0.0) for end in ends])
+    nudge = (FUNCTION_ROUNDOFFS * unit * reach).astype(data.dtype)
+    above, below = (
+        run_node(node, {**values, node.inputs[0]: moved}, opset)[node.outputs[0]]
+        for moved in (data + nudge, data - nudge)
+    )
+    return norm(minus(above, below))
 
 
 def _shapes(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
-from qdebug.model import Graph, Node, QuantParams, Recording, TensorInfo
+from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.kept import Kept, kept_of
@@ -162,7 +162,12 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
     orders = _orders(found.values())
     infos = [_turned(info, orders[name]) if name in orders else info for name, info in graph.tensors.items()]
     nodes = [found[node.name].node if node.name in found else node for node in graph.nodes]
-    return _Turned(recording, _with_tensors(graph, infos, nodes), orders)
+    made = {name: values for each in found.values() for name, values in each.constants.items()}
+    infos += [
+        TensorInfo(name=name, shape=values.shape, dtype=values.dtype.name, role=Role.CONSTANT)
+        for name, values in made.items()
+    ]
+    return _Turned(recording, _with_tensors(graph, infos, nodes), orders, made)
 
 
 _Order = tuple[int, ...] | None
@@ -217,22 +222,37 @@ class _WithGraph(ForwardingRecording):
 
 
 class _Turned(ForwardingRecording):
-    """A recording with another graph, in which some constants have their dimensions in another order.
+    """A recording with another graph, in which constants have their dimensions in another order, or are new.
 
     Args:
         recording: The recording.
         graph: The graph.
         turns: The order of dimensions of each such constant.
+        made: Constants that the recording has not.
     """
 
-    def __init__(self, recording: Recording, graph: Graph, turns: Mapping[str, _Order]) -> None:
+    def __init__(
+        self, recording: Recording, graph: Graph, turns: Mapping[str, _Order], made: Mapping[str, np.ndarray]
+    ) -> None:
         super().__init__(recording)
-        self._graph, self._turns = graph, turns
+        self._graph, self._turns, self._made = graph, turns, made
 
     @property
     def graph(self) -> Graph:
         """The graph."""
         return self._graph
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        return ((0, 0),) if tensor in self._made else super().places(tensor)
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept for a sample and step."""
+        return tensor in self._made or super().has(tensor, sample, step)
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        return None if tensor in self._made else super().kept(tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements, turned where the graph says so; read-only.
@@ -240,6 +260,8 @@ class _Turned(ForwardingRecording):
         Raises:
             RecordingError: No values are kept under this name, sample and step.
         """
+        if tensor in self._made:
+            return self._made[tensor]
         array = self._recording.load(tensor, sample, step)
         if tensor not in self._turns:
             return array

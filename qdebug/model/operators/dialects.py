@@ -1,8 +1,8 @@
 """Nodes in the words of TensorFlow Lite, PyTorch and OpenVINO, said as ONNX says them, attributes included.
 
 A node is translated only if everything that its result depends on was recorded: what a harness leaves out is not
-assumed. The rules for PyTorch stand in `torch_rules`. Sources of the definitions: tensorflow/lite/schema/schema.fbs,
-and OpenVINO's operation set 15.
+assumed. The rules for PyTorch stand in `torch_rules`, those for OpenVINO in `openvino_rules`. Source of TensorFlow
+Lite's definitions: tensorflow/lite/schema/schema.fbs.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue, Graph, Node
-from qdebug.model.operators.operator import Sums
-from qdebug.model.operators.queries import of
+from qdebug.model.operators.openvino_rules import OPENVINO, is_openvino
 from qdebug.model.operators.said import (
     CONTRIBUTED,
     REDUCTIONS,
@@ -27,8 +26,10 @@ from qdebug.model.operators.said import (
     no_constants,
     one,
     padded,
-    reduced,
+    reduced_by_input,
     reshape,
+    sliced,
+    turned_by_input,
     two,
 )
 from qdebug.model.operators.torch_rules import TORCH
@@ -45,15 +46,11 @@ def translated(node: Node, graph: Graph, constants: Constants = no_constants) ->
         graph: Its graph: ranks and extents of tensors are asked for.
         constants: Values of its constants: axes and widths may be inputs where ONNX has attributes.
     """
-    open_vino = (
-        node.op in _OPENVINO_NAMES
-        or not _OPENVINO_ATTRS.isdisjoint(node.attrs)
-        or (of(node.op).transposes and len(node.inputs) == 2)  # ONNX has the order as an attribute
-    )
+    open_vino = is_openvino(node, graph)
     if not (open_vino or is_foreign(node)) or not node.outputs:
         return None
     plain = in_words_of_onnx(node)
-    rules = _TFLITE if node.op.isupper() else _OPENVINO if open_vino else TORCH
+    rules = _TFLITE if node.op.isupper() else OPENVINO if open_vino else TORCH
     rule = rules.get(plain.op)
     if rule is None:
         return None
@@ -195,16 +192,6 @@ def _lite_concat(said: Said) -> Translated:
     return said.as_onnx(attrs={"axis": int(said.stated("axis"))})
 
 
-def _reduced_by_input(said: Said) -> Translated:
-    return reduced(said, said.known(1))
-
-
-def _turned_by_input(said: Said) -> Translated:
-    rank = len(said.extents(said.node.inputs[0]))
-    order = said.numbers(1) or tuple(reversed(range(rank)))
-    return said.as_onnx("Transpose", {"perm": order}, inputs=said.node.inputs[:1])
-
-
 def _lite_pad(said: Said) -> Translated:
     """The widths are a constant (dimensions, 2)."""
     pairs = said.numbers(1)
@@ -220,16 +207,22 @@ def _lite_slice(said: Said) -> Translated:
     if "STRIDED" in said.node.op:
         if any(said.stated(f"{name}_mask") for name in ("ellipsis", "new_axis", "shrink_axis")):
             raise Unsaid
-        if set(said.numbers(3)) != {1} or said.optional(0, "offset"):
+        if said.optional(0, "offset"):
             raise Unsaid
-        begin_mask, end_mask = int(said.stated("begin_mask")), int(said.stated("end_mask"))
-        begins = tuple(0 if begin_mask >> axis & 1 else begin for axis, begin in enumerate(begins))
-        ends = tuple(extents[axis] if end_mask >> axis & 1 else end for axis, end in enumerate(others))
-    else:
-        sized = zip(begins, others, extents, strict=True)
-        ends = tuple(extent if size < 0 else begin + size for begin, size, extent in sized)
-    axes = tuple(range(len(begins)))
-    return said.as_onnx("Slice", {"starts": begins, "ends": ends, "axes": axes}, inputs=said.node.inputs[:1])
+        masks = [int(said.stated(name)) for name in ("begin_mask", "end_mask")]
+        free = [tuple(mask >> axis & 1 for axis in range(len(begins))) for mask in masks]
+        return sliced(said, begins, others, said.numbers(3), free=(free[0], free[1]))
+    sized = zip(begins, others, extents, strict=True)
+    ends = tuple(extent if size < 0 else begin + size for begin, size, extent in sized)
+    return sliced(said, begins, ends, (1,) * len(begins))
+
+
+def _lite_select(said: Said) -> Translated:
+    """The older SELECT picks rows by a condition of one dimension, which the newer one broadcasts."""
+    ranks = {len(said.extents(name)) for name in said.node.inputs}
+    if len(ranks) > 1 and not said.node.op.endswith("V2"):
+        raise Unsaid
+    return said.as_onnx()
 
 
 def _lite_quantize(said: Said) -> Translated:
@@ -259,152 +252,14 @@ _TFLITE: Mapping[str, Rule] = MappingProxyType(
         "Squeeze": reshape,
         "Unsqueeze": reshape,
         "Pad": _lite_pad,
-        "Transpose": _turned_by_input,
+        "Transpose": turned_by_input,
         "Slice": _lite_slice,
         "QuantizeLinear": _lite_quantize,
         "LeakyRelu": _lite_leaky,
-        **dict.fromkeys(REDUCTIONS, _reduced_by_input),
+        "Where": _lite_select,
+        **dict.fromkeys(REDUCTIONS, reduced_by_input),
         **dict.fromkeys(("Add", "Sub", "Mul", "Div"), _lite_pair),
         **dict.fromkeys(("Max", "Min", "Pow", "PRelu"), two),
         **dict.fromkeys(SIMPLE, one),
     }
 )
-
-
-_AUTO_PAD = {"same_upper": "SAME_UPPER", "same_lower": "SAME_LOWER", "valid": "VALID"}
-
-
-def _open_window(said: Said) -> dict[str, AttrValue]:
-    mode = str(said.optional("explicit", "auto_pad")).lower()
-    if mode in _AUTO_PAD:
-        return {"auto_pad": _AUTO_PAD[mode]}
-    begin, end = (tuple(int(each) for each in said.stated(name)) for name in ("pads_begin", "pads_end"))
-    return {"pads": (*begin, *end)}
-
-
-def _open_conv(said: Said) -> Translated:
-    grouped = "Group" in said.node.op
-    extents = said.extents(said.node.inputs[1])
-    attrs: dict[str, AttrValue] = {
-        **_open_window(said),
-        "strides": tuple(int(each) for each in said.stated("strides")),
-        "dilations": tuple(int(each) for each in said.stated("dilations")),
-        "kernel_shape": extents[3 if grouped else 2 :],
-        "group": extents[0] if grouped else 1,
-    }
-    if of(said.plain.op).sums is Sums.SCATTER:
-        if len(said.node.inputs) > 2:
-            raise Unsaid  # the extents of its result decide the padding
-        attrs["output_padding"] = tuple(int(each) for each in said.optional((0,) * len(extents[2:]), "output_padding"))
-    fused = _open_activation(said)
-    op, domain = ("FusedConv", CONTRIBUTED) if fused else ("", "")
-    attrs |= fused
-    if not grouped:
-        return said.as_onnx(op, attrs, domain=domain)
-    weight, split = _without_groups(said, said.node.inputs[1])
-    inputs = (said.node.inputs[0], weight, *said.node.inputs[2:])
-    return said.as_onnx(op, attrs, domain=domain, inputs=inputs, merged=frozenset((weight,) if split else ()))
-
-
-def _open_activation(said: Said) -> dict[str, AttrValue]:
-    """Return the activation that a runtime fused, as it is recorded: in ONNX Runtime's words."""
-    known = {name: said.node.attrs[name] for name in ("activation", "activation_params") if name in said.node.attrs}
-    if known and of(said.plain.op).sums is Sums.SCATTER:
-        raise Unsaid  # ONNX has no such operator with an activation
-    return known
-
-
-def _without_groups(said: Said, weight: str) -> tuple[str, bool]:
-    """Return the constant that is the weight of a grouped convolution, and whether it has a dimension for groups.
-
-    OpenVINO's weight is (groups, out, in, ...), or (groups, in, out, ...) where it is transposed. Where it is a
-    reshape of a constant whose first two dimensions are one, that one is ONNX's weight.
-    """
-    extents = said.extents(weight)
-    maker = said.graph.producer(weight)
-    if maker is not None and of(in_words_of_onnx(maker).op).regroups:
-        source = maker.inputs[0]
-        if said.graph.is_constant(source) and said.extents(source) == (extents[0] * extents[1], *extents[2:]):
-            return source, False
-    quant = said.graph.tensors[weight].quant
-    by_part = quant is not None and quant.axis is not None and quant.axis % len(extents) < 2
-    if by_part and 1 not in extents[:2]:
-        raise Unsaid  # scales along one of two dimensions are none along both
-    return weight, True
-
-
-def _open_pool(said: Said) -> Translated:
-    attrs: dict[str, AttrValue] = {
-        **_open_window(said),
-        "kernel_shape": tuple(int(each) for each in said.stated("kernel")),
-        "strides": tuple(int(each) for each in said.stated("strides")),
-        "ceil_mode": int(str(said.optional("floor", "rounding_type")).lower().startswith("ceil")),
-    }
-    if not of(said.plain.op).selects:
-        excluded = said.stated("exclude-pad", "exclude_pad")
-        attrs["count_include_pad"] = 1 - flag(excluded)
-    return said.as_onnx(attrs=attrs, inputs=said.node.inputs[:1])
-
-
-def _open_matmul(said: Said) -> Translated:
-    turned = [flag(said.optional(0, name)) for name in ("transpose_a", "transpose_b")]
-    fused = _open_activation(said)
-    if fused or len(said.node.inputs) > 2:
-        if len(said.extents(said.node.inputs[0])) != 2 or len(said.node.inputs) < 3:
-            raise Unsaid
-        attrs = {"transA": turned[0], "transB": turned[1], **fused}
-        return said.as_onnx("FusedGemm" if fused else "Gemm", attrs, domain=CONTRIBUTED if fused else "")
-    if not any(turned):
-        return said.as_onnx("MatMul")
-    return said.as_onnx("FusedMatMul", {"transA": turned[0], "transB": turned[1]}, domain=CONTRIBUTED)
-
-
-def _open_axis(said: Said) -> Translated:
-    return said.as_onnx(attrs={"axis": int(said.stated("axis"))})
-
-
-def _open_pad(said: Said) -> Translated:
-    value = said.node.inputs[3] if len(said.node.inputs) > 3 else ""
-    return padded(said, (*said.numbers(1), *said.numbers(2)), said.stated("pad_mode"), value=value)
-
-
-_OPENVINO: Mapping[str, Rule] = MappingProxyType(
-    {
-        "Conv": _open_conv,
-        "ConvTranspose": _open_conv,
-        "MaxPool": _open_pool,
-        "AveragePool": _open_pool,
-        "MatMul": _open_matmul,
-        "Softmax": _open_axis,
-        "Concat": _open_axis,
-        "Pad": _open_pad,
-        "Transpose": _turned_by_input,
-        **dict.fromkeys(REDUCTIONS, _reduced_by_input),
-        **dict.fromkeys(("Reshape", "Squeeze", "Unsqueeze"), reshape),
-        **dict.fromkeys(("Add", "Sub", "Mul", "Div", "Pow", "Max", "Min"), two),
-        **dict.fromkeys(SIMPLE, one),
-    }
-)
-_OPENVINO_NAMES = frozenset(
-    (
-        *("Convolution", "GroupConvolution", "ConvolutionBackpropData", "GroupConvolutionBackpropData", "Clamp"),
-        *("Multiply", "Subtract", "Divide", "Power", "Maximum", "Minimum", "Negative"),
-        *("ReLU", "SoftMax", "LogSoftmax", "HSwish", "AvgPool"),
-    )
-)
-"""Names that OpenVINO alone writes so."""
-_OPENVINO_ATTRS = frozenset(
-    (
-        "transpose_a",
-        "transpose_b",
-        "pads_begin",
-        "pads_end",
-        "exclude-pad",
-        "exclude_pad",
-        "rounding_type",
-        "special_zero",
-        "keep_dims",
-        "pad_mode",
-    )
-)
-"""Attributes of OpenVINO alone: they tell its operators from those of the same name that ONNX has."""

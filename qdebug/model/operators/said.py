@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
+from qdebug.model.frozen import frozen_array
 from qdebug.model.graph import AttrValue, Graph, Node
 
 __all__ = [
@@ -21,12 +22,16 @@ __all__ = [
     "Said",
     "Translated",
     "Unsaid",
+    "by_channel",
     "flag",
     "no_constants",
     "one",
     "padded",
     "reduced",
+    "reduced_by_input",
     "reshape",
+    "sliced",
+    "turned_by_input",
     "two",
 ]
 
@@ -42,11 +47,13 @@ class Translated:
         node: The node.
         turns: Constants whose dimensions ONNX has in another order: the order that they are turned into.
         merged: Constants whose first two dimensions ONNX has as one.
+        constants: Constants that ONNX has and the framework has not, by their new names: it states them otherwise.
     """
 
     node: Node
     turns: Mapping[str, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
     merged: frozenset[str] = frozenset()
+    constants: Mapping[str, np.ndarray] = field(default_factory=lambda: MappingProxyType({}))
 
 
 Constants = Callable[[str], np.ndarray | None]
@@ -109,6 +116,17 @@ class Said:
             raise Unsaid
         return found
 
+    def values(self, name: str) -> np.ndarray:
+        """Return the values of a constant."""
+        found = self.constants(name)
+        if found is None:
+            raise Unsaid
+        return found
+
+    def new(self, what: str) -> str:
+        """Return the name of a constant that ONNX has as an input of this node, and the framework has not."""
+        return f"{what} of {self.node.name!r}"
+
     def as_onnx(
         self,
         op: str = "",
@@ -118,8 +136,9 @@ class Said:
         inputs: tuple[str, ...] | None = None,
         turns: Mapping[str, tuple[int, ...]] | None = None,
         merged: frozenset[str] = frozenset(),
+        constants: Mapping[str, np.ndarray] | None = None,
     ) -> Translated:
-        """Return the node with an operator and attributes of ONNX."""
+        """Return the node with an operator and attributes of ONNX; `constants` are called by what `new` is told."""
         kept = {name: self.node.attrs[name] for name in ("channels_last",) if name in self.node.attrs}
         node = replace(
             self.node,
@@ -128,7 +147,13 @@ class Said:
             attrs={**kept, **(attrs or {})},
             inputs=self.node.inputs if inputs is None else inputs,
         )
-        return Translated(node=node, turns=MappingProxyType(dict(turns or {})), merged=merged)
+        made = {self.new(what): frozen_array(values) for what, values in (constants or {}).items()}
+        return Translated(
+            node=node,
+            turns=MappingProxyType(dict(turns or {})),
+            merged=merged,
+            constants=MappingProxyType(made),
+        )
 
 
 Rule = Callable[[Said], Translated]
@@ -162,6 +187,68 @@ def reduced(said: Said, axes: tuple[int, ...] | None) -> Translated:
     if left != after:
         raise Unsaid
     return said.as_onnx(attrs={"axes": tuple(sorted(gone)), "keepdims": keepdims}, inputs=said.node.inputs[:1])
+
+
+def by_channel(said: Said) -> Translated:
+    """Return a PRelu; a slope of one dimension is one for each channel, which ONNX has as (channels, 1, ...)."""
+    data, slope = said.node.inputs
+    rank, extents = len(said.extents(data)), said.extents(slope)
+    if len(extents) != 1 or extents == (1,) or rank < 3:
+        return said.as_onnx()
+    slopes = said.values(slope)
+    if said.graph.tensors[slope].quant is not None:
+        raise Unsaid
+    return said.as_onnx(inputs=(data, said.new("slope")), constants={"slope": slopes.reshape(-1, *(1,) * (rank - 2))})
+
+
+def reduced_by_input(said: Said) -> Translated:
+    """Return a reduction whose axes are its second input."""
+    return reduced(said, said.known(1))
+
+
+def turned_by_input(said: Said) -> Translated:
+    """Return a transposition whose order is its second input; an empty one turns all dimensions around."""
+    rank = len(said.extents(said.node.inputs[0]))
+    order = said.numbers(1) or tuple(reversed(range(rank)))
+    return said.as_onnx("Transpose", {"perm": order}, inputs=said.node.inputs[:1])
+
+
+def sliced(
+    said: Said,
+    starts: Sequence[int],
+    ends: Sequence[int],
+    steps: Sequence[int],
+    *,
+    axes: Sequence[int] | None = None,
+    free: tuple[Sequence[int], Sequence[int]] = ((), ()),
+) -> Translated:
+    """Return a Slice.
+
+    Args:
+        said: What was said.
+        starts: The first place along each axis.
+        ends: The place after the last one; beyond the array means all that is left.
+        steps: How far places lie apart; backwards where it is negative.
+        axes: The axes; the first dimensions if None.
+        free: For starts and ends, 1 for each axis along which the array's own end is meant and not the number.
+    """
+    firsts, lasts = list(starts), list(ends)
+    for at, step in enumerate(steps):
+        if any(free[0][at : at + 1]):
+            firsts[at] = 0 if step > 0 else _FAR
+        if any(free[1][at : at + 1]):
+            lasts[at] = _FAR if step > 0 else -_FAR
+    along = range(len(firsts)) if axes is None else axes
+    given = {"starts": tuple(firsts), "ends": tuple(lasts), "axes": tuple(along)}
+    if set(steps) <= {1}:
+        return said.as_onnx("Slice", given, inputs=said.node.inputs[:1])
+    given["steps"] = tuple(steps)
+    inputs = (said.node.inputs[0], *map(said.new, given))
+    return said.as_onnx("Slice", inputs=inputs, constants={what: np.array(each) for what, each in given.items()})
+
+
+_FAR = int(np.iinfo(np.int64).max)
+"""A place beyond every array."""
 
 
 BORDERS: Mapping[object, str] = MappingProxyType(
@@ -226,5 +313,9 @@ SIMPLE = (
     "Ceil",
     "Sin",
     "Cos",
+    "Erf",
+    "Softplus",
+    "Softsign",
+    "Mish",
 )
 """Functions of one input whose attributes their names say."""

@@ -50,7 +50,7 @@ def _products() -> Iterator[Operator]:
         name="MatMul", words="matmul mm bmm batchmatmul", sums=Sums.MATRIX, ordered=True, gives_scores=True,
         unit="linear", folds=True, data=_BOTH, titles=_WEIGHT,
     )  # fmt: skip
-    yield Operator(name="FusedMatMul", sums=Sums.MATRIX)
+    yield Operator(name="FusedMatMul", sums=Sums.MATRIX, unit="linear", data=_BOTH)
     yield Operator(name="TransposeMatMul", plain="MatMul", sums=Sums.MATRIX)
     yield Operator(name="Einsum")
     yield Operator(name="ConvInteger", plain="Conv", takes_codes=True, sums_codes=True)
@@ -77,7 +77,7 @@ def _quantized() -> Iterator[Operator]:
         words="dequantize dequantizepertensor dequantizeperchannel dequantizepertoken dequantizeaffine",
         real=RealForm(op="Identity", data=_FIRST), keeps_values=True, dequantizes=True, data=_FIRST,
     )  # fmt: skip
-    yield Operator(name="FakeQuantize", fake_quantizes=True)
+    yield Operator(name="FakeQuantize", fake_quantizes=True, unit="quantize", data=_FIRST)
     yield Operator(name="DynamicQuantizeLinear", takes_codes=True, chooses_scale=True, gives_scale=True)
     yield Operator(name="DynamicQuantizeLSTM", plain="LSTM", takes_codes=True, chooses_scale=True)
     yield Operator(name="QLinearConv", real=RealForm(op="Conv", data=(0, 3, 8), out=6), bias=8)
@@ -175,7 +175,8 @@ def _elementwise() -> Iterator[Operator]:
     function = Operator(name="", unit="lookup", data=_FIRST, elementwise=True)
     yield replace(function, name="Abs", words="abs", exact=True)
     yield replace(function, name="Neg", words="neg negative", exact=True)
-    yield from _like(replace(function, exact=True), "Ceil Floor Round")
+    yield replace(function, name="Ceil", words="ceil ceiling", exact=True)
+    yield from _like(replace(function, exact=True), "Floor Round")
     yield Operator(name="Sign", exact=True, data=_FIRST, elementwise=True)
     yield replace(function, name="Exp", words="exp")
     yield replace(function, name="Log", words="log", domain=Domain(function="logarithm", low=0, ends=False))
@@ -224,7 +225,7 @@ def _activations() -> Iterator[Operator]:
         forms=("mlas", "fixed"),
     )
     yield replace(fused, name="Tanh", words="tanh", forms=("fixed",))
-    yield replace(fused, name="HardSigmoid", words="hardsigmoid", parameters=("alpha", "beta"))
+    yield replace(fused, name="HardSigmoid", words="hardsigmoid hsigmoid", parameters=("alpha", "beta"))
     halves = MappingProxyType({"alpha": 1 / 6, "beta": 0.5})
     yield replace(
         fused,
@@ -234,12 +235,12 @@ def _activations() -> Iterator[Operator]:
         forms=("hswish16",),
     )
     yield replace(fused, name="Elu", words="elu", parameters=("alpha",))
-    for name in ("Erf", "Gelu", "Softplus"):
+    for name in ("Erf", "Gelu", "Softplus", "Softsign", "Mish"):
         yield replace(function, name=name, words=name.lower())
-    yield from _like(function, "Celu Mish Selu Softsign")
+    yield from _like(function, "Celu Selu")
     yield from _like(replace(function, folds=False), "Swish ThresholdedRelu")
     # ONNX defines HardSwish so; ONNX Runtime makes a QuickGelu of these nodes (quick_gelu_fusion.cc)
-    yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702))
+    yield Operator(name="QuickGelu", gate=Gate(op="Sigmoid", factor="alpha", usual=1.702), unit="lookup", data=_FIRST)
     yield from _like(Operator(name=""), "BiasGelu FastGelu Shrink")
     yield Operator(
         name="Softmax", words="softmax", hides_low=True, gives_scores=True, unit="softmax", folds=True, data=_FIRST

@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 from types import MappingProxyType
 
+import numpy as np
+
 from qdebug.model.graph import AttrValue
+from qdebug.model.operators.operator import Sums
 from qdebug.model.operators.queries import of
 from qdebug.model.operators.said import (
     CONTRIBUTED,
@@ -16,11 +19,13 @@ from qdebug.model.operators.said import (
     Said,
     Translated,
     Unsaid,
+    by_channel,
     flag,
     one,
     padded,
     reduced,
     reshape,
+    sliced,
     two,
 )
 
@@ -36,13 +41,18 @@ def _window(said: Said, count: int) -> dict[str, AttrValue]:
 
 
 def _conv(said: Said) -> Translated:
-    if flag(said.optional(0, "transposed")):
-        raise Unsaid
+    """What any convolution may be states whether it is a transposed one."""
     kernel = said.extents(said.node.inputs[1])[2:]
-    attrs = _window(said, len(kernel))
-    strides = said.sizes(len(kernel), "stride", default=1)
-    group = int(said.optional(1, "groups"))
-    return said.as_onnx("Conv", {**attrs, "strides": strides, "group": group, "kernel_shape": kernel})
+    attrs: dict[str, AttrValue] = {
+        **_window(said, len(kernel)),
+        "strides": said.sizes(len(kernel), "stride", default=1),
+        "group": int(said.optional(1, "groups")),
+        "kernel_shape": kernel,
+    }
+    if of(said.plain.op).sums is Sums.FILTER and not flag(said.optional(0, "transposed")):
+        return said.as_onnx("Conv", attrs)
+    attrs["output_padding"] = said.sizes(len(kernel), "output_padding", default=0)
+    return said.as_onnx("ConvTranspose", attrs)
 
 
 def _linear(said: Said) -> Translated:
@@ -197,10 +207,8 @@ def _slice(said: Said) -> Translated:
     """Of one dimension, places from `start` to `end`; both may be left out."""
     extents = said.extents(said.node.inputs[0])
     axis = int(said.optional(0, "dim")) % len(extents)
-    if int(said.optional(1, "step")) != 1:
-        raise Unsaid
-    start, end = int(said.optional(0, "start")), int(said.optional(extents[axis], "end"))
-    return said.as_onnx("Slice", {"starts": (start,), "ends": (end,), "axes": (axis,)})
+    start, end = (int(said.optional(usual, name)) for name, usual in (("start", 0), ("end", extents[axis])))
+    return sliced(said, (start,), (end,), (int(said.optional(1, "step")),), axes=(axis,))
 
 
 def _split(said: Said) -> Translated:
@@ -229,6 +237,53 @@ def _adaptive_pool(said: Said) -> Translated:
         raise Unsaid
     window = tuple(n // parts for n, parts in zip(before, after, strict=True))
     return said.as_onnx("AveragePool", {"kernel_shape": window, "strides": window})
+
+
+def _resize(said: Said) -> Translated:
+    """The extents of the result say how far it is enlarged, unless factors are stated: places then lie by these."""
+    extents = said.extents(said.node.outputs[0])[2:]
+    axes = tuple(range(2, 2 + len(extents)))
+    attrs: dict[str, AttrValue] = {"mode": "linear", "axes": axes, "coordinate_transformation_mode": "half_pixel"}
+    if "nearest" in said.node.op:
+        attrs |= {"mode": "nearest", "nearest_mode": "floor", "coordinate_transformation_mode": "asymmetric"}
+    elif flag(said.stated("align_corners")):
+        attrs["coordinate_transformation_mode"] = "align_corners"
+    named = [said.optional(None, name) for name in ("scales_h", "scales_w")]
+    factors = said.optional(None, "scale_factors") or (None if None in named else named)
+    if factors is None or attrs["coordinate_transformation_mode"] == "align_corners":
+        return _resized(said, attrs, ("", said.new("sizes")), {"sizes": np.array(extents)})
+    return _resized(said, attrs, (said.new("factors"),), {"factors": np.array(factors, np.float32)})
+
+
+def _resized(
+    said: Said, attrs: Mapping[str, AttrValue], given: tuple[str, ...], constants: Mapping[str, np.ndarray]
+) -> Translated:
+    return said.as_onnx(attrs=attrs, inputs=(said.node.inputs[0], "", *given), constants=constants)
+
+
+def _gate(said: Said) -> Translated:
+    return said.as_onnx(attrs={"alpha": 1 / 6, "beta": 0.5})
+
+
+def _elu(said: Said) -> Translated:
+    if any(float(said.optional(1, name)) != 1 for name in ("scale", "input_scale")):
+        raise Unsaid
+    return said.as_onnx(attrs={"alpha": float(said.optional(1, "alpha"))})
+
+
+def _softplus(said: Said) -> Translated:
+    if float(said.optional(1, "beta")) != 1:
+        raise Unsaid
+    return one(said)
+
+
+def _shuffle(said: Said) -> Translated:
+    return said.as_onnx(attrs={"blocksize": int(said.stated("upscale_factor")), "mode": "CRD"})
+
+
+def _expand(said: Said) -> Translated:
+    extents = np.array(said.extents(said.node.outputs[0]))
+    return said.as_onnx(inputs=(said.node.inputs[0], said.new("extents")), constants={"extents": extents})
 
 
 def _same(said: Said) -> Translated:
@@ -265,6 +320,7 @@ def _cast(said: Said) -> Translated:
 TORCH: Mapping[str, Rule] = MappingProxyType(
     {
         "Conv": _conv,
+        "ConvTranspose": _conv,
         "Gemm": _linear,
         "MaxPool": _pool,
         "AveragePool": _pool,
@@ -291,9 +347,16 @@ TORCH: Mapping[str, Rule] = MappingProxyType(
         "Cast": _cast,
         **dict.fromkeys(("Reshape", "Flatten", "Squeeze", "Unsqueeze"), reshape),
         **dict.fromkeys(("Add", "Sub"), _sum),
-        **dict.fromkeys(("Mul", "Div", "MatMul", "MatMulInteger", "Pow"), two),
+        **dict.fromkeys(("Mul", "Div", "MatMul", "MatMulInteger", "Pow", "Max", "Min"), two),
         **dict.fromkeys(SIMPLE, one),
         "Clip": _clip,
+        "Softplus": _softplus,
+        "HardSigmoid": _gate,
+        "Elu": _elu,
+        "PRelu": by_channel,
+        "Resize": _resize,
+        "DepthToSpace": _shuffle,
+        "Expand": _expand,
     }
 )
 """The rule for each operator, as ONNX names it."""

@@ -28,10 +28,12 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
         "swish": ("QuickGelu", {"alpha": 1.0}),
     }
 )
+_AS_WRITTEN: Mapping[str, str] = MappingProxyType(dict.fromkeys(("Select", "SELECT", "SELECT_V2"), "Where"))
+"""Names of which only the letters are those of another operator, in another framework."""
 _FUSED = ("fused_activation_function", "fused_activation")
 _FUSED_WORDS = {"relu": ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
 _FRAMEWORKS = ("aten.", "quantized_decomposed.", "torchao.", "tfl.")
-_OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|intlist|dim|self)$")
+_OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|intlist|dim|self|input|vec|other|copy)$")
 
 
 def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -80,6 +82,8 @@ def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
     """Return the operator of ONNX for a word of another framework, with what the word says beyond it."""
     if op in _LISTED:
         return op, _NOTHING
+    if op in _AS_WRITTEN:
+        return _AS_WRITTEN[op], _NOTHING
     word = _word(op)
     if word in _WITH_ATTRS:
         return _WITH_ATTRS[word]

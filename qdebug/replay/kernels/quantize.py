@@ -144,6 +144,26 @@ def _dequantize(call: Call) -> np.ndarray:
     return narrow(np.asarray(wide * widen(steps)), onnx_dtype(asked) if asked else scale.dtype)
 
 
+@kernel("FakeQuantize")
+def _fake_quantize(call: Call) -> np.ndarray:
+    """Round to one of `levels` numbers of a range, evenly spaced, and bring them to another range.
+
+    Compute rint((x - il) / (ih - il) * (levels - 1)) / (levels - 1) * (oh - ol) + ol, with ol below the range and oh
+    above it. Source: OpenVINO's documentation of FakeQuantize-1.
+    """
+    x, steps = call.array(0), call.integer("levels") - 1
+
+    def rounded(part: np.ndarray, *ends: np.ndarray) -> np.ndarray:
+        wide = widen(part)
+        low, high, first, last = (end.astype(wide.dtype) for end in ends)
+        taken = np.rint((wide - low) / (high - low) * wide.dtype.type(steps)) / wide.dtype.type(steps)
+        inside = taken * (last - first) + first
+        below, above = wide <= np.minimum(low, high), wide > np.maximum(low, high)
+        return narrow(np.where(below, first, np.where(above, last, inside)), x.dtype)
+
+    return elementwise(rounded, x, *(call.array(position) for position in range(1, 5)))
+
+
 def dynamic_quantize(x: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Quantize to uint8 by the range of the data, widened to hold 0.
 

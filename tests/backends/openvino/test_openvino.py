@@ -11,6 +11,8 @@ import qdebug
 from qdebug.backends import load_backend, load_reader
 from qdebug.backends.protocol import harmless_parts
 from qdebug.errors import BackendError, InputError, UsageError
+from qdebug.model import Node
+from qdebug.replay.registry import run_node
 from qdebug.workflow.record import record_run
 
 openvino = pytest.importorskip("openvino", reason="needs the extra openvino")
@@ -271,3 +273,16 @@ def test_where_each_layer_ran_is_compared(tmp_path):
     result = qdebug.diff(recording, recording)
     assert {node.placement.partition(": ")[0] for node in result.nodes if node.op != "Input"} == {"CPU"}
     assert not [each for node in result.nodes for each in node.findings if each.kind == "placement"]
+
+
+@pytest.mark.parametrize("ends", [(-6.15, 6.6, -6.15, 6.6), (-1, 2, 0, 255), (0, 3, 1, -1), (-1.27, 1.27, -127, 127)])
+def test_a_fake_quantize_is_replayed(ends):
+    x = np.random.default_rng(3).normal(0, 3, (2, 3, 4, 50)).astype(np.float32)
+    levels = 255 if ends[-1] == 127 else 256
+    given = ops.parameter(x.shape, np.float32)
+    made = ops.fake_quantize(given, *map(ops.constant, np.float32(ends)), levels)
+    model, options = openvino.Model([made], [given]), {"INFERENCE_PRECISION_HINT": "f32"}
+    compiled = openvino.Core().compile_model(model, "CPU", options)
+    values = dict(zip(("x", "il", "ih", "ol", "oh"), (x, *np.float32(ends)), strict=True))
+    node = Node(name="n", op="FakeQuantize", inputs=tuple(values), outputs=("y",), attrs={"levels": levels})
+    assert run_node(node, values)["y"] == pytest.approx(compiled(x)[0], rel=1e-6, abs=1e-6)

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from qdebug.api import diff
+from qdebug.api import diff, explain
 from qdebug.compare.attribute.band import (
     allowed_error,
     beyond_own_sums,
@@ -19,6 +19,7 @@ from qdebug.compare.attribute.band import (
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.model.thresholds.rounding import ROUNDING_SUM_FACTOR
 from qdebug.numerics.checkpoint import asking
+from qdebug.recording.recorder import Recorder
 from qdebug.replay.registry import run_node
 
 RNG = np.random.default_rng(21)
@@ -293,3 +294,28 @@ def test_the_bound_of_a_sum_is_of_its_own_terms_and_of_those_usual_in_the_tensor
 def test_small_terms_have_a_small_bound():
     node, values, y = made("Add", A[1:] * np.float32(1e-6), B[1:] * np.float32(1e-6))
     assert beyond_own_terms(node, values, y, y + np.float32(1e-9), UNIT) == y.size
+
+
+def fake_quantized(*, moved=0, steps=0.0):
+    """Record real numbers rounded to steps of 0.05, the first 20 of them next to ties; some results are off."""
+    x = np.random.default_rng(1).normal(0, 2, (1, 4, 16, 16)).astype(np.float32)
+    x.reshape(-1)[:20] = np.nextafter((np.arange(20) + 0.5).astype(np.float32) * np.float32(0.05), np.float32(9))
+    ends = dict(zip("abcd", np.float32([-6.4, 6.35, -6.4, 6.35]), strict=True))
+    node = Node(name="n", op="FakeQuantize", inputs=("x", *ends), outputs=("y",), attrs={"levels": 256})
+    y = run_node(node, {"x": x, **ends})["y"].copy()
+    y.reshape(-1)[:moved] -= np.float32(steps * 0.05)
+    with Recorder(None, backend="npu") as rec:
+        for name, end in ends.items():
+            rec.constant(name, end)
+        rec.put("x", x)
+        rec.put("y", y, node="n", op=node.op, inputs=node.inputs, attrs=node.attrs)
+        rec.outputs("y")
+    return rec.recording
+
+
+@pytest.mark.parametrize(("moved", "steps", "right"), [(20, 1, True), (20, 8, False), (100, 1, False)])
+def test_ties_of_steps_are_rounded_either_way_and_nothing_else_is(moved, steps, right):
+    faulty = fake_quantized(moved=moved, steps=steps)
+    node = diff(fake_quantized(), faulty).nodes[-1]
+    assert node.status == ("within" if right else "diverged")
+    assert explain(faulty).nodes[-1].status == ("in_band" if right else "unexplained")
