@@ -181,6 +181,7 @@ def _means(unit: Unit) -> Iterator[str]:
         yield f"form=taps steps={_REAL_ENDS}"
     if pool:
         yield "form=nines steps=<div|inv>,<even,zp|zp,even>,sat"
+        yield "form=levels-raw steps=even,zp,sat"
     yield from _requantizations(_MEAN_ORDERS, unfused=False)
     if not pool:
         yield f"form=offset m=q31:<x/(y*n)|d:xw/y> steps={_WHOLE_PROGRAMS},zp,sat"
@@ -215,6 +216,10 @@ def _resized(unit: Unit) -> Iterator[str]:
         yield "form=grid10 steps=shr.<away|up>,sat"
         yield "form=lerp steps=mul,<zp,even|even,zp|away,zp>,sat"
         yield "form=lerp-fma steps=mul,<zp,even|even,zp>,sat"
+        if unit.out.dtype.kind == "u":
+            yield "form=<corners32|weights32> steps=plus,sat"
+    if is_bilinear(unit):
+        yield f"form=real-lerp steps={_REAL_ENDS}"
     yield f"form=real steps={_REAL_ENDS}"
     nearest = unit.attrs.get("mode", "nearest") == "nearest"  # else interpolated codes are no whole numbers
     yield from (text for text in _of_one_code(unit) if nearest or ways(text)[0].multiplier.real)

@@ -153,6 +153,7 @@ _REFERENCE = _read(
     }
     | _activations(_LEAKY, softmax=_EXP31, table=_TABLE_AWAY)
     | {"conv:uint8,uint8,uint8": _DOUBLE.replace("d:xw/y", "d:f(xw)/y")}
+    | {"resize:uint8,uint8": "form=corners32 steps=plus,sat"}
 )
 """What TensorFlow Lite's reference kernels do beside products."""
 
@@ -301,8 +302,8 @@ ROWS = (
     Preset(
         name="openvino-cpu",
         provenance="measured",
-        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net",
-        variants=_products(_EVEN_IN),
+        about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net; average pools on AVX2",
+        variants=_products(_EVEN_IN, average_pool="form=levels-raw steps=even,zp,sat"),
         apart={"linear": "memory"},
     ),
     Preset(
@@ -335,6 +336,7 @@ ROWS = (
                 ("lookup.Sigmoid:int16,int16", "lookup.Tanh:int16,int16"), "form=fixed16 steps=shr.away,zp,sat"
             )
             | {"conv:uint8,uint8,uint8": _DOUBLE_UP.replace("d:xw/y", "d:f(xw)/y")}
+            | {"resize:uint8,uint8": "form=weights32 steps=plus,sat"}
         ),
         also=_read({"reduce_mean": "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"}),
     ),

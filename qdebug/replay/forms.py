@@ -278,9 +278,11 @@ def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
     low end times the steps over the width. Source: FakeQuantize of OpenVINO, whose passes divide its input range by
     the scale of the sums (low_precision/fuse_multiply_to_fake_quantize.cpp) and whose plugin for x86 makes a factor
     and a shift of it (intel_cpu/src/nodes/fake_quantize.cpp); measured.
+
+    `levels-raw` counts averages of codes with their zero point inside, v = sum / n: c takes off z f after.
     """
-    del columns
-    fma, scales = variant.form == "levels-fma", scales_of(unit)
+    raw, scales = variant.form == "levels-raw", scales_of(unit, columns.count)
+    whole = variant.form == "levels-fma"
     low, high = (np.float32(end) for end in unit.out.limits)
     scale, zero = (np.asarray(each).astype(np.float32) for each in (unit.out.scale, unit.out.zero_point))
     unit_of_sums = np.ones((), np.float32) if unit.kind == "quantize" else sum_scale(scales)
@@ -288,16 +290,22 @@ def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
         least, most = (low - zero) * scale / unit_of_sums, (high - zero) * scale / unit_of_sums
         width, steps = most - least, high - low
         factor, rest = np.asarray(steps / width), np.asarray(-least * steps / width)
-    if fma:  # the lowest code is part of what is added
+    if whole:  # the lowest code is part of what is added
         rest = np.asarray(rest + low)
+    count = np.ones((), np.float32)
+    if raw:
+        count = np.asarray(scales.n).astype(np.float32)
+        rest = np.asarray(rest - unit.operands[0].zero_point.astype(np.float32) * factor)
 
-    def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray, n: np.ndarray) -> np.ndarray:
         del out
         values = numbers[0].astype(np.float32)
-        return fused(values, by, more) if fma else np.asarray(values * by + more, dtype=np.float32)
+        if raw:
+            values = values / n
+        return fused(values, by, more) if raw or whole else np.asarray(values * by + more, dtype=np.float32)
 
-    zero_point = np.asarray(np.float32(0) if fma else low)
-    operation = Operation(apply=apply, parameters=(factor, rest))
+    zero_point = np.asarray(np.float32(0) if whole else low)
+    operation = Operation(apply=apply, parameters=(factor, rest, count))
     return Start(operation=operation, dtype=np.float32, scales=scales, zero=zero_point, tag=variant.form)
 
 
@@ -314,14 +322,16 @@ def _counted(unit: Unit, columns: Columns, variant: Variant) -> Start:
 
 
 _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyType(
-    dict.fromkeys(("sum", "raw", "real", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _loaded)
-    | dict.fromkeys(("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma"), _blended)
+    dict.fromkeys(("sum", "raw", "real", "real-lerp", "taps", "nines", "ort", "exp31", "exp32", "exp64"), _loaded)
+    | dict.fromkeys(
+        ("grid10", "blend10", "blend11", "blend32", "rows32", "lerp", "lerp-fma", "corners32", "weights32"), _blended
+    )
     | dict.fromkeys(("fold", "fold-fma"), folded)
     | dict.fromkeys(("deq", "deq-fma"), dequantized)
     | dict.fromkeys(("common20", "common21"), common)
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
-    | dict.fromkeys(("levels", "levels-fma"), _levels)
+    | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _levels)
     | {"leaky": leaky, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
 )
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from itertools import product
 from types import MappingProxyType
 
 import numpy as np
@@ -81,7 +82,13 @@ def interpolated(unit: Unit, sums: HeavyPart) -> Columns:
     """
     operand = unit.operands[0]
     call = Call(inputs=(operand.codes, *unit.settings), attrs=unit.attrs, opset=unit.opset, op=unit.function)
-    value = _interpolated(operand.codes, _lines(call, operand.codes), sums.columns)
+    lines = _lines(call, operand.codes)
+    if sums.columns == "real-lerp":
+        value = np.asarray(operand.centred.astype(np.float32) * operand.scale.astype(np.float32))
+        for axis in sorted(lines, reverse=True):
+            value = _stepped(value, axis, _middle(lines[axis]))
+        return Columns(sums=sums, values=(value,), shape=value.shape)
+    value = _interpolated(operand.codes, lines, sums.columns)
     if sums.columns.startswith("lerp"):
         value = value - operand.zero_point.astype(np.float32)
     return Columns(sums=sums, values=(value,), shape=value.shape)
@@ -138,6 +145,8 @@ def _interpolated(codes: np.ndarray, lines: Mapping[int, _Line], columns: str) -
     value = codes.astype(np.float32 if bits is None else np.int64)
     if columns == "blend32":
         return _at_once(value, lines)
+    if columns in ("corners32", "weights32"):
+        return _at_corners(value, lines, products=columns == "weights32")
     for axis in sorted(lines, reverse=True):
         value = _between(value, axis, _TAPS[columns](lines[axis]), fma=columns == "lerp-fma")
     return value if bits is None else np.left_shift(value, (_PLANE - len(lines)) * (bits // _PLANE))
@@ -191,6 +200,37 @@ def _at_once(values: np.ndarray, lines: Mapping[int, _Line]) -> np.ndarray:
     return np.asarray(total)
 
 
+def _at_corners(values: np.ndarray, lines: Mapping[int, _Line], *, products: bool) -> np.ndarray:
+    """Sum the four neighbours, each times one weight after the other, or times the product of both.
+
+    The order of the sum is down first, or across first where weights are multiplied first. Source: ResizeBilinear of
+    uint8 in TensorFlow Lite (kernels/internal/reference/reference_ops.h, optimized/optimized_ops.h).
+    """
+    spare = [axis for axis in reversed(range(values.ndim)) if axis not in lines]
+    plane = sorted([*lines, *spare][:_PLANE])
+    if len(plane) < _PLANE:
+        return _between(values, 0, _floored(lines[0]), fma=False) if lines else values
+    down, across = (
+        _floored(lines.get(axis) or _Line(size=values.shape[axis], out=values.shape[axis], factor=1.0, mode=""))
+        for axis in plane
+    )
+    ends = [(down.low, down.below), (down.high, down.above)], [(across.low, across.below), (across.high, across.above)]
+    corners = product(*ends) if products else ((row, column) for column, row in product(*reversed(ends)))
+    total: np.ndarray | None = None
+    for (row, by_row), (column, by_column) in corners:
+        taken = np.take(np.take(values, row, plane[0]), column, plane[1])
+        first, then = _along(by_row, plane[0], values.ndim), _along(by_column, plane[1], values.ndim)
+        term = taken * (first * then) if products else taken * first * then
+        total = term if total is None else total + term
+    return values if total is None else total
+
+
+def _stepped(values: np.ndarray, axis: int, taps: _Taps) -> np.ndarray:
+    """Go from the neighbour below towards the one above: low + (high - low) above. Source: XNNPACK, f32-ibilinear."""
+    low, high = np.take(values, taps.low, axis), np.take(values, taps.high, axis)
+    return np.asarray(low + (high - low) * _along(taps.above, axis, values.ndim))
+
+
 def _along(weights: np.ndarray, axis: int, ndim: int) -> np.ndarray:
     across = [1] * ndim
     across[axis] = -1
@@ -240,13 +280,30 @@ def _cut(line: _Line) -> _Taps:
 
 def _rounded(line: _Line) -> _Taps:
     """Round the weight of the neighbour above to 11 bits."""
+    taps = _middle(line)
+    above = np.rint(taps.above * np.float32(2048)).astype(np.int64)
+    return _Taps(low=taps.low, high=taps.high, below=2048 - above, above=above)
+
+
+def _floored(line: _Line) -> _Taps:
+    """Place outputs by multiplying with the ratio; before the first pixel, that one is both neighbours."""
+    at = np.arange(line.out, dtype=np.float32)
+    at = (at + _HALF) * line.ratio() - _HALF if line.half else at * line.ratio()
+    low = np.maximum(np.floor(at).astype(np.int64), 0)
+    high = np.minimum(np.ceil(at).astype(np.int64), line.size - 1)
+    above = at - low.astype(np.float32)
+    return _Taps(low=low, high=high, below=np.float32(1) - above, above=above)
+
+
+def _middle(line: _Line) -> _Taps:
+    """Place outputs by multiplying with the ratio, half a pixel off by one constant. Source: XNNPACK, indirection.c."""
     ratio = line.ratio()
     at = np.arange(line.out, dtype=np.float32) * ratio
     if line.half:
         at = np.clip(at + (_HALF * ratio - _HALF), np.float32(0), np.float32(line.size - 1))
     low = at.astype(np.int64)
-    above = np.rint((at - low.astype(np.float32)) * np.float32(2048)).astype(np.int64)
-    return _Taps(low=low, high=np.minimum(low + 1, line.size - 1), below=2048 - above, above=above)
+    above = at - low.astype(np.float32)
+    return _Taps(low=low, high=np.minimum(low + 1, line.size - 1), below=np.float32(1) - above, above=above)
 
 
 def _multiplied(line: _Line, *, fma: bool = False) -> _Taps:

@@ -120,6 +120,13 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "blend11": Form("blend11", "codes interpolated by weights of 11 bits", interpolates=True, multiplier=False),
         "blend32": Form("blend32", "codes interpolated in float32", interpolates=True),
         "rows32": Form("rows32", "codes interpolated in float32, along rows first", interpolates=True),
+        "corners32": Form(
+            "corners32", "codes interpolated in float32, by one weight after the other", interpolates=True
+        ),
+        "weights32": Form("weights32", "codes interpolated in float32, by products of weights", interpolates=True),
+        "real-lerp": Form(
+            "real-lerp", "real values interpolated in float32 along rows first, by differences", interpolates=True
+        ),
         "lerp": Form("lerp", "codes interpolated in float32, placed by multiplication", interpolates=True),
         "lerp-fma": Form(
             "lerp-fma", "codes interpolated in float32, placed by multiplication, fused", interpolates=True
@@ -134,6 +141,11 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "deq-fma": Form("codes", "operands made real in float32 by fused multiply-adds"),
         "levels": Form("sum", "steps of the output's range counted from its low end", multiplier=False),
         "levels-fma": Form("sum", "steps of the output's range counted from its low end, fused", multiplier=False),
+        "levels-raw": Form(
+            "raw",
+            "averages of codes as steps of the output's range counted from its low end, fused",
+            multiplier=False,
+        ),
         "ratio": Form("codes", "centred codes times their ratio to the output scale"),
         "ls": Form(
             "codes",
@@ -165,10 +177,12 @@ exp31 in fixed point.
 
 Codes interpolated between neighbours: by weights of so many bits, grid10 with outputs placed on a grid of 10 bits too,
 blend10 cut off, blend11 rounded; blend32 by weights in float32, all four at once; rows32 along rows first; lerp the
-same, with outputs placed by multiplication, and less the zero point.
+same, with outputs placed by multiplication, and less the zero point; corners32 all four at once with outputs placed so,
+by one weight after the other, and weights32 by their products. real-lerp: real values, along rows first, each as what
+lies below and a share of the difference.
 
 levels: real numbers or sums as steps from the low end of the output's range, to which the step `zp` adds the lowest
-code, unless they are fused.
+code, unless they are fused. levels-raw: averages of codes with their zero point inside, as such steps, fused.
 
 The others start from codes. Of two codes: fold: a (sa/sc) + (b (sb/sc) + constant), of one a s + constant. deq: both
 made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifted left by `shift`, brought to one scale

@@ -261,7 +261,7 @@ def _formed(variant: Variant) -> Iterator[str]:
         yield from _multiplier(multiplier, _order(multiplier))
     number = multiplier.number if form.real else "q31"
     for line in _steps(variant.requantize, number, real=form.real, shift=form.shift):
-        yield line.replace("v + zy ", "v + low ") if variant.form == "levels" else line
+        yield line.replace("v + zy ", "v + low ") if variant.form in ("levels", "levels-raw") else line
 
 
 def _with_operands(variant: Variant) -> Iterator[str]:
@@ -314,7 +314,7 @@ def formula(kernel: Kernel) -> list[str]:
     if variant.form == "offset":
         inside = "zx sx / sy" if real else "away(zx sx / sy)"
         value = value.replace("+ zy", f"+ (zy - {inside})")
-    if variant.form == "levels":
+    if variant.form in ("levels", "levels-raw"):
         value = value.replace("+ zy", "+ low")
     return [*lines, f"y = {value if paired else value.replace('(sx sw)', 'sx')}"]
 

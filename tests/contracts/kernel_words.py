@@ -357,6 +357,46 @@ for row, by in taps(x.shape[-2], rows):
         q = x[..., row, :][..., column].astype(np.float32)
         v = v + q * (by[:, None] * times)
 """
+_FLOORED = """
+def taps(size, out):
+    ratio = np.float32(size) / np.float32(out)
+    at = np.arange(out, dtype=np.float32)
+    at = (at + 0.5) * ratio - 0.5 if half else at * ratio
+    low = np.maximum(np.floor(at), 0).astype(np.int64)
+    high = np.minimum(np.ceil(at), size - 1).astype(np.int64)
+    above = (at - low).astype(np.float32)
+    return (low, 1 - above), (high, above)
+"""
+_CORNERS32 = """
+v = np.float32(0)
+for column, times in taps(x.shape[-1], columns):
+    for row, by in taps(x.shape[-2], rows):
+        q = x[..., row, :][..., column].astype(np.float32)
+        v = v + q * by[:, None] * times
+"""
+_WEIGHTS32 = """
+v = np.float32(0)
+for row, by in taps(x.shape[-2], rows):
+    for column, times in taps(x.shape[-1], columns):
+        q = x[..., row, :][..., column].astype(np.float32)
+        v = v + q * (by[:, None] * times)
+"""
+_REAL_LERP = """
+def taps(size, out):
+    ratio = np.float32(size) / np.float32(out)
+    at = np.arange(out, dtype=np.float32) * ratio
+    if half:
+        at = np.clip(at + (ratio / 2 - np.float32(0.5)), 0, size - 1)
+    low = at.astype(np.int64)
+    return low, np.minimum(low + 1, size - 1), (at - low).astype(np.float32)
+
+
+real = (x - zx).astype(np.float32) * sx
+l, h, above = taps(x.shape[-1], columns)
+v = real[..., l] + (real[..., h] - real[..., l]) * above
+l, h, above = taps(x.shape[-2], rows)
+v = v[..., l, :] + (v[..., h, :] - v[..., l, :]) * above[:, None]
+"""
 _BLEND11 = """
 def taps(size, out):
     ratio = np.float32(size) / np.float32(out)
@@ -466,6 +506,13 @@ FORMS = {
         "f = (high - low) / (most - least), c = low - least f\n"
         "least = (low - zy) sy / (sx sw), most = (high - zy) sy / (sx sw)\nv = fma(acc, f, c)",
         _first(" / (sx * sw)", "v = fma(acc.astype(np.float32), f, c + low)"),
+    ),
+    "levels-raw": FormText(
+        "averages in steps of the output range, fused",
+        "f = (high - low) / (most - least), c = -least f - zx f\n"
+        "least = (low - zy) sy / sx, most = (high - zy) sy / sx\nv = fma(raw / n, f, c)",
+        _first(" / sx", "c = c - np.float32(zx) * f\nv = fma(raw.astype(np.float32) / np.float32(n), f, c)"),
+        note="The step `zp` adds the lowest code, which counts as the zero point.",
     ),
     "ratio": FormText(
         "each operand times its ratio to the output",
@@ -609,6 +656,21 @@ FORMS = {
         "interpolation in float32, four neighbours at once",
         "v = sum of 4 neighbours times the product of both weights, in float32",
         _PLACED + _BLEND32,
+    ),
+    "corners32": FormText(
+        "interpolation in float32, by one weight after the other",
+        "v = sum of 4 neighbours times the weight of their row, then of their column, in float32",
+        _FLOORED + _CORNERS32,
+    ),
+    "weights32": FormText(
+        "interpolation in float32, by products of weights",
+        "v = sum of 4 neighbours times the product of both weights, in float32",
+        _FLOORED + _WEIGHTS32,
+    ),
+    "real-lerp": FormText(
+        "interpolation of real values, axis by axis",
+        "r = (x - zx) sx\nv = low + (above - low) weight, in float32, by axis",
+        _REAL_LERP,
     ),
     "lerp": FormText(
         "interpolation in float32, axis by axis",

@@ -130,6 +130,16 @@ def resizes(rng):
             options = ("ResizeNearestNeighborOptions", flags)
             yield Case("nearest", name, "RESIZE_NEAREST_NEIGHBOR", given, out, "Resize", inputs, attrs, options)
 
+    for mode, flags in placings.items():
+        for rows, columns in ((7, 9), (47, 53), (91, 64)):
+            x = Codes(drawn(rng, (2, 16, 16, 8), "uint8"), 0.05, 131)
+            out = empty((2, rows, columns, 8), np.uint8, 0.05, 131)
+            inputs, given = [x, None, None, np.array(out.values.shape)], [x, whole(rows, columns)]
+            attrs = {"mode": "linear", "coordinate_transformation_mode": mode}
+            options = ("ResizeBilinearOptions", flags)
+            family = "bilinear of unsigned codes"
+            yield Case(family, f"{mode} {rows}", "RESIZE_BILINEAR", given, out, "Resize", inputs, attrs, options)
+
 
 def means(rng):
     for family, axes, shape, keep in (

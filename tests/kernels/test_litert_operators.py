@@ -32,6 +32,7 @@ LEAKY = "form=leaky m=q31:xw/y operand=shl,mulhi.up,shr.away steps=zp,sat"
 TABLE, FIXED16 = "form=table steps=div,even,zp,sat", "form=fixed16 steps=shr.away,zp,sat"
 EXP31, EXP32 = "form=exp31 steps=zp,sat", "form=exp32 steps=div,even,zp,sat"
 GRID, RAW = "form=grid10 steps=shr.away,sat", "form=raw m=q31 steps=avg.away,sat"
+CORNERS, WEIGHTS = "form=corners32 steps=plus,sat", "form=weights32 steps=plus,sat"
 OFFSET = "form=offset m=q31:x/(y*n) steps=shl,mulhi.up,shr.up,zp,sat"
 COUNTED = "form=counted steps=shl,mulhi.up,shr.away,zp,sat"
 ADD = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
@@ -48,6 +49,7 @@ EXPECTED = {
     "tanh of 16 bits": ("", FIXED16, FIXED16, ""),
     "softmax": (EXP31, EXP32, EXP32, EXP31),
     "bilinear": (GRID, GRID, "form=blend11 steps=shr.up,sat", GRID),
+    "bilinear of unsigned codes": (CORNERS, WEIGHTS, "form=blend11 steps=shr.up,sat", ""),
     "nearest": (MOVED, MOVED, MOVED, MOVED),
     "mean": (COUNTED, COUNTED, "form=offset steps=mul,zp,even,sat", COUNTED),
     "mean of planes": (COUNTED, OFFSET, "m=f32:x/(y*n)", COUNTED),
@@ -75,6 +77,8 @@ ALONE = {
     ("tanh of 16 bits", "optimized"): 1,
     ("bilinear", "reference"): 1,
     ("bilinear", "default"): 1,
+    ("bilinear of unsigned codes", "reference"): 1,
+    ("bilinear of unsigned codes", "optimized"): 1,
     ("mean", "reference"): 1,
     ("mean", "default"): 3,
     ("mean of planes", "optimized"): 2,

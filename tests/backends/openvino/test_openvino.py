@@ -286,3 +286,27 @@ def test_a_fake_quantize_is_replayed(ends):
     values = dict(zip(("x", "il", "ih", "ol", "oh"), (x, *np.float32(ends)), strict=True))
     node = Node(name="n", op="FakeQuantize", inputs=tuple(values), outputs=("y",), attrs={"levels": levels})
     assert run_node(node, values)["y"] == pytest.approx(compiled(x)[0], rel=1e-6, abs=1e-6)
+
+
+@pytest.mark.parametrize(("zero", "out_scale", "out_zero"), [(-11, 0.035, -37), (72, 0.06, 127), (-128, 0.05, -128)])
+def test_an_average_of_codes_counts_steps_of_the_output_range(tmp_path, zero, out_scale, out_zero):
+    onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
+    make, scales = onnx.helper.make_node, {"sx": np.float32(0.05), "sy": np.float32(out_scale)}
+    values = scales | {"zx": np.int8(zero), "zy": np.int8(out_zero)}
+    nodes = [
+        make("QuantizeLinear", ["x", "sx", "zx"], ["q"]),
+        make("DequantizeLinear", ["q", "sx", "zx"], ["d"]),
+        make("AveragePool", ["d"], ["a"], kernel_shape=[2, 2], strides=[1, 1]),
+        make("QuantizeLinear", ["a", "sy", "zy"], ["y"]),
+        make("DequantizeLinear", ["y", "sy", "zy"], ["o"]),
+    ]
+    x = (np.random.default_rng(7).integers(-128, 128, (1, 32, 30, 30)) - zero) * values["sx"]
+    ends = [onnx.helper.make_tensor_value_info(*each) for each in (("x", 1, x.shape), ("o", 1, None))]
+    made = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
+    graph = onnx.helper.make_graph(nodes, "pool", ends[:1], ends[1:], made)
+    path = tmp_path / "pool.onnx"
+    onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
+    _, recording = record(tmp_path, path, {"x": x.astype(np.float32)}, samples=1)
+    (node,) = (each for each in qdebug.explain(recording).nodes if each.op == "AvgPool")
+    assert node.status == "explained"
+    assert "form=levels-raw steps=even,zp,sat" in node.variants

@@ -102,16 +102,21 @@ def test_codes_are_averaged_as_they_are_where_they_mean_the_same_after(changed, 
         assert ("raw" in forms(unit_of(kind, **changed))) == raw
 
 
-def resized(mode="linear", **changed):
+def resized(mode="linear", *operands, **changed):
     settings = (None, None, np.array([1, 2, 8, 8]))
-    return unit_of("resize", settings=settings, attrs={"mode": mode}, function="Resize", op="Resize", **changed)
+    return unit_of(
+        "resize", *operands, settings=settings, attrs={"mode": mode}, function="Resize", op="Resize", **changed
+    )
 
 
 def test_interpolated_codes_have_no_integer_multiplier_and_their_own_forms_where_they_mean_the_same():
     own = {"blend32", "rows32", "blend10", "blend11", "grid10", "lerp", "lerp-fma"}
-    assert forms(resized()) == own | {"real", "sum"}
-    for other in (resized(out=0.25), resized(zero=4), resized("nearest")):
-        assert forms(other) == {"real", "sum"}
+    assert forms(resized()) == own | {"real", "real-lerp", "sum"}
+    unsigned = resized("linear", operand(IMAGE, dtype=np.uint8), dtype=np.uint8)
+    assert forms(unsigned) - forms(resized()) == {"corners32", "weights32"}
+    for other in (resized(out=0.25), resized(zero=4)):
+        assert forms(other) == {"real", "real-lerp", "sum"}
+    assert forms(resized("nearest")) == {"real", "sum"}
     real = {variant.multiplier.real for variant in candidates(resized()) if variant.form == "sum"}
     whole = {variant.multiplier.real for variant in candidates(resized("nearest")) if variant.form == "sum"}
     assert (real, whole) == ({True}, {True, False})
