@@ -286,7 +286,7 @@ def _is_plainly(node: Node) -> bool:
     return node.op in _NAMES or not _ATTRS.isdisjoint(node.attrs)
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=1)
 def _speaks_openvino(graph: Graph) -> bool:
     return any(map(_is_plainly, graph.nodes))
 
