@@ -659,7 +659,7 @@ FORMS = {
     ),
     "corners32": FormText(
         "interpolation in float32, by one weight after the other",
-        "v = sum of 4 neighbours times the weight of their row, then of their column, in float32",
+        "v = sum of 4 neighbours times one weight, then the other, in float32",
         _FLOORED + _CORNERS32,
     ),
     "weights32": FormText(
