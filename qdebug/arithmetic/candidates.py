@@ -173,6 +173,13 @@ def _quotients(unit: Unit) -> Iterator[str]:
     yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
 
 
+def _counts_padding(unit: Unit) -> bool:
+    """Tell whether a pool may count places beyond its input, where codes with their zero point inside have none."""
+    beyond = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
+    whole = str(unit.attrs.get("auto_pad", "NOTSET")) in ("NOTSET", "VALID")
+    return bool(unit.attrs.get("count_include_pad")) and not (whole and not beyond)
+
+
 def _means(unit: Unit) -> Iterator[str]:
     """Average pools and means: sums requantized with the count in the multiplier, or divided as integers."""
     pool = unit.kind == "average_pool"
@@ -181,6 +188,7 @@ def _means(unit: Unit) -> Iterator[str]:
         yield f"form=taps steps={_REAL_ENDS}"
     if pool:
         yield "form=nines steps=<div|inv>,<even,zp|zp,even>,sat"
+    if pool and not _counts_padding(unit):
         yield "form=levels-raw steps=even,zp,sat"
     yield from _requantizations(_MEAN_ORDERS, unfused=False)
     if not pool:

@@ -279,7 +279,7 @@ def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
     the scale of the sums (low_precision/fuse_multiply_to_fake_quantize.cpp) and whose plugin for x86 makes a factor
     and a shift of it (intel_cpu/src/nodes/fake_quantize.cpp); measured.
 
-    `levels-raw` counts averages of codes with their zero point inside, v = sum / n: c takes off z f after.
+    `levels-raw` counts averages of codes with their zero point inside, v = sum (1 / n): c takes off z f after.
     """
     raw, scales = variant.form == "levels-raw", scales_of(unit, columns.count)
     whole = variant.form == "levels-fma"
@@ -292,20 +292,20 @@ def _levels(unit: Unit, columns: Columns, variant: Variant) -> Start:
         factor, rest = np.asarray(steps / width), np.asarray(-least * steps / width)
     if whole:  # the lowest code is part of what is added
         rest = np.asarray(rest + low)
-    count = np.ones((), np.float32)
+    share = np.ones((), np.float32)
     if raw:
-        count = np.asarray(scales.n).astype(np.float32)
+        share = np.asarray(np.float32(1) / np.asarray(scales.n).astype(np.float32))
         rest = np.asarray(rest - unit.operands[0].zero_point.astype(np.float32) * factor)
 
-    def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray, n: np.ndarray) -> np.ndarray:
+    def apply(numbers: Any, out: Any, by: np.ndarray, more: np.ndarray, times: np.ndarray) -> np.ndarray:
         del out
         values = numbers[0].astype(np.float32)
         if raw:
-            values = values / n
+            values = values * times
         return fused(values, by, more) if raw or whole else np.asarray(values * by + more, dtype=np.float32)
 
     zero_point = np.asarray(np.float32(0) if whole else low)
-    operation = Operation(apply=apply, parameters=(factor, rest, count))
+    operation = Operation(apply=apply, parameters=(factor, rest, share))
     return Start(operation=operation, dtype=np.float32, scales=scales, zero=zero_point, tag=variant.form)
 
 

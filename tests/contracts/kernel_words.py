@@ -510,8 +510,8 @@ FORMS = {
     "levels-raw": FormText(
         "averages in steps of the output range, fused",
         "f = (high - low) / (most - least), c = -least f - zx f\n"
-        "least = (low - zy) sy / sx, most = (high - zy) sy / sx\nv = fma(raw / n, f, c)",
-        _first(" / sx", "c = c - np.float32(zx) * f\nv = fma(raw.astype(np.float32) / np.float32(n), f, c)"),
+        "least = (low - zy) sy / sx, most = (high - zy) sy / sx\nv = fma(raw (1 / n), f, c)",
+        _first(" / sx", "c = c - np.float32(zx) * f\nv = fma(raw.astype(np.float32) * (1 / np.float32(n)), f, c)"),
         note="The step `zp` adds the lowest code, which counts as the zero point.",
     ),
     "ratio": FormText(
