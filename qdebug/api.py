@@ -9,6 +9,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdebug.compare.align.pairs import PairList
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import RunComparison
@@ -17,6 +18,7 @@ from qdebug.model import Recording
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.explain import explain as explain_run
 from qdebug.workflow.explain import explained_by
+from qdebug.workflow.map_file import load_map
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -89,6 +91,7 @@ def diff(
     backend: str | Path | Recording,
     *,
     limits: Limits | None = None,
+    map: str | Path | PairList | None = None,  # noqa: A002  as on the command line
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DiffResult:
@@ -100,15 +103,18 @@ def diff(
         reference: A path or an open recording.
         backend: A path or an open recording.
         limits: What counts as divergence and what may be missing; a stated default if None.
+        map: Pairs of your own, which go before all that is found: a file, see `qdebug.workflow.map_file`, or a list.
         executor: Compares tensors in its workers; both sides must then be paths. The result is the same.
         progress: Called with the number of tensors compared and their total.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The two record different networks.
+        UsageError: The map cannot be read, or names a tensor of which there are no values.
     """
     opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
-    session = DiffSession(*opened, limits=limits, cache=True)
+    given = load_map(map) if isinstance(map, str | Path) else map
+    session = DiffSession(*opened, limits=limits, cache=True, given=given)
     if executor is not None:
         session.compare_in(executor, _path(reference), _path(backend))
     return DiffResult.made_of(session.result(progress=progress))

@@ -18,7 +18,7 @@ from qdebug.arithmetic.reproduce import Trial
 from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import Alignment
+from qdebug.compare.align.pairs import Alignment, PairList
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
@@ -71,9 +71,11 @@ class DiffSession:
         cache: Take results from the cache of `qdebug.recording.cache`, and keep them there when all are computed; holds
             for recordings in files alone.
         told: Called with what is being done while both are aligned; what it raises gives that up.
+        given: What a person says of the pairs; it goes before all that is found.
 
     Raises:
         AlignmentError: The two record different networks.
+        UsageError: What is given names a tensor of which there are no values.
 
     Attributes:
         timing: Where the time of what was computed so far went; results from the cache took none.
@@ -88,6 +90,7 @@ class DiffSession:
         limits: Limits | None = None,
         cache: bool = False,
         told: Callable[[str], object] | None = None,
+        given: PairList | None = None,
     ) -> None:
         files = reference, backend
         self.reference = reference = as_compared(reference)
@@ -98,7 +101,7 @@ class DiffSession:
         with gc_paused():
             runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
             with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
-                self.alignment: Alignment = align_runs(*runs, told=told)
+                self.alignment: Alignment = align_runs(*runs, told=told, given=given)
             told("planning what to compare")
             facts, versions = result_facts(self.alignment.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
             self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None

@@ -11,6 +11,7 @@ from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from qdebug.cli.output import OnProgress
+    from qdebug.compare.align.pairs import PairList
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import Recording, TensorInfo
@@ -20,7 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["compare", "node_detail", "opened"]
 
 
-def opened(reference: Path, backend: Path, *, limits: Limits | None = None, sample: int | None = None) -> DiffSession:
+def opened(
+    reference: Path,
+    backend: Path,
+    *,
+    limits: Limits | None = None,
+    sample: int | None = None,
+    given: PairList | None = None,
+) -> DiffSession:
     """Open two recordings and align them.
 
     Args:
@@ -28,11 +36,12 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
         backend: The backend's file.
         limits: What counts as divergence; a stated default if None.
         sample: The only sample to look at; None for all.
+        given: What a person says of the pairs.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The two record different networks.
-        UsageError: There is no such sample.
+        UsageError: There is no such sample, or a tensor of the given pairs has no values.
     """
     from qdebug.cli.output import stages
     from qdebug.compare.measure.recordings import OneSample
@@ -42,8 +51,8 @@ def opened(reference: Path, backend: Path, *, limits: Limits | None = None, samp
     with stages("aligning") as told:
         if sample is not None:
             one, other = (OneSample(side, sample) for side in sides)
-            return DiffSession(one, other, limits=limits, told=told)
-        return DiffSession(*sides, limits=limits, cache=True, told=told)
+            return DiffSession(one, other, limits=limits, told=told, given=given)
+        return DiffSession(*sides, limits=limits, cache=True, told=told, given=given)
 
 
 def compare(session: DiffSession, *, sample: int | None = None, on_progress: OnProgress) -> RunComparison:

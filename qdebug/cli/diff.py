@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdebug.cli.comparison import compare, node_detail, opened
 from qdebug.cli.failures import INCOMPLETE, say
-from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits, say_unused
+from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map, say_unused
 from qdebug.cli.output import check_target, emit, progress, terminal_width, write_result
 from qdebug.cli.parser import (
     REPORTS,
@@ -59,6 +59,8 @@ examples:
   qdebug diff ref.h5 int8.h5 --min-sqnr 30 --max-lsb 4
   qdebug diff ref.h5 int8.h5 --limits limits.toml
   qdebug diff ref.h5 good1.h5 good2.h5 --suggest-limits limits.toml
+  qdebug diff ref.h5 other.h5 --write-map map.toml     then complete it by hand, and:
+  qdebug diff ref.h5 other.h5 --map map.toml           your own pairs go before all
   qdebug diff ref.h5 int8.h5 --json -o diff.json
   qdebug diff ref.h5 int8.h5 -o diff.html        a page with plots; also .csv, .xml (JUnit)
   qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
@@ -78,6 +80,8 @@ class DiffOptions:
     backends: Sequence[Path]
     limits: Path | None
     suggest_limits: Path | None
+    map: Path | None
+    write_map: Path | None
     min_sqnr: float | None
     min_output_sqnr: float | None
     max_lsb: float | None
@@ -140,6 +144,14 @@ def add_parser(verbs: Verbs) -> None:
         metavar="FILE",
         help="write limits that these runs keep, with a margin, to FILE; give several known-good BACKENDs",
     )
+    pairing = parser.add_argument_group("which tensors are compared")
+    add_map(pairing)
+    pairing.add_argument(
+        "--write-map",
+        type=Path,
+        metavar="FILE",
+        help="write the pairs, and what has no partner with the nearest candidate, to FILE, to be completed by hand",
+    )
     add_allowances(parser.add_argument_group("what may be incomplete (else the exit code is 3)"))
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
@@ -156,8 +168,10 @@ def add_parser(verbs: Verbs) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and give the exit code."""
     options = typed(DiffOptions, arguments)
-    for target in (options.output, options.suggest_limits):
+    for target in (options.output, options.suggest_limits, options.write_map):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
+    if options.write_map is not None and len(options.backends) > 1:
+        raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
     limits = replace(given_limits(options), explain=options.explain)
     if options.node is not None and options.form in ("junit", "csv"):
         raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
@@ -194,6 +208,10 @@ def run(arguments: argparse.Namespace) -> int:
         from qdebug.workflow.suggest_limits import suggested_limits
 
         write_result(suggested_limits(results), options.suggest_limits)
+    if options.write_map is not None:
+        from qdebug.workflow.map_file import map_text
+
+        write_result(map_text(next(iter(results.values()))), options.write_map)
     say_unused(limits, list(results.values()))
     _after(options, list(results.values()), [session.timing for session in sessions])
     return max(result.exit_code for result in results.values())
@@ -204,7 +222,7 @@ def _compared(
 ) -> tuple[DiffSession, RunComparison]:
     """Compare one backend with the reference; of several, say which one it is that cannot be compared."""
     try:
-        session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        session = opened(options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map))
         if executor is not None:
             session.compare_in(executor, options.reference, backend, sample=options.sample)
         with progress("comparing") as note:

@@ -12,6 +12,7 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.compare.align.pairs import PairList
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
 
@@ -21,7 +22,9 @@ __all__ = [
     "add_allowances",
     "add_limits",
     "add_limits_file",
+    "add_map",
     "given_limits",
+    "given_map",
     "say_unused",
     "with_allowances",
 ]
@@ -81,6 +84,30 @@ def add_limits_file(parser: TakesArguments) -> None:
         metavar="FILE",
         help="limits by tensor or operator, and acknowledged nodes (TOML; default: [tool.qdebug] in pyproject.toml)",
     )
+
+
+def add_map(parser: TakesArguments) -> None:
+    """Add `--map`."""
+    parser.add_argument(
+        "--map",
+        type=Path,
+        metavar="FILE",
+        help="pairs of tensors of your own (TOML), which go before all that is found;"
+        " qdebug diff --write-map makes one",
+    )
+
+
+def given_map(path: Path | None) -> PairList | None:
+    """Return the pairs of a map; None without one.
+
+    Raises:
+        UsageError: It cannot be read, or has an entry that means nothing.
+    """
+    if path is None:
+        return None
+    from qdebug.workflow.map_file import load_map
+
+    return load_map(path)
 
 
 def add_limits(parser: TakesArguments) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import ended_as_interrupted
-from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, given_limits
+from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map
 from qdebug.cli.output import emit, progress
 from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
 from qdebug.cli.reports import diff_text
@@ -64,6 +64,7 @@ class TuiOptions:
     mouse: bool
     follow: bool
     limits: Path | None
+    map: Path | None
     min_sqnr: float | None
     min_output_sqnr: float | None
     max_lsb: float | None
@@ -91,6 +92,7 @@ def add_parser(verbs: Verbs) -> None:
     look.add_argument("--theme", choices=THEMES, help="colours (default: those that fit the terminal's background)")
     look.add_argument("--no-mouse", action="store_false", dest="mouse", help="leave the mouse to the terminal")
     add_limits_file(parser)
+    add_map(parser)
     add_limits(parser.add_argument_group("limits on the whole error (default: derived, as for qdebug diff)"))
     add_allowances(parser.add_argument_group("what may be incomplete"))
     add_untrusted(parser, "reference", "backends", endless=True)
@@ -161,7 +163,7 @@ def _report(options: TuiOptions, limits: Limits) -> int:
 
     codes = []
     for backend in options.backends:
-        session = opened(options.reference, backend, limits=limits, sample=options.sample)
+        session = opened(options.reference, backend, limits=limits, sample=options.sample, given=given_map(options.map))
         with progress("comparing") as note:
             result = compare(session, sample=options.sample, on_progress=note)
         if len(options.backends) > 1:

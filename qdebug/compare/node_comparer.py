@@ -190,6 +190,7 @@ def _judged(context: NodeContext) -> NodeResult:
         reference_tensor=entry.reference_tensor,
         match=entry.match,
         match_reason=entry.match_reason,
+        confidence=entry.confidence,
         status=status,
         reason=reason,
         note=comparison.note,

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from qdebug.compare.result.finding import FindingRole, Judged, apart
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, Status
+from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
 from qdebug.numerics.metric_table import METRICS, MetricGroup, metric
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
@@ -202,6 +203,13 @@ def quant_text(quant: QuantParams | None) -> str:
     return f"{scales} / {zeros}"
 
 
+def _match(result: NodeResult) -> Cell:
+    """Make the cell of a pair's ground, with its confidence where that is not full."""
+    sure = "" if result.confidence == 1 else f" {result.confidence:.2f}"
+    state = "" if result.confidence >= PAIR_SURE_MIN_CONFIDENCE else "warn"
+    return Cell(text=f"{result.match}{sure}", value=str(result.match), state=state)
+
+
 def node_row(result: NodeResult) -> NodeRow:
     """Make the row of one compared tensor.
 
@@ -215,7 +223,7 @@ def node_row(result: NodeResult) -> NodeRow:
         "op": _name(result.op),
         "tensor": _name(result.tensor),
         "reference_tensor": _name(result.reference_tensor),
-        "match": Cell(text=str(result.match), value=str(result.match)),
+        "match": _match(result),
         "placement": _name(result.placement or numbers.MISSING),
         "why": _name(_why(result) or numbers.MISSING),
         "reason": _name(result.reason or numbers.MISSING, limit=400),

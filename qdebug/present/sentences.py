@@ -305,6 +305,12 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
     return found
 
 
+def pair_words(result: NodeResult) -> str:
+    """Say how a pair was made, with its layout change, and how sure it is where it is not wholly."""
+    sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
+    return f"{result.match}{sure}: {result.match_reason}"
+
+
 def coverage_sentence(result: RunComparison) -> str:
     """Say how many tensors were compared and how many were not."""
     unmatched = result.coverage.unmatched

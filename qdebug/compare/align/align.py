@@ -9,58 +9,77 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 
-from qdebug.compare.align.by_values import name_or_values
-from qdebug.compare.align.channels_last import with_channels_second
+from qdebug.compare.align.by_data import by_data, by_left_name
+from qdebug.compare.align.by_hand import as_given
+from qdebug.compare.align.channels_last import as_values_tell, with_channels_second
 from qdebug.compare.align.clamps import held_to_codes, is_codes_without_scale
 from qdebug.compare.align.context import Context
+from qdebug.compare.align.folded import with_folded
 from qdebug.compare.align.fused import absorbed
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import as_laid_out
 from qdebug.compare.align.leftover import leftovers
 from qdebug.compare.align.names import form_of_another, inputs_of_a_name, strong_name, weak_name
-from qdebug.compare.align.pairs import Alignment, Pair
+from qdebug.compare.align.pairs import Alignment, Pair, PairList
 from qdebug.compare.align.scopes import by_scopes
-from qdebug.compare.align.structure import by_weights, lone_input, structure, structure_over_name
+from qdebug.compare.align.structure import by_weights, inputs_of_values, lone_input, structure, structure_over_name
 from qdebug.errors import AlignmentError
 from qdebug.model import Node, Recording, operators
 
 __all__ = ["align", "align_runs"]
 
-FIRST = (inputs_of_a_name, lone_input)
-"""What pairs the inputs."""
+FIRST = (as_given, inputs_of_a_name, lone_input, inputs_of_values, lone_input)
+"""What pairs by hand, and what pairs the inputs."""
 EVIDENCE = (strong_name, structure_over_name, weak_name, absorbed, structure, by_weights)
 """What pairs a node's output, the best evidence first."""
-LAST_RESORT = name_or_values
-"""What pairs a node's output to which none of the evidence leads."""
-AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, with_channels_second)
+LAST_RESORT = (by_data, by_left_name)
+"""What pairs tensors to which none of the evidence leads; each pair may lead on to others."""
+AFTERWARDS = (by_scopes, held_to_codes, as_laid_out, as_values_tell, with_channels_second, with_folded)
 """What adds pairs, or adds to them, when all tensors have been gone through."""
 _STAGES = 90
 """Into how many parts the walk is divided for who wants to know how far it is."""
 
 
-def align(reference: Recording, backend: Recording) -> Alignment:
+def align(reference: Recording, backend: Recording, *, given: PairList | None = None) -> Alignment:
     """Pair the tensors of two recordings.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        given: What a person says of the pairs; it goes before all that is found.
 
     Returns:
         Pairs in the backend's topological order, and every recorded tensor that has no partner, with its reason.
 
     Raises:
         AlignmentError: Not one tensor beyond the network's inputs has a partner.
+        UsageError: What is given names a tensor of which there are no values.
     """
-    return align_runs(IndexedRecording.of(reference), IndexedRecording.of(backend), told=lambda _: None)
+    runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
+    return align_runs(*runs, told=lambda _: None, given=given)
 
 
-def align_runs(reference: IndexedRecording, backend: IndexedRecording, *, told: Callable[[str], object]) -> Alignment:
+def align_runs(
+    reference: IndexedRecording,
+    backend: IndexedRecording,
+    *,
+    told: Callable[[str], object],
+    given: PairList | None = None,
+) -> Alignment:
     """Pair the tensors of two indexed recordings, see `align`.
 
     Args:
         reference: The reference run.
         backend: The backend run.
         told: Called with what is being done, a hundred times at the most; what it raises gives the search up.
+        given: What a person says of the pairs; it goes before all that is found.
     """
-    context = Context(ref=reference.expanded(), be=backend.expanded())
+    context = Context(ref=reference.expanded(), be=backend.expanded(), given=given or PairList())
     _apply(FIRST, context)
     _walk(context, told)
+    for strategy in LAST_RESORT:
+        while _apply((strategy,), context):
+            _walk(context, told)
     told("comparing layouts")
     _apply(AFTERWARDS, context)
     pairs = tuple(pair for pair in context.pairs if _is_comparable(context, pair))
@@ -76,16 +95,22 @@ def align_runs(reference: IndexedRecording, backend: IndexedRecording, *, told: 
     return alignment
 
 
-def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: Context) -> None:
-    """Add what strategies find to a context, one pair after the other, so that each sees those before it."""
+def _apply(strategies: Iterable[Callable[[Context], Iterator[Pair]]], context: Context) -> int:
+    """Add what strategies find to a context, one pair after the other, so that each sees those before it; count it."""
+    count = 0
     for strategy in strategies:
         for pair in strategy(context):
             context.add(pair)
+            count += 1
+    return count
 
 
 def _walk(context: Context, told: Callable[[str], object]) -> None:
     """Find the partner of each tensor that a node makes; tell now and then how many are done."""
-    order = [name for name in context.order if not context.be.folds(name)]
+    unsure = (
+        context.undecided | context.withdrawn | {*context.given.alone}
+    )  # by elimination they would have a partner in a later walk
+    order = [name for name in context.order if not context.be.folds(name) and name not in unsure]
     often = max(len(order) // _STAGES, 1)
     for number, tensor in enumerate(order):
         if not number % often:
@@ -107,7 +132,7 @@ def _partner(context: Context, tensor: str, node: Node) -> Pair | None:
             return pair
         if tensor in context.withdrawn:
             break
-    return LAST_RESORT(context, tensor, node)
+    return None
 
 
 def _is_comparable(context: Context, pair: Pair) -> bool:

@@ -9,12 +9,14 @@ may have moved a Transpose past its node.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
 import numpy as np
 
+from qdebug.compare.align.arrangements import merges
 from qdebug.compare.align.context import Context
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Side, Transform
@@ -26,10 +28,13 @@ from qdebug.model.thresholds.alignment import (
     CHANNEL_AXIS_MAX_RANK,
     CHANNEL_AXIS_MIN_RANK,
     CLEARER_CANDIDATE_MAX_ERROR_RATIO,
+    DATA_PAIR_MIN_CONFIDENCE,
+    PAIR_SURE_MIN_CONFIDENCE,
     VALUES_READ_MAX_ELEMENTS,
 )
+from qdebug.numerics.accumulate import same_elements
 
-__all__ = ["moved_shape", "with_channels_second"]
+__all__ = ["as_values_tell", "moved_shape", "with_channels_second"]
 
 
 def moved_shape(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -59,6 +64,56 @@ def with_channels_second(context: Context) -> Iterator[Pair]:
             turned[pair.backend] = order
             view = replace(pair.view_of(side) or Transform(), transpose=order)
             yield pair.with_view(side, view, f"dimensions read as {order}")
+
+
+def as_values_tell(context: Context) -> Iterator[Pair]:
+    """Add to pairs the order of dimensions in which their values are plainly nearest, where a run has odd extents.
+
+    A run has if tensors have their partner's elements in other extents than the graphs account for: a harness may hand
+    over each tensor in an order of its own. Where extents fit as they are, a node that arranges its input is left out:
+    an order of its own would hide that it does it wrongly. A pair made by hand gets the order in which it is nearest.
+    """
+    pairs = [pair for pair in context.pairs if _plain(pair) and not _is_turn_said(context, pair)]
+    odd = {pair.backend for pair in pairs if _is_odd(context, pair)}
+    others = any(pair.backend in odd and not _arranges(context, pair) for pair in pairs)
+    for pair in pairs:
+        is_odd, by_hand = pair.backend in odd, pair.match is Match.MANUAL
+        if not (is_odd or by_hand or (others and not _arranges(context, pair))):
+            continue
+        wrong = is_odd and not _same_but_ones(context, pair)  # may be: it has other extents than the model's
+        told = context.sampler.order(pair.reference, pair.backend, as_stored=wrong)
+        least = 0.0 if by_hand else DATA_PAIR_MIN_CONFIDENCE if is_odd else PAIR_SURE_MIN_CONFIDENCE
+        if told is not None and told[1] >= least:
+            for side, turn in ((Side.REFERENCE, told[0].reference), (Side.BACKEND, told[0].backend)):
+                if turn is not None:
+                    view = replace(pair.view_of(side) or Transform(), transpose=turn)
+                    yield pair.with_view(side, view, f"dimensions read as {turn}, as the values tell")
+
+
+def _is_odd(context: Context, pair: Pair) -> bool:
+    """Tell whether a tensor has as many elements as its partner in other extents than nodes account for."""
+    theirs, ours = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
+    if theirs is None or ours is None or math.prod(theirs) != math.prod(ours):
+        return False
+    return theirs != ours if len(theirs) == len(ours) else not (merges(theirs, ours) or merges(ours, theirs))
+
+
+def _same_but_ones(context: Context, pair: Pair) -> bool:
+    """Tell whether only dimensions of one element stand elsewhere in a pair's extents."""
+    theirs, ours = _shape(context.ref, pair.reference), _shape(context.be, pair.backend)
+    return theirs is not None and ours is not None and same_elements(theirs, ours)
+
+
+def _arranges(context: Context, pair: Pair) -> bool:
+    """Tell whether the node of either side only moves values."""
+    makers = context.ref.graph.producer(pair.reference), context.be.graph.producer(pair.backend)
+    return any(node is not None and operators.plain(node).moves for node in makers)
+
+
+def _is_turn_said(context: Context, pair: Pair) -> bool:
+    """Tell whether a pair's backend tensor is made by a Transpose that says its order."""
+    node = context.be.graph.producer(pair.backend)
+    return node is not None and operators.plain(node).transposes and not _is_turn_unsaid(node)
 
 
 def _said(context: Context, pair: Pair) -> Side | None:

@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
-from qdebug.compare.align.pairs import Match, Pair, Side, Transform
+from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform
+from qdebug.compare.align.sampling import Candidate, Sampler
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
 from qdebug.model import Node
 
@@ -68,6 +69,7 @@ class Context:
     Args:
         ref: The reference run.
         be: The backend run.
+        given: What a person says of the pairs.
 
     Attributes:
         found: The pairs found so far.
@@ -76,24 +78,33 @@ class Context:
         withdrawn: Backend tensors whose values speak against what the graphs lead to.
         clamped_later: Results of the reference's Relu or Clip that the codes of backend tensors answer to, by these.
         by_structure: Pairs that the graphs lead to, before anything else is asked.
-        by_size: Recorded reference tensors by their number of elements, once somebody asks.
-        sketches: Mean and root of the mean square of reference tensors that were looked at; None if they tell nothing.
+        candidates: The reference tensors that hold the values of a backend tensor as far as these tell, once asked.
     """
 
     ref: IndexedRecording
     be: IndexedRecording
+    given: PairList = field(default_factory=PairList)
     notes: dict[str, str] = field(default_factory=dict)
     undecided: set[str] = field(default_factory=set)
     withdrawn: set[str] = field(default_factory=set)
     clamped_later: dict[str, str] = field(default_factory=dict)
     by_structure: dict[str, Pair | None] = field(default_factory=dict)
-    by_size: dict[int, list[str]] = field(default_factory=dict)
-    sketches: dict[str, tuple[float, float] | None] = field(default_factory=dict)
+    candidates: dict[str, list[Candidate]] = field(default_factory=dict)
 
     @cached_property
     def found(self) -> PairMap:
         """The pairs found so far."""
         return PairMap(self.ref, self.be)
+
+    @cached_property
+    def sampler(self) -> Sampler:
+        """Reads sampled values of both runs."""
+        return Sampler(self.ref, self.be)
+
+    @cached_property
+    def recorded_at(self) -> dict[str, int]:
+        """The place of each reference tensor in the order that they were recorded in."""
+        return {name: place for place, name in enumerate(self.ref.recording.names)}
 
     @cached_property
     def order(self) -> tuple[str, ...]:

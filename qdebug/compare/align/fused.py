@@ -24,7 +24,7 @@ def absorbed(context: Context, tensor: str, node: Node) -> Pair | None:
     ref, be = context.ref, context.be
     inputs = be.data_inputs(node)
     pair = context.found.get(inputs[0]) if len(inputs) == 1 else None
-    if pair is None or pair.backend in be.graph.inputs:
+    if pair is None or pair.backend in be.graph.inputs or pair.match is Match.MANUAL:
         return None
     clamps, inside = operators.of(node.op).clamps, False
     if pair.match is Match.EXACT and not clamps:

@@ -394,7 +394,8 @@ def in_one_order(
         shape = plain_shape(reference.shape, reference_view) if blocks[0] is None else backend.shape
         reference = in_reference_order(reference, reference_view, shape, copied=copied)
         return reference, in_reference_order(backend, backend_view, reference.shape, copied=copied)
-    shape = reference.shape if blocks[0] is None else plain_shape(backend.shape, backend_view)
+    shape = plain_shape(reference.shape, reference_view if blocks[0] is None else None)
+    shape = shape if blocks[0] is None else plain_shape(backend.shape, backend_view)
     backend = in_reference_order(backend, backend_view, shape, copied=copied)
     return in_reference_order(reference, reference_view, backend.shape, copied=copied), backend
 

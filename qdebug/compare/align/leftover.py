@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
+
+import numpy as np
 
 from qdebug.compare.align.context import Context, add_partner
 from qdebug.compare.align.expand import says_nothing
@@ -14,6 +16,7 @@ from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
 from qdebug.model.outline import Outline, outline_of
 from qdebug.model.recording import FUSED_AWAY
+from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 
 __all__ = ["leftovers", "said_unchecked"]
 
@@ -74,7 +77,37 @@ def leftovers(context: Context, pairs: Sequence[Pair]) -> tuple[Unmatched, ...]:
     """
     halves = [_half(context, pairs, side, inside) for side, inside in zip(Side, _inside(context, pairs), strict=True)]
     listed = [_unmatched(half, name) for half in halves for name in half.run.recording.names if name not in half.paired]
-    return (*listed, *(entry for half in halves for entry in _skipped(half)))
+    listed = [
+        replace(entry, kind=UnmatchedKind.BENIGN, reason="the map says that it has no partner")
+        if entry.side is Side.BACKEND and entry.tensor in context.given.alone
+        else entry
+        for entry in listed
+    ]
+    return (*_with_nearest(context, listed), *(entry for half in halves for entry in _skipped(half)))
+
+
+def _with_nearest(context: Context, listed: Sequence[Unmatched]) -> Iterator[Unmatched]:
+    """Add to lost tensors which of the other side's are nearest by their values, as far as these are looked at."""
+    asked = [entry for entry in listed if entry.kind is UnmatchedKind.LOST][:NEAREST_ASKED_MAX]
+    for entry in listed:
+        near = _nearest(context, entry) if entry in asked else None
+        yield entry if near is None else replace(entry, nearest=near[0], distance=near[1])
+
+
+def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
+    run, other = context.run(entry.side), context.run(entry.side.other)
+    if not run.has(entry.tensor):
+        return None
+    size = run.size(entry.tensor)
+    names = [name for name in other.recording.names if name in other.recorded and other.has(name)]
+    names = [name for name in names if other.size(name) == size and not other.of_shape(name)]
+    known = {pair.of(entry.side.other) for pair in context.found.values()}
+    names = [name for name in names if name not in known] or names
+    own = [entry.tensor]
+    sides = (names, own) if entry.side is Side.BACKEND else (own, names)
+    distances = context.sampler.table(*sides).reshape(-1)
+    at = int(np.argmin(distances)) if distances.size else 0
+    return (names[at], float(distances[at])) if distances.size and np.isfinite(distances[at]) else None
 
 
 def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _Half:

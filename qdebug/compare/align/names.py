@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from enum import IntEnum
 
 import numpy as np
@@ -23,7 +24,7 @@ from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.align.region import between
 from qdebug.compare.align.weights import weight_distance
 from qdebug.model import Node, operators
-from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
+from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEAK_NAME_CONFIDENCE, WEIGHT_MAX_REL_DISTANCE
 
 __all__ = [
     "form_of_another",
@@ -69,7 +70,8 @@ def strong_name(context: Context, tensor: str, _: Node) -> Pair | None:
 
 def weak_name(context: Context, tensor: str, _: Node | None = None) -> Pair | None:
     """Pair a tensor by its name if the graphs bear that out at all."""
-    return _by_name(context, tensor, NameEvidence.WEAK)
+    pair = _by_name(context, tensor, NameEvidence.WEAK)
+    return None if pair is None else replace(pair, confidence=WEAK_NAME_CONFIDENCE)
 
 
 def form_of_another(context: Context, tensor: str, node: Node) -> Pair | None:

@@ -33,17 +33,18 @@ def stage(context: Context, tensor: str, reference: str) -> str | None:
     not always said of the node that does it. Where the values do not tell, that is the reference tensor itself.
     """
     ref, be = context.ref, context.be
-    if not (ref.has(reference) and be.has(tensor)):
+    behind = list(in_turn(ref, reference)), list(in_turn(be, tensor))
+    if not (ref.has(reference) and be.has(tensor)) or behind == ([], []):
         return reference
     theirs, ours = ref.values(reference), be.values(tensor)
     error = distance(theirs, ours) if theirs.size == ours.size else 0.0
     if not error > VALUE_MATCH_SURE_REL_ERROR:
         return reference
     nearer = min(VALUE_MATCH_OTHER_PARTNER_RATIO * error, VALUE_MATCH_MAX_REL_ERROR)
-    for name in in_turn(ref, reference):
+    for name in behind[0]:
         if distance(ref.values(name), ours) < nearer:
             return name
-    later = any(distance(theirs, be.values(name)) < nearer for name in in_turn(be, tensor))
+    later = any(distance(theirs, be.values(name)) < nearer for name in behind[1])
     return None if later else reference
 
 

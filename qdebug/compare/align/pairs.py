@@ -7,7 +7,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["Alignment", "Match", "Pair", "Side", "Transform", "Unmatched", "UnmatchedKind", "block_of", "clamp_of"]
+__all__ = [
+    "Alignment",
+    "Match",
+    "Pair",
+    "PairList",
+    "Side",
+    "Transform",
+    "Unmatched",
+    "UnmatchedKind",
+    "block_of",
+    "clamp_of",
+]
 
 _BLOCKED = re.compile(r"NCHW(\d+)c")
 
@@ -83,6 +94,7 @@ class Pair:
         reason: One clause a person can check.
         reference_view: What is done to the reference's values first; None for nothing.
         backend_view: What is done to the backend's values first; None for nothing.
+        confidence: How sure the pair is, from 0 to 1; 1 where names or graphs lead to it and nothing contradicts them.
     """
 
     reference: str
@@ -91,6 +103,7 @@ class Pair:
     reason: str
     reference_view: Transform | None = None
     backend_view: Transform | None = None
+    confidence: float = 1.0
 
     def of(self, side: Side) -> str:
         """Return the tensor of one side."""
@@ -117,6 +130,8 @@ class Unmatched:
         kind: Benign if nothing is lost by not comparing it.
         reason: One clause that says why it has no partner.
         inside: The compared backend tensor whose result accounts for it; None if there is none.
+        nearest: The other side's tensor whose values are nearest to its own, where that was looked for.
+        distance: Relative distance from that.
     """
 
     side: Side
@@ -124,6 +139,28 @@ class Unmatched:
     kind: UnmatchedKind
     reason: str
     inside: str | None = None
+    nearest: str | None = None
+    distance: float | None = None
+
+    @property
+    def said(self) -> str:
+        """The reason, with the nearest tensor of the other side where that was looked for."""
+        if self.nearest is None:
+            return self.reason
+        return f"{self.reason}; nearest by its values is {self.nearest!r}, relative distance {self.distance:.2g}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairList:
+    """What a person says of the partners of tensors: it goes before all that is found.
+
+    Args:
+        pairs: Pairs, with `Match.MANUAL`.
+        alone: Backend tensors that have no partner.
+    """
+
+    pairs: Sequence[Pair] = ()
+    alone: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from qdebug.compare.align.arrangements import arrangements
 from qdebug.compare.align.clamps import settled
 from qdebug.compare.align.context import Context, paired
 from qdebug.compare.align.expand import alike, goes_into_weights, says_nothing
@@ -24,7 +25,7 @@ from qdebug.model.thresholds.alignment import (
 )
 from qdebug.numerics.accumulate import same_elements
 
-__all__ = ["by_weights", "lone_input", "structure", "structure_over_name", "with_weights_of"]
+__all__ = ["by_weights", "inputs_of_values", "lone_input", "structure", "structure_over_name", "with_weights_of"]
 
 _SHAPING_ATTRS = ("kernel_shape", "strides", "pads", "dilations", "group", "axis", "axes", "perm", "transA", "transB")
 
@@ -43,6 +44,37 @@ def lone_input(context: Context) -> Iterator[Pair]:
     elif _same_extents(context, theirs[0], ours[0]):
         reason = "the only input of its extents on either side, in another order"
         yield paired(ours[0], theirs[0], Match.SIGNATURE, reason)
+
+
+def inputs_of_values(context: Context) -> Iterator[Pair]:
+    """Pair inputs without a partner by their values, which both runs were fed with, if these are one other's alone."""
+    theirs = [name for name in context.ref.graph.inputs if name not in context.found.taken and context.ref.has(name)]
+    ours = [name for name in context.be.graph.inputs if name not in context.found and context.be.has(name)]
+    sizes = {name: context.ref.size(name) for name in theirs}
+    for name in ours:
+        alike = [
+            other for other in theirs if sizes[other] == context.be.size(name) and _fed_alike(context, other, name)
+        ]
+        twins = (
+            [each for other in alike for each in ours if _fed_alike(context, other, each)] if len(alike) == 1 else []
+        )
+        if twins == [name]:
+            reason = "both were fed with the same values, and no other input was"
+            yield paired(name, alike[0], Match.DATA, reason)
+
+
+def _fed_alike(context: Context, reference: str, backend: str) -> bool:
+    """Tell whether two inputs hold the same elements in all samples that are looked at, in whatever order."""
+    if context.ref.size(reference) != context.be.size(backend):
+        return False
+    for at in context.sampler.runs:
+        sides = ((context.ref, reference), (context.be, backend))
+        if not all(run.recording.has(name, *at) for run, name in sides):
+            return False
+        one, other = (np.sort(run.recording.load(name, *at), axis=None) for run, name in sides)
+        if one.dtype != other.dtype or one.tobytes() != other.tobytes():
+            return False
+    return bool(context.sampler.runs)
 
 
 def structure_over_name(context: Context, tensor: str, node: Node) -> Pair | None:
@@ -216,8 +248,8 @@ def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -
     A backend may compute one operator by several, some of a kind that the model has beside it.
     """
     ref, be, wanted, own = context.ref, context.be, chosen.outputs[slot], node.outputs[slot]
-    if not (ref.has(wanted) and be.has(own)) or ref.shape(wanted) == be.shape(own):
-        return None
+    if not (ref.has(wanted) and be.has(own)) or arrangements(ref.shape(wanted), be.shape(own)):
+        return None  # its extents, in whatever order
     fed = be.data_inputs(node)
     others = [other for other in be.consumers(fed[0]) if other is not node and alike(node, other)] if fed else []
     fitting = (other for other in others if be.data_inputs(other) == fed and any(other.outputs[slot : slot + 1]))
@@ -300,7 +332,7 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
 
 def _choose(context: Context, node: Node, candidates: Sequence[Node]) -> Node | None:
     """Return the one candidate that fits best; None if there is none or no difference is plain."""
-    for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_places, _of_a_name):
+    for narrow in (_of_same_attributes, _of_nearest_weight, _of_same_places, _of_a_name, _of_same_size):
         if len(candidates) <= 1:
             break
         candidates = narrow(context, node, candidates) or candidates
@@ -361,6 +393,19 @@ def _of_a_name(context: Context, node: Node, candidates: Sequence[Node]) -> list
     ]
     longest = max((length for found in lengths for length in found), default=0)
     return [other for other, found in zip(candidates, lengths, strict=True) if longest in found]
+
+
+def _of_same_size(context: Context, node: Node, candidates: Sequence[Node]) -> list[Node]:
+    """Keep those that make as many elements, as far as was recorded."""
+    made = node.outputs[0]
+    if not made or not context.be.has(made):
+        return []
+    size = context.be.size(made)
+    return [each for each in candidates if each.outputs[0] and _size(context.ref, each.outputs[0]) in (None, size)]
+
+
+def _size(run: IndexedRecording, tensor: str) -> int | None:
+    return run.size(tensor) if run.has(tensor) else None
 
 
 def _names_of(ref: IndexedRecording, ours: Node, theirs: Node) -> Iterator[str]:

@@ -15,7 +15,7 @@ from qdebug.model.thresholds.alignment import SCALAR_MAX_REL_DIFFERENCE
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
-__all__ = ["in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
+__all__ = ["array_distance", "in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
 
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
@@ -90,13 +90,24 @@ def weight_distance(ref: IndexedRecording, theirs: Node, be: IndexedRecording, o
     backend, reference = weight_of(be, ours), weight_of(ref, theirs)
     if backend is None or reference is None:
         return None
+    return array_distance(reference, backend, product=operators.plain(ours).product)
+
+
+def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool) -> float:
+    """Return the distance of two weights as `weight_distance` does.
+
+    Args:
+        reference: The reference's.
+        backend: The backend's, with or without padding channels.
+        product: Whether they are weights of a product, which may be in the order of another framework.
+    """
     backend = without_padding(backend, reference.shape)
     norm = float(np.linalg.norm(reference))
     if reference.size != backend.size or not norm:
         return math.inf
     if reference.shape != backend.shape and reference.T.shape == backend.shape:
         reference = reference.T
-    orders = _orders(backend.shape, reference.shape) if operators.plain(ours).product else []
+    orders = _orders(backend.shape, reference.shape) if product else []
     errors = (np.linalg.norm(backend.transpose(order) - reference) for order in orders)
     plain = np.linalg.norm(backend - reference.reshape(backend.shape))
     return float(min((plain, *errors))) / norm

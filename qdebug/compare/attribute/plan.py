@@ -56,6 +56,11 @@ class PlannedNode:
         return self.pair.match
 
     @property
+    def confidence(self) -> float:
+        """How sure the pair is, from 0 to 1."""
+        return self.pair.confidence
+
+    @property
     def match_reason(self) -> str:
         """One clause a person can check."""
         return self.pair.reason

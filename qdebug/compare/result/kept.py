@@ -240,7 +240,7 @@ def _default(kind: type, name: str) -> Any:
 _ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_uncompared"})
 """Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""
 
-_FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason", "quant")
+_FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason", "confidence", "quant")
 _OMIT = frozenset({*_FROM_PLAN, "acknowledged"})
 """Known from what is compared, and from the limits of the day."""
 

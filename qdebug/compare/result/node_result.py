@@ -93,6 +93,7 @@ class NodeResult:
         match: The ground for the pair.
         match_reason: One clause a person can check.
         status: How it came out.
+        confidence: How sure the pair is, from 0 to 1.
         reason: Why it is diverged, nonfinite or incomparable; None otherwise.
         note: What was left out of the comparison; None if nothing.
         basis: "full" if every element was compared.
@@ -135,6 +136,7 @@ class NodeResult:
     match: Match
     match_reason: str
     status: Status
+    confidence: float = 1.0
     reason: str | None = None
     note: str | None = None
     basis: str = "full"
@@ -172,6 +174,7 @@ class NodeResult:
             "reference_tensor": self.reference_tensor,
             "match": str(self.match),
             "match_reason": self.match_reason,
+            "confidence": self.confidence,
             "status": str(self.status),
             "reason": self.reason,
             "note": self.note,

@@ -78,7 +78,14 @@ class Coverage:
         return {
             "compared": self.compared,
             "unmatched": [
-                {"side": str(u.side), "tensor": u.tensor, "kind": str(u.kind), "reason": u.reason}
+                {
+                    "side": str(u.side),
+                    "tensor": u.tensor,
+                    "kind": str(u.kind),
+                    "reason": u.reason,
+                    "nearest": u.nearest,
+                    "distance": u.distance,
+                }
                 for u in self.unmatched
             ],
         }

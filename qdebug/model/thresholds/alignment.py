@@ -8,9 +8,9 @@ threshold = ThresholdGroup("Alignment: which tensors are compared with each othe
 
 VALUE_MATCH_MAX_REL_ERROR = threshold(
     "VALUE_MATCH_MAX_REL_ERROR",
-    0.2,
+    0.5,
     unit="relative error",
-    why="Two tensors with a larger error are not paired by their values.",
+    why="Two tensors with a larger error are not paired by their values: 10 dB are 0.32.",
 )
 VALUE_MATCH_SURE_REL_ERROR = threshold(
     "VALUE_MATCH_SURE_REL_ERROR",
@@ -18,29 +18,23 @@ VALUE_MATCH_SURE_REL_ERROR = threshold(
     unit="relative error",
     why="Below this error nobody looks for a nearer tensor.",
 )
-VALUE_MATCH_MIN_RUNNER_UP_RATIO = threshold(
-    "VALUE_MATCH_MIN_RUNNER_UP_RATIO",
-    4.0,
-    unit="ratio of errors",
-    why="Least ratio of the runner-up's error to the best one, unless both tensors are alike themselves.",
-)
 VALUE_MATCH_OTHER_PARTNER_RATIO = threshold(
     "VALUE_MATCH_OTHER_PARTNER_RATIO",
     0.1,
     unit="ratio of errors",
     why="A pair is not made if another tensor has less than this share of its error.",
 )
-VALUE_MATCH_MAX_MOMENT_DIFFERENCE = threshold(
-    "VALUE_MATCH_MAX_MOMENT_DIFFERENCE",
-    0.3,
-    unit="share of the rms",
-    why="Two tensors whose means or root mean squares differ by more are not compared by their values.",
+VALUE_MATCH_MIN_VALUES = threshold(
+    "VALUE_MATCH_MIN_VALUES",
+    8,
+    unit="values",
+    why="Tensors with fewer values in all samples are not paired by these: they could be alike by chance.",
 )
-VALUE_MATCH_MIN_ELEMENTS = threshold(
-    "VALUE_MATCH_MIN_ELEMENTS",
-    32,
-    unit="elements",
-    why="Tensors with fewer elements are not paired by their values: they could be alike by chance.",
+COPY_MAX_DISTANCE = threshold(
+    "COPY_MAX_DISTANCE",
+    1e-6,
+    unit="relative distance",
+    why="Two tensors of the reference that are nearer to each other are copies for the search by values.",
 )
 VALUES_READ_MAX_ELEMENTS = threshold(
     "VALUES_READ_MAX_ELEMENTS",
@@ -132,4 +126,66 @@ DEQUANTIZED_THROUGH_MAX_NODES = threshold(
     8,
     unit="nodes",
     why="Moves in a row through which ONNX Runtime takes a DequantizeLinear, and which are looked through.",
+)
+PAIR_SURE_MIN_CONFIDENCE = threshold(
+    "PAIR_SURE_MIN_CONFIDENCE",
+    0.8,
+    unit="confidence",
+    why="A pair with less is marked as unsure in reports. One made by values alone has 0.9 at most where the error is "
+    "10 dB below the values.",
+)
+VALUE_TIE_MAX_RATIO = threshold(
+    "VALUE_TIE_MAX_RATIO",
+    4.0,
+    unit="ratio of errors",
+    why="A candidate with so many times the best one's error is not looked at again.",
+)
+VALUE_TIES_MAX = threshold(
+    "VALUE_TIES_MAX",
+    5,
+    unit="tensors",
+    why="So many candidates of one tensor are read whole.",
+)
+ARRANGED_MAX_RANK = threshold(
+    "ARRANGED_MAX_RANK",
+    5,
+    unit="dimensions",
+    why="Tensors with more dimensions of several elements are compared in the plain order alone: there are too many.",
+)
+SAMPLED_PLACES = threshold(
+    "SAMPLED_PLACES",
+    256,
+    unit="elements",
+    why="So many elements of a tensor are held against others to find its partner and its order of dimensions. Of 216 "
+    "tensors at 10 dB, all were found among 504.",
+)
+SAMPLED_RUNS = threshold(
+    "SAMPLED_RUNS",
+    4,
+    unit="samples",
+    why="So many samples at most are looked at to find partners by values: more tell no more.",
+)
+DATA_PAIR_MIN_CONFIDENCE = threshold(
+    "DATA_PAIR_MIN_CONFIDENCE",
+    0.4,
+    unit="confidence",
+    why="With less no pair is made by values: the tensor may be 0.3 of the way from its partner to another tensor.",
+)
+WEAK_NAME_CONFIDENCE = threshold(
+    "WEAK_NAME_CONFIDENCE",
+    0.9,
+    unit="confidence",
+    why="Of a pair with one name where operator, inputs and readers agree in two of three alone.",
+)
+LEFT_NAME_CONFIDENCE = threshold(
+    "LEFT_NAME_CONFIDENCE",
+    0.6,
+    unit="confidence",
+    why="Of a pair with one name and shape, where the graphs say nothing for or against it.",
+)
+NEAREST_ASKED_MAX = threshold(
+    "NEAREST_ASKED_MAX",
+    100,
+    unit="tensors",
+    why="Of so many lost tensors the nearest of the other side is looked for: all of its size are read for each.",
 )

@@ -6,11 +6,13 @@ import base64
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import resources
 
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
+from qdebug.errors import LimitsError
 from qdebug.numerics.agreement import Agreement
 from qdebug.present import numbers, sentences
 from qdebug.present.detail import (
@@ -37,6 +39,7 @@ from qdebug.present.reports.html_plots import (
     table,
 )
 from qdebug.present.rows import Gap, badness, columns, node_row, select
+from qdebug.workflow.map_file import map_text
 
 __all__ = ["DETAILS_SHOWN", "detail_section", "diff_fragment", "diff_html", "worth_detail"]
 
@@ -55,7 +58,7 @@ def detail_section(detail: NodeDetail, *, anchor: str) -> Element:
     made = element("details", element("summary", f"#{result.index} {result.node} ({result.op}): ", status), id=anchor)
     if result.reason:
         made.append(element("p", result.reason))
-    known = [("pair", f"{result.match}: {result.match_reason}"), *attribution_facts(result)]
+    known = [("pair", sentences.pair_words(result)), *attribution_facts(result)]
     if result.note:
         known.append(("note", result.note))
     made.append(facts([*known, *rail_facts(result.saturation)]))
@@ -111,6 +114,7 @@ _KEYS = (
 )
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _LOST_SHOWN = 500
+_PAIRS_SHOWN = 2000
 
 
 def worth_detail(result: RunComparison) -> list[NodeResult]:
@@ -233,6 +237,24 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
         for detail in details:
             made.append(detail_section(detail, anchor=shown[detail.result.tensor]))
     made.append(_coverage(result))
+    made.append(_pairs(result))
+    return made
+
+
+def _pairs(result: RunComparison) -> Element:
+    """Show how each pair was made, and the map that makes it again."""
+    made = element("div", element("h3", "How tensors were paired"))
+    shown = result.nodes[:_PAIRS_SHOWN]
+    rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
+    pairs = element("details", element("summary", f"{len(result.nodes)} pairs"))
+    pairs.append(table(("backend tensor", "reference tensor", "how it was made, and its layout"), rows))
+    if len(shown) < len(result.nodes):
+        pairs.append(element("p", f"{len(result.nodes) - len(shown)} more pairs; the JSON has them all"))
+    made.append(pairs)
+    with suppress(LimitsError):  # of a name that no map can hold
+        kept = element("details", element("summary", "A map to complete by hand, for qdebug diff --map FILE"))
+        kept.append(element("pre", map_text(result)))
+        made.append(kept)
     return made
 
 
@@ -348,7 +370,7 @@ def _coverage(result: RunComparison) -> Element:
     for clause in result.shortcomings:
         made.append(element("p", clause, class_="incomplete"))
     items = [element("li", f"{many} {side}, benign: {reason}") for many, side, reason in benign[:_LOST_SHOWN]]
-    items += [element("li", element("b", "lost"), f" {e.side} {e.tensor}: {e.reason}") for e in lost[:_LOST_SHOWN]]
+    items += [element("li", element("b", "lost"), f" {e.side} {e.tensor}: {e.said}") for e in lost[:_LOST_SHOWN]]
     if len(lost) > _LOST_SHOWN:
         items.append(element("li", f"{len(lost) - _LOST_SHOWN} more lost tensors; the JSON has them all"))
     made.append(element("ul", *items))

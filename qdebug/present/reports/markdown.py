@@ -155,7 +155,7 @@ def _coverage(result: RunComparison) -> list[str]:
     ]
     lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
     lines += [
-        f"- **lost** {entry.side} {markdown_text(entry.tensor)}: {markdown_text(entry.reason)}"
+        f"- **lost** {entry.side} {markdown_text(entry.tensor)}: {markdown_text(entry.said)}"
         for entry in lost[:_LOST_SHOWN]
     ]
     if len(lost) > _LOST_SHOWN:

@@ -11,7 +11,7 @@ from rich.text import Text
 from qdebug.compare.result.result import RunComparison, json_safe
 from qdebug.model import TensorInfo
 from qdebug.numerics.stats import WorstElement
-from qdebug.present import numbers
+from qdebug.present import numbers, sentences
 from qdebug.present.detail import (
     WORST_TITLES,
     NodeDetail,
@@ -45,7 +45,7 @@ def node_report(detail: NodeDetail, *, width: int) -> RenderableType:
     parts: list[RenderableType] = [_headline(detail)]
     if result.reason:
         parts.append(Text(safe_text(result.reason)))
-    facts = [("pair", Text(f"{result.match}: {safe_text(result.match_reason)}"))]
+    facts = [("pair", Text(safe_text(sentences.pair_words(result), limit=400)))]
     if result.note:
         facts.append(("note", Text(safe_text(result.note), style="yellow")))
     facts += [(label, Text(text)) for label, text in (*attribution_facts(result), *_input_lines(detail))]
@@ -109,7 +109,7 @@ def node_markdown(detail: NodeDetail) -> str:
     if result.note:
         lines += [f"Note: {markdown_text(result.note)}", ""]
     lines += [
-        f"{markdown_text(result.op)}, node {result.index}. Pair: {result.match}, {markdown_text(result.match_reason)}",
+        f"{markdown_text(result.op)}, node {result.index}. Pair: {markdown_text(sentences.pair_words(result))}",
         "",
     ]
     lines += [f"- **{label}**: {markdown_text(text, limit=500)}" for label, text in attribution_facts(result)]

@@ -336,7 +336,7 @@ def _coverage_section(result: RunComparison, *, everything: bool) -> list[Render
     lines: list[RenderableType] = [fact_table([("coverage", Text(sentences.coverage_sentence(result)))])]
     for many, side, reason in sentences.benign_reasons(unmatched):
         lines.append(Text(f"  {numbers.grouped(many)} {side}: {reason}", style="dim"))
-    lines.extend(_lost_line(entry.side, entry.tensor, entry.reason) for entry in lost)
+    lines.extend(_lost_line(entry.side, entry.tensor, entry.said) for entry in lost)
     if everything:
         lines.extend(
             Text.assemble("  benign ", f"{entry.side} ", styled(entry.tensor, limit=200), ": ", safe_text(entry.reason))

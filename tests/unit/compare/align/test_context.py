@@ -32,7 +32,7 @@ def test_what_is_done_to_one_side_is_said_and_leaves_the_other_alone():
     assert turned.reason == "same name; reference turned"
 
 
-def test_the_first_evidence_that_has_a_pair_wins_and_values_come_last(monkeypatch):
+def test_the_first_evidence_that_has_a_pair_wins(monkeypatch):
     asked = []
 
     def strategy(name, pair=None):
@@ -42,10 +42,9 @@ def test_the_first_evidence_that_has_a_pair_wins_and_values_come_last(monkeypatc
 
         return find
 
-    monkeypatch.setattr(aligning, "LAST_RESORT", strategy("values"))
     monkeypatch.setattr(aligning, "EVIDENCE", (strategy("name"), strategy("nodes", "alike"), strategy("weights")))
     assert aligning._partner(made(), "a", NODES[0]).reason == "alike"
     assert asked == ["name", "nodes"]
     monkeypatch.setattr(aligning, "EVIDENCE", (strategy("name"),))
     assert aligning._partner(made(), "a", NODES[0]) is None
-    assert asked == ["name", "nodes", "name", "values"]
+    assert asked == ["name", "nodes", "name"]

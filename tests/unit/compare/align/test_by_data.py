@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
+from qdebug.compare.align.align import align
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
@@ -160,3 +161,83 @@ def test_what_a_block_hands_on_is_not_lost(tmp_path):
     result = qdebug.diff(full, tmp_path / "hooks.h5")
     reasons = {entry.tensor: entry.reason for entry in result.coverage.unmatched if entry.kind == "benign"}
     assert reasons["block"] == "the same values as '/r0/out', which is compared"
+
+
+def bare(arrays):
+    with qdebug.Recorder(None, backend="harness") as rec:
+        for name, values in arrays.items():
+            rec.put(name, values.astype(np.float32))
+    return rec.recording
+
+
+def pairs_of(ref, be):
+    return {pair.backend: pair for pair in align(ref, be).pairs}
+
+
+def test_a_tensor_stored_in_any_order_is_found_and_brought_back():
+    full = net()
+    orders = {"/c0/out": (2, 0, 3, 1), "/sum": (0, 3, 2, 1), "/c2/out": (0, 2, 3, 1)}
+    given = {f"t{i}": full.load(name).transpose(order) for i, (name, order) in enumerate(orders.items())}
+    given["t3"] = full.load("/s/out").transpose(0, 2, 3, 1).reshape(-1)
+    result = qdebug.diff(full, bare(given))
+    assert {node.tensor: node.reference_tensor for node in result.nodes} == {
+        **{f"t{i}": name for i, name in enumerate(orders)},
+        "t3": "/s/out",
+    }
+    assert {node.metrics.mismatches for node in result.nodes} == {0}
+    assert all("relative distance" in node.match_reason and node.confidence > 0.9 for node in result.nodes)
+
+
+def test_one_of_two_near_tensors_is_refused_unless_noise_is_smaller_than_their_difference():
+    near = X + 0.01 * RNG.normal(size=X.shape)
+    ref = bare({"one": X, "two": near, "third": RNG.normal(size=X.shape)})
+    found = pairs_of(ref, bare({"a": X + 1e-5 * RNG.normal(size=X.shape)}))
+    assert (found["a"].reference, found["a"].confidence > 0.9) == ("one", True)
+    lost = align(ref, bare({"a": (X + near) / 2, "b": ref.load("third")})).lost
+    reasons = {entry.tensor: entry.reason for entry in lost}
+    assert reasons["a"].startswith("its values may be those of each of 'one', 'two'")
+
+
+def test_a_lost_tensor_is_said_with_its_nearest_and_how_near_that_is():
+    ref = bare({"one": X, "two": RNG.normal(size=(7, 9))})
+    lost = {entry.tensor: entry for entry in align(ref, bare({"a": X, "b": RNG.normal(size=(9, 7))})).lost}
+    assert (lost["b"].nearest, lost["two"].nearest) == ("two", "b")
+    assert lost["b"].distance > 1
+    assert f"nearest by its values is 'two', relative distance {lost['b'].distance:.2g}" in lost["b"].said
+
+
+def test_copies_are_one_candidate_and_are_named():
+    ref = bare({"one": X, "again": X.reshape(4, 64), "other": RNG.normal(size=X.shape)})
+    found = pairs_of(ref, bare({"a": X, "b": ref.load("other")}))
+    assert found["a"].reference == "one"
+    assert found["a"].reason.endswith("copies: 'again'")
+
+
+def test_what_values_leave_open_the_order_along_the_graph_decides():
+    """A bias that is far smaller than the error: a sum is made of the product on both sides."""
+    noise = [0.3 * RNG.normal(size=X.shape) for _ in range(2)]
+    nodes = [
+        Node(name="p", op="Mystery", inputs=("x",), outputs=("product",)),
+        Node(name="s", op="Puzzle", inputs=("product",), outputs=("sum",)),
+    ]
+    made = RNG.normal(size=X.shape)
+    values = {"x": X, "product": made, "sum": made + 1e-4 * RNG.normal(size=X.shape)}
+    graph = Graph(nodes, tensors=[TensorInfo(name="x", role=Role.INPUT)], inputs=("x",), outputs=("sum",))
+    ref = MemoryRecording.single(graph, {name: array.astype(np.float32) for name, array in values.items()})
+    found = pairs_of(ref, bare({"x": X, "a": made + noise[0], "b": values["sum"] + noise[1]}))
+    assert {name: pair.reference for name, pair in found.items()} == {"x": "x", "a": "product", "b": "sum"}
+    assert found["a"].confidence < 0.5
+    assert "in their order" in found["a"].reason
+
+
+def test_inputs_of_one_shape_are_told_apart_by_what_they_were_fed_with():
+    one, other = RNG.normal(size=(2, 3, 5)).astype(np.float32)
+
+    def run(first, second):
+        nodes = [Node(name="add", op="Sub", inputs=(first, second), outputs=("y",))]
+        roles = [TensorInfo(name=name, role=Role.INPUT) for name in (first, second)]
+        graph = Graph(nodes, tensors=roles, inputs=sorted((first, second)), outputs=("y",), opset={"": 18})
+        return MemoryRecording.single(graph, {first: one, second: other, "y": one - other})
+
+    found = pairs_of(run("a", "b"), run("z", "c"))
+    assert {name: pair.reference for name, pair in found.items()} == {"z": "a", "c": "b", "y": "y"}

@@ -1,0 +1,38 @@
+"""Pairs that a person gives, before anything is looked for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from difflib import get_close_matches
+
+from qdebug.compare.align.context import Context
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Pair, Side
+from qdebug.errors import UsageError
+
+__all__ = ["as_given"]
+
+
+def as_given(context: Context) -> Iterator[Pair]:
+    """Pair what the list of pairs says.
+
+    Raises:
+        UsageError: One of the two recordings has no values of a tensor that the list names.
+    """
+    for tensor in context.given.alone:
+        _check(context.be, tensor, Side.BACKEND)
+    for pair in context.given.pairs:
+        for side in Side:
+            _check(context.run(side), pair.of(side), side)
+        yield pair
+
+
+def _check(run: IndexedRecording, tensor: str, side: Side) -> None:
+    if tensor in run.recorded:
+        return
+    near = get_close_matches(tensor, run.recorded, n=1)
+    also = f" Did you mean {near[0]!r}?" if near else ""
+    raise UsageError(
+        f"The map names {tensor!r}, of which the {side}'s recording has no values.{also}",
+        hint="List the names: qdebug info FILE --tensors.",
+    )

@@ -1,0 +1,88 @@
+"""Says of a convolution that the nodes behind the reference's are folded into its weights, if the constants show it.
+
+A node that scales each channel, be it a BatchNormalization or a product with a constant, is folded as
+w * gain, for a BatchNormalization gain = scale / sqrt(var + epsilon). The gain is measured: the reference's nodes are
+computed on 0 and on 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.align.context import Context
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.align.weights import array_distance, weight_distance, weight_of
+from qdebug.errors import KernelError
+from qdebug.model import Node, operators
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES, WEIGHT_MAX_REL_DISTANCE
+from qdebug.replay.registry import run_node
+
+__all__ = ["with_folded"]
+
+
+def with_folded(context: Context) -> Iterator[Pair]:
+    """Add to the reasons of pairs which of the reference's nodes are folded into the backend's weights."""
+    for pair in context.pairs:
+        apart, folded = list[Node](), list[Node]()
+        ours = _product(context.be, pair.backend, apart)
+        theirs = None if ours is None or apart else _product(context.ref, pair.reference, folded)
+        gain = _gain(context.ref, theirs, folded) if theirs is not None and folded else None
+        if ours is None or theirs is None or gain is None:
+            continue
+        plain, known = weight_of(context.ref, theirs), weight_of(context.be, ours)
+        if plain is None or known is None or plain.shape[0] != gain.size:
+            continue
+        distance = array_distance(plain * gain.reshape(-1, *[1] * (plain.ndim - 1)), known, product=True)
+        before = weight_distance(context.ref, theirs, context.be, ours)
+        if distance < WEIGHT_MAX_REL_DISTANCE and before is not None and distance < before:
+            names = " and ".join(f"{node.op} {node.name!r}" for node in folded)
+            said = f"the weights have {names} folded in: w x gain, relative distance {distance:.2g}"
+            yield replace(pair, reason=f"{pair.reason}; {said}")
+
+
+def _product(run: IndexedRecording, tensor: str, passed: list[Node]) -> Node | None:
+    """Return the convolution that a tensor is made by, through activations and nodes that weights can take in.
+
+    Args:
+        run: The run.
+        tensor: The tensor.
+        passed: Gets the latter, the first one first.
+    """
+    for _ in range(FUSED_CHAIN_MAX_NODES):
+        node = run.graph.producer(run.root(tensor))
+        if node is None:
+            return None
+        row = operators.plain(node)
+        if row.sums is Sums.FILTER:
+            return node
+        data = run.data_inputs(node)
+        if len(data) != 1 or not (row.activation or row.goes_into_weights):
+            return None
+        if row.goes_into_weights:
+            passed.insert(0, node)
+        tensor = data[0]
+    return None
+
+
+def _gain(run: IndexedRecording, product: Node, nodes: Sequence[Node]) -> np.ndarray | None:
+    """Return by how much nodes behind a convolution scale each of its channels, float64 [channels]; None if not so."""
+    weight = weight_of(run, product)
+    if weight is None:
+        return None
+    ends = []
+    for start in (0.0, 1.0):
+        values = np.full((1, len(weight), *[1] * (weight.ndim - 2)), start, np.float32)
+        for node in nodes:
+            data = run.data_inputs(node)[0]
+            held = {name: run.values(name).astype(np.float32) for name in node.inputs if name != data and run.has(name)}
+            try:
+                values = run_node(node, {**held, data: values}, run.recording.graph.opset)[node.outputs[0]]
+            except KernelError:
+                return None
+        ends.append(values)
+    return np.asarray(ends[1] - ends[0], np.float64).reshape(-1)
