@@ -4,8 +4,8 @@ Run it: python tests/benchmarks/bench_align.py [--rounds 5]
 
 The reference is a net of 72 blocks with 7 tensors each, 15 MB in all, random numbers. The backend has three of each
 block, channels last, under other names, with an error of 10 dB. `search` is the search by values alone, both recordings
-in memory and not read before, also in the time of the processor; `align` is the whole alignment. Best of the rounds. Target: search below 0.2 s, at least
-98 % right, none wrong.
+in memory and not read before, also in the time of the processor; `align` is the whole alignment. Best of the rounds.
+Target: search below 0.2 s, at least 98 % right, none wrong.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ import pytest
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
+    "bench_align.py": ("--rounds", "1"),
     "bench_diff.py": ("--sizes", "0.05", "--tiny", "100", "--rounds", "1"),
     "bench_explain.py": ("--rounds", "1"),
     "bench_explain_net.py": ("--nets", "cls", "--rounds", "1"),

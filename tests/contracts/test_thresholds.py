@@ -19,6 +19,7 @@ CONSTANTS = {
     "workers.py _PARTS": "sharing: how finely work is cut",
     "canonical.py _INT32_END": "format: the span of int32",
     "align/align.py _STAGES": "display: how often progress is told",
+    "align/arrangements.py _KEPT_PAIRS_OF_SHAPES": "size of a cache",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
     "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
     "attribute/reference_replay.py _SEED": "seed",

@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.model.thresholds.alignment import ARRANGED_MAX_RANK, SAMPLED_PLACES
 
-__all__ = ["Arrangement", "arrangements", "matched_places", "merges", "places"]
+__all__ = ["AxisOrder", "arrangements", "matched_places", "merges", "places"]
 
 Shape = tuple[int, ...]
 _GOLDEN = (math.sqrt(5) - 1) / 2
@@ -24,7 +24,7 @@ _KEPT_PAIRS_OF_SHAPES = 4096
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Arrangement:
+class AxisOrder:
     """How two tensors are brought into one order: at most one of both is turned.
 
     Args:
@@ -49,24 +49,24 @@ def merges(shape: Shape, merged: Shape) -> bool:
 
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
-def arrangements(reference: Shape, backend: Shape) -> tuple[Arrangement, ...]:
+def arrangements(reference: Shape, backend: Shape) -> tuple[AxisOrder, ...]:
     """Return all orders in which tensors of two shapes may be alike, the plain one first.
 
     A side that has its neighbouring dimensions made one is left as it is, and the other is turned. With more than
     `ARRANGED_MAX_RANK` dimensions of several elements, only the plain order is one.
     """
     theirs, ours = (tuple(extent for extent in shape if extent != 1) for shape in (reference, backend))
-    found: dict[Arrangement, None] = {}
+    found: dict[AxisOrder, None] = {}
     if merges(theirs, ours) or merges(ours, theirs):
         moved = len(reference) == len(backend) and reference != backend and theirs == ours  # dimensions of one element
-        found[Arrangement(backend=_with_ones(range(len(ours)), backend, reference) if moved else None)] = None
+        found[AxisOrder(backend=_with_ones(range(len(ours)), backend, reference) if moved else None)] = None
     turns_backend = len(ours) >= len(theirs)
     turned, other = (ours, theirs) if turns_backend else (theirs, ours)
     whole, against = (backend, reference) if turns_backend else (reference, backend)
     for order in permutations(range(len(turned))) if len(turned) <= ARRANGED_MAX_RANK else ():
         if order != tuple(range(len(order))) and merges(tuple(turned[axis] for axis in order), other):
             turn = _with_ones(order, whole, against)
-            found[Arrangement(backend=turn) if turns_backend else Arrangement(reference=turn)] = None
+            found[AxisOrder(backend=turn) if turns_backend else AxisOrder(reference=turn)] = None
     return tuple(found)
 
 
@@ -92,7 +92,7 @@ def places(size: int) -> np.ndarray:
 
 
 @lru_cache(maxsize=_KEPT_PAIRS_OF_SHAPES)
-def matched_places(order: Arrangement, reference: Shape, backend: Shape) -> np.ndarray:
+def matched_places(order: AxisOrder, reference: Shape, backend: Shape) -> np.ndarray:
     """Return where in a reference tensor, in C order, the elements at the sampled places of a backend tensor are.
 
     Args:

@@ -33,8 +33,10 @@ def stage(context: Context, tensor: str, reference: str) -> str | None:
     not always said of the node that does it. Where the values do not tell, that is the reference tensor itself.
     """
     ref, be = context.ref, context.be
+    if not (ref.has(reference) and be.has(tensor)):
+        return reference
     behind = list(in_turn(ref, reference)), list(in_turn(be, tensor))
-    if not (ref.has(reference) and be.has(tensor)) or behind == ([], []):
+    if behind == ([], []):
         return reference
     theirs, ours = ref.values(reference), be.values(tensor)
     error = distance(theirs, ours) if theirs.size == ours.size else 0.0

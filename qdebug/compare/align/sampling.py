@@ -12,7 +12,7 @@ from itertools import islice, product
 
 import numpy as np
 
-from qdebug.compare.align.arrangements import Arrangement, arrangements, matched_places, places
+from qdebug.compare.align.arrangements import AxisOrder, arrangements, matched_places, places
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.model.thresholds.alignment import SAMPLED_RUNS, VALUES_READ_MAX_ELEMENTS
 from qdebug.numerics.affine import dequantize
@@ -34,7 +34,7 @@ class Nearness:
     """
 
     distance: float
-    arrangement: Arrangement
+    arrangement: AxisOrder
     reference: np.ndarray
 
 
@@ -72,7 +72,7 @@ class Sampler:
         sides = ref.recording, be.recording
         samples, steps = min(side.samples for side in sides), min(side.steps for side in sides)
         self.runs = list(islice(product(range(samples), range(steps)), SAMPLED_RUNS))
-        self._read: dict[tuple[bool, str], dict[tuple[Arrangement | None, Shape], np.ndarray | None]] = {}
+        self._read: dict[tuple[bool, str], dict[tuple[AxisOrder | None, Shape], np.ndarray | None]] = {}
 
     def of_backend(self, backend: str) -> np.ndarray | None:
         """Return the elements of a backend tensor at its sampled places, float64 [elements of all samples].
@@ -90,7 +90,7 @@ class Sampler:
             held[key] = self._sampled(side, [places(run.size(tensor))])[0]
         return held[key]
 
-    def _matched(self, side: _Side, orders: Iterable[tuple[Arrangement, Shape]]) -> list[np.ndarray | None]:
+    def _matched(self, side: _Side, orders: Iterable[tuple[AxisOrder, Shape]]) -> list[np.ndarray | None]:
         """Return a tensor's elements at the places of other tensors' samples, for orders and the extents of those."""
         run, tensor = side
         held, wanted = self._read.setdefault((run is self.be, tensor), {}), list(orders)
@@ -124,7 +124,7 @@ class Sampler:
         """Return all orders in which two tensors may be alike, the nearest first; none if nothing can be told."""
         return self._between((self.ref, reference), (self.be, backend))
 
-    def order(self, reference: str, backend: str, *, as_stored: bool) -> tuple[Arrangement, float] | None:
+    def order(self, reference: str, backend: str, *, as_stored: bool) -> tuple[AxisOrder, float] | None:
         """Return the order in which two tensors are nearest, and how sure it is that it is no other; None if none is.
 
         Args:
@@ -138,7 +138,7 @@ class Sampler:
             return None
         rivals = [each.reference for each in near]
         if as_stored:
-            flat = self._matched((self.ref, reference), [(Arrangement(), self.be.shape(backend))])[0]
+            flat = self._matched((self.ref, reference), [(AxisOrder(), self.be.shape(backend))])[0]
             rivals += [] if flat is None else [flat]
         ways = ways_between(np.array(rivals), mine)[0]
         return near[0].arrangement, min(1 - near[0].distance ** 2, *(1 - 2 * ways))

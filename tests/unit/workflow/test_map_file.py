@@ -71,7 +71,9 @@ def test_a_map_goes_before_names_and_values(tmp_path):
     ref, be = bare(x=X, y=Y), bare(x=Y, y=X, z=X)
     path = written(
         tmp_path,
-        '[[pair]]\nbackend = "x"\nreference = "y"\n[[pair]]\nbackend = "y"\nreference = "x"\n[[alone]]\nbackend = "z"\n',
+        '[[pair]]\nbackend = "x"\nreference = "y"\n'
+        '[[pair]]\nbackend = "y"\nreference = "x"\n'
+        '[[alone]]\nbackend = "z"\n',
     )
     result = qdebug.diff(ref, be, map=path)
     assert {node.tensor: (node.reference_tensor, node.match, node.status) for node in result.nodes} == {
@@ -106,9 +108,7 @@ def test_what_is_written_gives_the_same_pairs_again(tmp_path):
     text = map_text(first)
     assert '# backend = "t2"\n# reference = "lost"' in text
     second = qdebug.diff(ref, be, map=written(tmp_path, text))
-    known = [
-        {node.tensor: (node.reference_tensor, node.status) for node in each.nodes} for each in (first, second)
-    ]
+    known = [{node.tensor: (node.reference_tensor, node.status) for node in each.nodes} for each in (first, second)]
     assert known[0] == known[1]
     assert len(known[0]) == 3
     assert {node.tensor: node.match for node in second.nodes} == {"x": "exact", "t1": "manual", "t3": "manual"}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.compare.align.arrangements import Arrangement, arrangements, matched_places, merges, places
+from qdebug.compare.align.arrangements import AxisOrder, arrangements, matched_places, merges, places
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.align.pairs import Transform
 
@@ -43,14 +43,14 @@ def test_one_of_the_orders_brings_a_stored_tensor_back(shape, perm, kept):
 
 
 def test_the_plain_order_comes_first_and_other_extents_have_none():
-    assert arrangements((2, 3), (2, 3)) == (Arrangement(),)
-    assert arrangements((3, 3), (3, 3)) == (Arrangement(), Arrangement(backend=(1, 0)))
+    assert arrangements((2, 3), (2, 3)) == (AxisOrder(),)
+    assert arrangements((3, 3), (3, 3)) == (AxisOrder(), AxisOrder(backend=(1, 0)))
     assert arrangements((4, 6), (3, 8)) == ()
-    assert arrangements((2,) * 6, (2,) * 6) == (Arrangement(),)  # there are too many others
+    assert arrangements((2,) * 6, (2,) * 6) == (AxisOrder(),)  # there are too many others
 
 
 def test_dimensions_of_one_element_are_put_where_the_reference_has_them():
-    assert arrangements((1, 1, 1, 7), (1, 1, 7, 1))[0] == Arrangement(backend=(0, 1, 3, 2))
+    assert arrangements((1, 1, 1, 7), (1, 1, 7, 1))[0] == AxisOrder(backend=(0, 1, 3, 2))
 
 
 @pytest.mark.parametrize(
