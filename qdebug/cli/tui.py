@@ -121,6 +121,8 @@ def run(arguments: argparse.Namespace) -> int:
         follow=options.follow,
         limits=partial(given_limits, options),
         open_recording=open_source,
+        map_file=options.map,
+        given=partial(given_map, options.map),
         limits_file=partial(_limits_file, options.limits),
         command=["qdebug", "tui", *_limit_words(options)],
     )
@@ -138,6 +140,7 @@ def _limits_file(given: Path | None) -> Path | None:
 def _limit_words(options: TuiOptions) -> list[str]:
     """Return the limits as they were typed."""
     words = [] if options.limits is None else ["--limits", str(options.limits)]
+    words += [] if options.map is None else ["--map", str(options.map)]
     for name in ("min_sqnr", "max_lsb", "atol", "rtol", "min_output_sqnr"):
         value = getattr(options, name)
         if value is not None:

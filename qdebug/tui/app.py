@@ -14,6 +14,7 @@ from qdebug.errors import QdebugError, RecordingError
 from qdebug.tui.console.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
+    from qdebug.compare.align.pairs import PairList
     from qdebug.compare.result.limits import Limits
     from qdebug.model import Recording
     from qdebug.session import DiffSession
@@ -40,6 +41,8 @@ class TuiChoices:
         limits: Gives what counts as divergence; a stated default if None.
         open_recording: Opens a finished recording; the plain way if None.
         limits_file: Gives where acknowledgements are written; None for a file of its own.
+        map_file: Where pairs made by hand are written; None for a file of its own.
+        given: Gives what a map says of the pairs; nothing if None.
         command: The command that opens the same recordings with the same limits.
         follow: Whether the recordings are still being written.
     """
@@ -53,6 +56,8 @@ class TuiChoices:
     limits: Callable[[], Limits] | None = None
     open_recording: Callable[[Path], Recording] | None = None
     limits_file: Callable[[], Path | None] | None = None
+    map_file: Path | None = None
+    given: Callable[[], PairList | None] | None = None
     command: Sequence[str] = ("qdebug", "tui")
     follow: bool = False
 
@@ -94,7 +99,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
         from qdebug.tui.console.terminal import BackgroundQuestion
 
         question = None if chosen.theme else BackgroundQuestion()
-        from qdebug.tui.application import LIMITS_FILE, QdebugApp
+        from qdebug.tui.application import LIMITS_FILE, MAP_FILE, QdebugApp
         from qdebug.tui.drawing.glyphs import locale_glyphs
         from qdebug.tui.drawing.palette import LIGHT, named_palette
         from qdebug.tui.panels.desk import StartPlace
@@ -110,6 +115,7 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
             palette=LIGHT if question is not None and question.is_light() else named_palette(chosen.theme or "dark"),
             limits_file=limits_file,
             limits_apart=in_force is None,
+            map_file=chosen.map_file or MAP_FILE,
             command_words=chosen.command,
             files=[str(reference), *map(str, backends)],
         )
@@ -167,8 +173,9 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
             opened("reference", reference)
         if choices.follow:
             following().begin()
+        given = None if choices.given is None else choices.given()
         cache, told = not choices.follow, (heard[0] if heard else None)
-        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=told)
+        return DiffSession(sides["reference"], sides["backend"], limits=limits, cache=cache, told=told, given=given)
 
     @cache
     def following() -> Following:

@@ -45,6 +45,9 @@ _SETTLE_SECONDS = 0.1
 LIMITS_FILE = Path("qdebug-limits.toml")
 """Where acknowledgements go if no limits file is given and the project has none."""
 
+MAP_FILE = Path("qdebug-map.toml")
+"""Where pairs made by hand go if no map is given."""
+
 
 class News(Message):
     """An event of the reader thread.
@@ -68,6 +71,7 @@ class QdebugApp(App[int]):
         glyphs: Characters to draw with.
         palette: Colours to begin with.
         limits_file: Where acknowledgements are written.
+        map_file: Where pairs made by hand are written.
         limits_apart: Whether that file is not in force unless it is asked for.
         command_words: The command that opens the same recordings again, without their files.
         files: The reference's file, and each backend's.
@@ -87,6 +91,7 @@ class QdebugApp(App[int]):
         palette: Palette = DARK,
         limits_file: Path = LIMITS_FILE,
         limits_apart: bool = True,
+        map_file: Path = MAP_FILE,
         command_words: Sequence[str] = ("qdebug", "tui"),
         files: Sequence[str] = (),
     ) -> None:
@@ -94,7 +99,7 @@ class QdebugApp(App[int]):
         self.failure: BaseException | None = None
         self.leaving = False
         self._settling: Timer | None = None
-        self.limits_file, self._limits_apart = limits_file, limits_apart
+        self.limits_file, self._limits_apart, self.map_file = limits_file, limits_apart, map_file
         self._command_words = tuple(command_words)
         self._files = tuple(files) or ("REF", *("BACKEND" for _ in openings))
         self.look = Look(glyphs=glyphs, palette=palette)

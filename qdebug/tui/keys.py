@@ -235,6 +235,13 @@ KEYS: tuple[KeyRow, ...] = (
         group="Do",
         help="note on the node, which marks it; kept in the limits file",
     ),
+    KeyRow(
+        keys=("p",),
+        action="pair",
+        asks=True,
+        group="Do",
+        help="say the tensor's partner by hand, in the map file",
+    ),
     KeyRow(keys=("y",), action="copy", group="Do", help="send the name to the terminal's clipboard"),
     KeyRow(
         keys=("Y",), action="copy_command", group="Do", help="send the command that shows this again to the clipboard"

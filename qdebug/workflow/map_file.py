@@ -23,12 +23,14 @@ from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform, U
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
+from qdebug.recording.target import whole_file
 from qdebug.regular_file import read_regular
-from qdebug.workflow.limits_file import quoted
+from qdebug.workflow.limits_file import quoted, without_entries
 
-__all__ = ["load_map", "map_text"]
+__all__ = ["load_map", "map_text", "write_pair"]
 
 _MOST_BYTES = 16 << 20
+_HEAD = "# Pairs of tensors, for qdebug diff --map and qdebug tui --map.\n"
 _PAIR = ("backend", "reference", "backend_order", "reference_order")
 
 
@@ -112,6 +114,36 @@ def _wrong(path: Path, found: str, expected: str) -> UsageError:
     return UsageError(
         f"The map {str(path)!r} has {found}; expected {expected}.", hint="qdebug help alignment shows how."
     )
+
+
+def write_pair(path: str | Path, backend: str, reference: str) -> PairList:
+    """Write a pair into a map, in the place of what it said of that backend tensor; the rest stays as it is.
+
+    Args:
+        path: A map; one that does not exist is made.
+        backend: The backend tensor.
+        reference: Its partner; "" if it has none.
+
+    Returns:
+        What the map says now.
+
+    Raises:
+        UsageError: The map cannot be read or written, or is laid out in another way than one table after the other.
+        LimitsError: A name cannot be written as TOML.
+    """
+    path = Path(path)
+    old = _read(path) if path.exists() else _HEAD
+    before = load_map(path) if path.exists() else PairList()
+    for key, named in (("pair", [pair.backend for pair in before.pairs]), ("alone", before.alone)):
+        old = without_entries(old, key, [name == backend for name in named])
+    block = _entry(backend, reference) if reference else ["[[alone]]", f"backend = {quoted(backend)}"]
+    text = "\n".join([old.rstrip("\n"), "", *block]) + "\n"
+    try:
+        with whole_file(path) as partial:
+            partial.write_text(text, encoding="utf-8", newline="")
+    except OSError as error:
+        raise UsageError(f"The map {str(path)!r} cannot be written: {error.strerror}.") from error
+    return load_map(path)
 
 
 def map_text(result: RunComparison) -> str:

@@ -8,6 +8,7 @@ import io
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult, RunComparison
     from qdebug.session import DiffSession
 
-__all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name"]
+__all__ = ["SUFFIXES", "TAKE_BACK", "command", "prepared", "reason_and_day", "suggested_name", "write_pair"]
 
 SUFFIXES = (".svg", ".csv", ".json", ".npy", ".npz")
 """What can be written: the screen, the nodes shown, the whole comparison, the backend's elements, both sides."""
@@ -133,6 +134,24 @@ def _marks(scene: Scene) -> dict[int, str]:
 def _notes(scene: Scene) -> list[dict[str, str]]:
     rows = scene.table.rows
     return [{"node": rows[at].node, "tensor": rows[at].tensor, "text": text} for at, text in _marks(scene).items()]
+
+
+def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -> str:
+    """Write a pair made by hand into a map, and tell what counts it.
+
+    Raises:
+        UsageError: The reference has no such tensor, or the map cannot be written.
+    """
+    from qdebug.workflow.map_file import write_pair as write
+
+    known = session.reference.graph.tensors
+    if partner and partner not in known:
+        near = get_close_matches(partner, known, n=1)
+        also = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"The reference has no tensor {partner!r}.{also}")
+    write(path, tensor, partner)
+    made = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
+    return f"{made}; heeded by: qdebug tui --map {path}"
 
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:

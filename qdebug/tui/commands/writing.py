@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -67,6 +68,33 @@ class Writing(Asking):
                 label=f"note on {safe_text(node, limit=24)}",
                 placeholder=f"what to remember; {exports.TAKE_BACK} takes it out; in {path.name}",
                 text=known,
+                given=given,
+            )
+        )
+
+    def action_pair(self) -> None:
+        """Ask which tensor of the reference the tensor answers to."""
+        scene = self.scene
+        if scene is None:
+            return self.without_scene("there is no tensor")
+        tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
+        if not tensor:
+            return self.say(f"{safe_text(partner, limit=60)} is the reference's: pair it at the backend's tensor")
+        backend, path = self.backend, cast("QdebugApp", self.app).map_file
+
+        def given(text: str) -> str:
+            name = "" if text.strip() == exports.TAKE_BACK else text.strip()
+            if not text.strip():
+                return f"no pair made; {exports.TAKE_BACK} says that it has no partner"
+            write = partial(exports.write_pair, tensor=tensor, partner=name)
+            self._ask(ExportRequest(backend=backend, path=path, write=write))
+            return self._writing(path)
+
+        return self.ask_for(
+            Question(
+                label=f"partner of {safe_text(tensor, limit=24)}",
+                placeholder=f"a tensor of the reference; {exports.TAKE_BACK}: it has none; in {path.name}",
+                text=partner,
                 given=given,
             )
         )

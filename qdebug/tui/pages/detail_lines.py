@@ -124,7 +124,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     if row in navigator.trail.notes:
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
-        lines += _wrapped(f"paired ({result.match}): {result.match_reason}", width, "muted", glyphs)[:2]
+        sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
+        lines += _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
         for kind, text in finding_facts(result):
             lines += _wrapped(f"{kind}: {text}", width, "accent", glyphs)
         if result.note:

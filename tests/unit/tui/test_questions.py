@@ -6,6 +6,7 @@ import pytest
 
 from qdebug.errors import LimitsError
 from qdebug.tui.drawing.arrangement import ScreenId
+from qdebug.workflow.map_file import load_map
 
 pytestmark = pytest.mark.asyncio
 
@@ -358,6 +359,23 @@ async def test_a_note_marks_its_node_and_is_kept(make_app, make_session, settle,
         assert not main.navigator.trail.marks
         await opened(pilot, "a", "minus", "enter")
         await settle(pilot, until=lambda main: "has no note" in main.message)
+
+
+async def test_a_pair_made_by_hand_lands_in_the_map(make_app, make_session, settle, opened, tmp_path):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await opened(pilot, "exclamation_mark", "p", "ctrl+u", list("ref_77777"), "enter")
+        await settle(pilot, until=lambda main: "no tensor 'ref_77777'" in main.message)
+        assert not (tmp_path / "qdebug-map.toml").exists()
+        await opened(pilot, "p", "ctrl+u", list("ref_3"), "enter")
+        main = await settle(pilot, until=lambda main: "is paired with 'ref_3'" in main.message)
+        tensor = main.scene.planned.tensor
+        said = load_map(tmp_path / "qdebug-map.toml")
+        assert [(pair.backend, pair.reference) for pair in said.pairs] == [(tensor, "ref_3")]
+        await opened(pilot, "p", "ctrl+u", "minus", "enter")
+        await settle(pilot, until=lambda main: "has no partner" in main.message)
+        assert load_map(tmp_path / "qdebug-map.toml").alone == (tensor,)
 
 
 async def test_notes_come_back_with_the_next_start(make_app, make_session, settle, opened):

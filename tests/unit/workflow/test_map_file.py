@@ -7,7 +7,7 @@ import qdebug
 from qdebug.compare.align.align import align
 from qdebug.compare.align.pairs import Match, Pair, PairList, Transform, UnmatchedKind
 from qdebug.errors import UsageError
-from qdebug.workflow.map_file import load_map, map_text
+from qdebug.workflow.map_file import load_map, map_text, write_pair
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(2, 4, 9)).astype(np.float32)
@@ -113,3 +113,15 @@ def test_what_is_written_gives_the_same_pairs_again(tmp_path):
     assert len(known[0]) == 3
     assert {node.tensor: node.match for node in second.nodes} == {"x": "exact", "t1": "manual", "t3": "manual"}
     assert load_map(written(tmp_path, map_text(second))).pairs == load_map(tmp_path / "map.toml").pairs
+
+
+def test_a_pair_that_is_written_takes_the_place_of_the_one_before_and_the_rest_stays(tmp_path):
+    path = tmp_path / "map.toml"
+    write_pair(path, "a", "x")
+    path.write_text(path.read_text(encoding="utf-8") + '\n# mine\n[[alone]]\nbackend = "b"\n', encoding="utf-8")
+    write_pair(path, "a", "y")
+    said = write_pair(path, 'odd "name"', "")
+    assert [(pair.backend, pair.reference) for pair in said.pairs] == [("a", "y")]
+    assert said.alone == ("b", 'odd "name"')
+    assert "# mine\n[[alone]]" in path.read_text(encoding="utf-8")
+    assert write_pair(path, "b", "z").alone == ('odd "name"',)
