@@ -104,3 +104,46 @@ def test_gigabytes_of_tensors_are_recorded_in_little_memory(tmp_path, nets, leve
     assert done["bytes"] > 4.5e9
     assert done["fidelity"] == Fidelity.BIT_EQUAL
     assert done["peak"] < 600e6
+
+
+def converted_without(path: Path, op: str, at: int, out: Path) -> tuple[str, str]:
+    """Write a net as a converter that renames everything may, without one of its activations.
+
+    Returns:
+        The input's new name, and the name of what the reference's node reads.
+    """
+    import onnx
+
+    model = onnx.load(path)
+    lost = [node for node in model.graph.node if node.op_type == op][at]
+    before, after = lost.input[0], lost.output[0]
+    model.graph.node.remove(lost)
+    names: dict[str, str] = {}
+    for node in model.graph.node:
+        node.name = ""
+        for each in (node.input, node.output):
+            for place, name in enumerate(each):
+                known = before if name == after else name
+                each[place] = names.setdefault(known, f"t{len(names)}") if known else ""
+    for value in (*model.graph.input, *model.graph.output, *model.graph.initializer):
+        value.name = names.get(value.name, value.name)
+    del model.graph.value_info[:]
+    onnx.save(model, out)
+    return model.graph.input[0].name, before
+
+
+@pytest.mark.parametrize("level", ["none", "all"])
+@pytest.mark.parametrize(("op", "at"), [("Relu", 6), ("Clip", 3)])
+def test_an_activation_that_a_converter_dropped_is_the_missing_node_where_runs_part(tmp_path, nets, op, at, level):
+    path, crops = nets.net("cls"), nets.crops(2)
+    fed, lost = converted_without(path, op, at, tmp_path / "made.onnx")
+    record(path, tmp_path / "ref.h5", {"x": crops}, "none")
+    record(tmp_path / "made.onnx", tmp_path / "be.h5", {fed: crops}, level)
+    result = qdebug.diff(tmp_path / "ref.h5", tmp_path / "be.h5")
+    found = {node.node: f for node in result.nodes for f in node.findings if f.kind == "missing_node"}
+    assert result.first_divergence in found
+    assert "the reference's" in found[result.first_divergence].sentence
+    assert op in found[result.first_divergence].sentence
+    assert level == "all" or result.origin == result.first_divergence  # blocks leave fewer tensors to tell it by
+    assert not [entry for entry in result.coverage.unmatched if entry.kind == "lost"]
+    assert lost in {node.reference_tensor for node in result.nodes} or level == "all"
