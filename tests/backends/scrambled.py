@@ -327,6 +327,7 @@ def main() -> None:
     parser.add_argument("--wrong", action="store_true", help="name each pair that is wrong or missing")
     given = parser.parse_args()
     given.folder.mkdir(parents=True, exist_ok=True)
+    np.seterr(invalid="ignore")  # a net may have infinities of its own
     heads = ("net", "recording", "noise", "tensors", "right", "wrong", "missing", "copies", "turned", "sure", "seconds")
     table = Table(*heads)
     for name, model, inputs in nets(given.folder):
