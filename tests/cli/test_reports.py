@@ -39,11 +39,11 @@ def test_two_runs_give_the_same_bytes(form, recordings, run):
 
 def test_a_page_shows_worst_nodes_in_full(recordings, run):
     text = run("diff", recordings.reference, recordings.diverged, "-f", "html").out
-    assert text.count("<details") == 3
+    assert text.count("<details id=") == 3
     assert "SQNR by channel" in text
     assert "Worst elements" in text
     one = run("diff", recordings.reference, recordings.diverged, "-f", "html", "--node", "conv2").out
-    assert one.count("<details") == 1
+    assert one.count("<details id=") == 1
 
 
 def test_several_backends_go_into_one_document(recordings, run):
@@ -120,3 +120,19 @@ def test_an_export_that_cannot_be_made_leaves_nothing(words, said, recordings, r
     assert done.code == 2
     assert said in done.err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_map_that_was_written_is_read_again_and_stands_in_the_page(recordings, run, tmp_path):
+    pair, path = (recordings.reference, recordings.within), tmp_path / "map.toml"
+    first = run("diff", *pair, "--json", "--write-map", path)
+    text = path.read_text(encoding="utf-8")
+    assert text.count("backend = ") == len(json.loads(first.out)["nodes"])
+    assert "A map to complete by hand" in run("diff", *pair, "-f", "html").out
+    path.write_text(text.replace("# [[pair]]", "[[pair]]").replace("# backend", "backend").replace("# ref", "ref"))
+    again = json.loads(run("diff", *pair, "--json", "--map", path, "--write-map", tmp_path / "other.toml").out)
+    assert {node["match"] for node in again["nodes"]} == {"manual"}
+    assert run("diff", *pair, "--write-map", path).code == 2  # it is there
+    missing = run("diff", *pair, "--map", tmp_path / "none.toml")
+    assert (missing.code, "There is no map" in missing.err) == (2, True)
+    several = run("diff", *pair, recordings.diverged, "--write-map", tmp_path / "third.toml")
+    assert (several.code, "Give one BACKEND" in several.err) == (2, True)

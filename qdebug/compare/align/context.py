@@ -150,7 +150,10 @@ class Context:
         (self.undecided.add if undecided else self.undecided.discard)(tensor)
 
     def add(self, pair: Pair) -> None:
-        """Add a pair that a strategy found."""
+        """Add a pair that a strategy found; one that was made by hand stays."""
+        known = self.found.get(pair.backend)
+        if known is not None and known.match is Match.MANUAL and pair.match is not Match.MANUAL:
+            return
         self.found.add(pair)
         self.notes.pop(pair.backend, None)
         self.undecided.discard(pair.backend)
