@@ -12,8 +12,8 @@ from tempfile import TemporaryDirectory
 
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.panels.desk import StartPlace
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
+from qdebug.tui.screen.desk import StartPlace
 from qdebug.workflow.demo import run_demo
 
 SIZE = (96, 28)

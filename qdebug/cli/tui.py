@@ -18,6 +18,7 @@ from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import open_source
 from qdebug.present.text import safe_text
+from qdebug.tui.screens import VIEWS
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -25,10 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["SCREENS", "THEMES", "TuiOptions", "add_parser", "run"]
 
-SCREENS = (
-    "overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples", "backends",
-)  # fmt: skip
-"""Names of the screens; not imported from them, since the help must not load the interface."""
+SCREENS = tuple(map(str, VIEWS))
+"""Names of the screens."""
 
 THEMES = ("dark", "light", "contrast")
 """Colours that can be chosen."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
-from qdebug.tui.console.terminal import require_terminal, say_waiting, skeleton
+from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
     from qdebug.compare.align.pairs import PairList
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from qdebug.model import Recording
     from qdebug.session import DiffSession
     from qdebug.tui.reading.following import Following
-    from qdebug.tui.reading.source import Opening
+    from qdebug.tui.reading.messages import Opening
 
 __all__ = ["TuiChoices", "run_tui"]
 
@@ -96,13 +96,13 @@ def run_tui(reference: Path, backends: Sequence[Path], *, choices: TuiChoices | 
     chosen = choices or TuiChoices()
     require_terminal()
     with _uncollected(), skeleton(reference, backends):
-        from qdebug.tui.console.terminal import BackgroundQuestion
+        from qdebug.tui.terminal import BackgroundQuestion
 
         question = None if chosen.theme else BackgroundQuestion()
         from qdebug.tui.application import LIMITS_FILE, MAP_FILE, QdebugApp
         from qdebug.tui.drawing.glyphs import locale_glyphs
         from qdebug.tui.drawing.palette import LIGHT, named_palette
-        from qdebug.tui.panels.desk import StartPlace
+        from qdebug.tui.screen.desk import StartPlace
 
         in_force = None if chosen.limits_file is None else chosen.limits_file()
         limits_file = in_force or LIMITS_FILE
@@ -146,7 +146,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         limits_file: Where acknowledgements and notes are written.
         apart: Whether that file is not in force.
     """
-    from qdebug.tui.reading.source import Opening
+    from qdebug.tui.reading.messages import Opening
 
     sides: dict[str, Recording] = {}
     found: dict[Path, tuple[int, ...]] = {}

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
-from rich.console import RenderableType
 from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
@@ -18,27 +18,22 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
-from qdebug.tui.commands.command_screen import CommandScreen
-from qdebug.tui.commands.main_screen import MainScreen
-from qdebug.tui.commands.typed import Typed
-from qdebug.tui.console.driver import INTERRUPTED, PromptDriver, terminal_is_gone
-from qdebug.tui.console.terminal import size_now
-from qdebug.tui.drawing.arrangement import LEAST_HEIGHT, LEAST_WIDTH
 from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KEYS, key_label
 from qdebug.tui.pages.table import load_pages
-from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.messages import Event as ReaderEvent
-from qdebug.tui.reading.messages import Failed, NamesLoaded, Opened
+from qdebug.tui.reading.messages import Failed, NamesLoaded, Opening
 from qdebug.tui.reading.reader import Reader
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.main_screen import MainScreen
+from qdebug.tui.screen.other_screens import CommandScreen
+from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
+from qdebug.tui.terminal import INTERRUPTED, TerminalWatch, size_now
 
 __all__ = ["LIMITS_FILE", "QdebugApp"]
 
-_LOOK_SECONDS = 1.0
-"""How often it is asked whether the terminal is still there."""
 _SETTLE_SECONDS = 0.1
 """How long a terminal's size has to stay to count as the one that it has now."""
 
@@ -95,9 +90,9 @@ class QdebugApp(App[int]):
         command_words: Sequence[str] = ("qdebug", "tui"),
         files: Sequence[str] = (),
     ) -> None:
-        super().__init__(driver_class=PromptDriver)
+        super().__init__()
         self.failure: BaseException | None = None
-        self.leaving = False
+        self._watch = TerminalWatch(lambda: self.call_later(self.exit, INTERRUPTED))
         self._settling: Timer | None = None
         self.limits_file, self._limits_apart, self.map_file = limits_file, limits_apart, map_file
         self._command_words = tuple(command_words)
@@ -109,7 +104,6 @@ class QdebugApp(App[int]):
         self._reader = Reader(openings, lambda event: self.post_message(News(event)), load=load_pages)
         begin = StartPlace() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
-        self._typed = Typed(self, self._main)
 
     def command_words(self, *, accepted: bool, backend: int = 0) -> Sequence[str]:
         """Return the command that opens the same recordings again, as they are judged here.
@@ -124,14 +118,20 @@ class QdebugApp(App[int]):
         return (*self._command_words, *named, reference, backends[backend], *others)
 
     async def on_event(self, event: Event) -> None:
-        """Do what is typed in the order in which it is; leave everything else to Textual."""
-        if isinstance(event, Key) and event.key in {"ctrl+c", "ctrl+q"}:
-            self.exit(INTERRUPTED if event.key == "ctrl+c" else 0)
-        elif isinstance(event, Key | Paste) and not event.is_forwarded:
-            self.app_focus = True  # as Textual takes it from a key
-            await self._typed.take(event)
-        else:
+        """Do each key on the screen to its end before the next one is looked at; leave all else to Textual.
+
+        Textual puts a key into the queue of whoever has the focus when it comes. Of keys that come in one burst, as
+        over a slow line, some would then be done by a line that is about to open or close.
+        """
+        if not isinstance(event, Key | Paste) or event.is_forwarded:
             await super().on_event(event)
+            return
+        for each in _apart(event):
+            if self.screen is not self._main or (isinstance(each, Key) and each.key in {"ctrl+c", "ctrl+q"}):
+                await super().on_event(each)
+            else:
+                self.app_focus = True  # as Textual takes it from a key
+                await self._main.do(each)
 
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
@@ -141,13 +141,8 @@ class QdebugApp(App[int]):
         """Start reading."""
         self._reader.start()
         if not self.is_headless:
-            self.set_interval(_LOOK_SECONDS, self._end_with_terminal)
+            self._watch.start()
         self.app_resume_signal.subscribe(self, self._paint_all)
-
-    def _end_with_terminal(self) -> None:
-        """End when nobody can see anything any more."""
-        if terminal_is_gone():
-            self.exit(INTERRUPTED)
 
     def _paint_all(self, _: object) -> None:
         """Paint everything: after a suspension the terminal shows none of what was painted."""
@@ -190,6 +185,7 @@ class QdebugApp(App[int]):
     def on_unmount(self) -> None:
         """Let the reader end after the tensor at hand."""
         self._reader.stop()
+        self._watch.stop()
         gc.unfreeze()
 
     def join_reader(self, seconds: float | None = None) -> bool:
@@ -208,24 +204,16 @@ class QdebugApp(App[int]):
     async def on_news(self, news: News) -> None:
         """Pass an event on, or end."""
         event = news.event
-        opens = isinstance(event, NamesLoaded | Opened | Failed)
         if isinstance(event, Failed) and (event.fatal or not self._main.others_left(event.backend_at)):
             self._fail(event.error)
         else:
             self._main.take(event)
         if isinstance(event, NamesLoaded):
             self.call_after_refresh(self._reader.shown)
-        if opens:
-            await self._typed.go_on()
 
     def prefer(self, backend: int) -> None:
         """Compare this backend before the others."""
         self._reader.prefer(backend)
-
-    def exit(self, result: int | None = None, return_code: int = 0, message: RenderableType | None = None) -> None:
-        """End; the terminal is given back before anything is waited for."""
-        self.leaving = True
-        super().exit(result, return_code, message)
 
     def action_interrupt(self) -> None:
         """End as Ctrl-C ends a program."""
@@ -246,8 +234,17 @@ class QdebugApp(App[int]):
             return
         for row in KEYS:
             keys = " ".join(key_label(key) for key in row.keys)
-            yield SystemCommand(row.help, f"{row.group}, key {keys}", self._main.runner(row.action))
+            yield SystemCommand(row.help, f"{row.group}, key {keys}", partial(self._main.perform, row))
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error
         self.exit(2)
+
+
+def _apart(event: Key | Paste) -> Iterator[Key | Paste]:
+    """Yield an event, or the two keys that Textual takes for one with alt: escape and another in one burst."""
+    if isinstance(event, Key) and event.key.startswith("alt+") and event.character:
+        yield Key("escape", "\x1b")
+        yield Key(event.character, event.character)
+    else:
+        yield event

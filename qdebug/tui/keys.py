@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
+from qdebug.tui.screens import ScreenId
+
 __all__ = ["GROUPS", "KEYS", "ROW_OF", "KeyRow", "footer_keys", "key_label", "markdown_table"]
 
 GROUPS = ("Move", "Find", "Look", "Do")
@@ -38,225 +40,110 @@ _LABELS = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class KeyRow:
     """What one or more keys do.
 
     Args:
-        keys: Names of the keys as Textual spells them; the first is the one that is shown first.
-        action: Name of the action of the main screen, with its argument.
         group: Heading in the help.
+        names: Names of the keys as Textual spells them, with spaces; the first is the one that is shown first.
+        action: The controller of the screen and its method, such as "moving.move".
+        argument: What the method is called with; None for nothing.
         help: What happens, in one clause.
         footer: Word in the footer; "" if it is not shown there.
         rank: Order in the footer; the lowest stay when there is little room.
-        asks: Whether it opens the line, which takes the keys after it.
     """
 
-    keys: tuple[str, ...]
-    action: str
     group: str
+    names: str
+    action: str
+    argument: int | ScreenId | None
     help: str
     footer: str = ""
     rank: int = 99
-    asks: bool = False
 
+    @property
+    def keys(self) -> tuple[str, ...]:
+        """The keys."""
+        return tuple(self.names.split())
+
+
+_SCREENS = tuple(KeyRow("Look", each.key, "views.screen", each, f"screen {each}: {each.about}") for each in ScreenId)
 
 KEYS: tuple[KeyRow, ...] = (
-    KeyRow(keys=("j", "down"), action="move(1)", group="Move", help="one down"),
-    KeyRow(keys=("k", "up"), action="move(-1)", group="Move", help="one up"),
-    KeyRow(keys=("ctrl+d",), action="half_page(1)", group="Move", help="half a page down"),
-    KeyRow(keys=("ctrl+u",), action="half_page(-1)", group="Move", help="half a page up"),
-    KeyRow(keys=("pagedown",), action="page(1)", group="Move", help="a page down"),
-    KeyRow(keys=("pageup",), action="page(-1)", group="Move", help="a page up"),
-    KeyRow(keys=("g", "home"), action="edge(-1)", group="Move", help="to the top"),
+    KeyRow("Move", "j down", "moving.move", 1, "one down"),
+    KeyRow("Move", "k up", "moving.move", -1, "one up"),
+    KeyRow("Move", "ctrl+d", "moving.half_page", 1, "half a page down"),
+    KeyRow("Move", "ctrl+u", "moving.half_page", -1, "half a page up"),
+    KeyRow("Move", "pagedown", "moving.page", 1, "a page down"),
+    KeyRow("Move", "pageup", "moving.page", -1, "a page up"),
+    KeyRow("Move", "g home", "moving.edge", -1, "to the top"),
+    KeyRow("Move", "G end", "moving.edge", 1, "to the bottom; of the nodes: first to the backend's last"),
+    KeyRow("Move", "l right", "moving.side", 1, "right: more columns; in the graph: walk to an output"),
+    KeyRow("Move", "h left", "moving.side", -1, "left: fewer columns; in the graph: walk to an input"),
+    KeyRow("Move", "right_curly_bracket", "moving.block", 1, "first node of the next block"),
+    KeyRow("Move", "left_curly_bracket", "moving.block", -1, "first node of the previous block"),
+    KeyRow("Move", "H", "moving.history", -1, "back the way you came: a jump, an edge of a walk"),
+    KeyRow("Move", "L", "moving.history", 1, "forward again"),
+    KeyRow("Find", "exclamation_mark", "journey.first_divergence", None, "first divergence", "first", 1),
+    KeyRow("Find", "right_square_bracket", "journey.failing", 1, "next failing node", "next failing", 3),
+    KeyRow("Find", "left_square_bracket", "journey.failing", -1, "previous failing node"),
+    KeyRow("Find", "w", "journey.worst_input", None, "the input that carries most error"),
+    KeyRow("Find", "W", "journey.origin", None, "run along the worst inputs to the origin of the error", "origin", 2),
+    KeyRow("Find", "slash", "finding.search", None, "search: part of a name, 'whole name', ~regex", "search", 5),
+    KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
+    KeyRow("Find", "N", "journey.match", -1, "the previous one"),
+    KeyRow("Find", "f", "finding.filter", None, "show the nodes that fit, such as rel>1e-2 & op~conv", "filter", 7),
+    KeyRow("Find", "F", "finding.clear_filter", None, "show all nodes"),
+    KeyRow("Find", "m", "finding.mark", None, "mark the node, or take its mark away"),
+    KeyRow("Find", "apostrophe", "finding.next_mark", None, "next marked node"),
+    KeyRow("Find", "at", "finding.element", None, "jump to an element, such as 0,12,3,7"),
+    KeyRow("Look", "enter", "views.open", None, "go deeper: tensor, values", "open", 0),
+    KeyRow("Look", "escape backspace", "views.back", None, "back: screen, zoom, search, filter", "back", 8),
+    *_SCREENS,
     KeyRow(
-        keys=("G", "end"),
-        action="edge(1)",
-        group="Move",
-        help="to the bottom; of the nodes: first to the backend's last",
+        "Look",
+        "V",
+        "views.verdict",
+        None,
+        "the whole verdict, and the limits, outputs and runs it rests on",
+        "verdict",
+        12,
     ),
+    KeyRow("Look", "tab", "views.turn", 1, "next screen"),
+    KeyRow("Look", "shift+tab", "views.turn", -1, "previous screen"),
     KeyRow(
-        keys=("l", "right"), action="side(1)", group="Move", help="right: more columns; in the graph: walk to an output"
+        "Look",
+        "s greater_than_sign",
+        "views.sort",
+        1,
+        "sort by the next column; channels: by error or number",
+        "sort",
+        9,
     ),
-    KeyRow(
-        keys=("h", "left"), action="side(-1)", group="Move", help="left: fewer columns; in the graph: walk to an input"
-    ),
-    KeyRow(keys=("right_curly_bracket",), action="block(1)", group="Move", help="first node of the next block"),
-    KeyRow(keys=("left_curly_bracket",), action="block(-1)", group="Move", help="first node of the previous block"),
-    KeyRow(keys=("H",), action="history(-1)", group="Move", help="back the way you came: a jump, an edge of a walk"),
-    KeyRow(keys=("L",), action="history(1)", group="Move", help="forward again"),
-    KeyRow(
-        keys=("exclamation_mark",),
-        action="first_divergence",
-        group="Find",
-        help="first divergence",
-        footer="first",
-        rank=1,
-    ),
-    KeyRow(
-        keys=("right_square_bracket",),
-        action="failing(1)",
-        group="Find",
-        help="next failing node",
-        footer="next failing",
-        rank=3,
-    ),
-    KeyRow(keys=("left_square_bracket",), action="failing(-1)", group="Find", help="previous failing node"),
-    KeyRow(keys=("w",), action="worst_input", group="Find", help="the input that carries most error"),
-    KeyRow(
-        keys=("W",),
-        action="origin",
-        group="Find",
-        help="run along the worst inputs to the origin of the error",
-        footer="origin",
-        rank=2,
-    ),
-    KeyRow(
-        keys=("slash",),
-        action="search",
-        asks=True,
-        group="Find",
-        help="search: part of a name, 'whole name', ~regex",
-        footer="search",
-        rank=5,
-    ),
-    KeyRow(
-        keys=("n",), action="match(1)", group="Find", help="next match, worst element (values, map) or failing node"
-    ),
-    KeyRow(keys=("N",), action="match(-1)", group="Find", help="the previous one"),
-    KeyRow(
-        keys=("f",),
-        action="filter",
-        asks=True,
-        group="Find",
-        help="show the nodes that fit, such as rel>1e-2 & op~conv",
-        footer="filter",
-        rank=7,
-    ),
-    KeyRow(keys=("F",), action="clear_filter", group="Find", help="show all nodes"),
-    KeyRow(keys=("m",), action="mark", group="Find", help="mark the node, or take its mark away"),
-    KeyRow(keys=("apostrophe",), action="next_mark", group="Find", help="next marked node"),
-    KeyRow(keys=("at",), action="element", asks=True, group="Find", help="jump to an element, such as 0,12,3,7"),
-    KeyRow(keys=("enter",), action="open", group="Look", help="go deeper: tensor, values", footer="open", rank=0),
-    KeyRow(
-        keys=("escape", "backspace"),
-        action="back",
-        group="Look",
-        help="back: screen, zoom, search, filter",
-        footer="back",
-        rank=8,
-    ),
-    KeyRow(
-        keys=("1",), action="screen('overview')", group="Look", help="screen overview: verdict, error profile, culprits"
-    ),
-    KeyRow(keys=("2",), action="screen('nodes')", group="Look", help="screen nodes: all nodes as a table"),
-    KeyRow(
-        keys=("3",),
-        action="screen('graph')",
-        group="Look",
-        help="screen graph: the node between its inputs and outputs",
-    ),
-    KeyRow(
-        keys=("4",),
-        action="screen('tensor')",
-        group="Look",
-        help="screen tensor: all facts of the tensor on both sides",
-    ),
-    KeyRow(
-        keys=("5",),
-        action="screen('values')",
-        group="Look",
-        help="screen values: elements of both sides next to each other",
-    ),
-    KeyRow(
-        keys=("6",),
-        action="screen('channels')",
-        group="Look",
-        help="screen channels: error, range and scale of each channel",
-    ),
-    KeyRow(keys=("7",), action="screen('map')", group="Look", help="screen map: where in the tensor the error is"),
-    KeyRow(
-        keys=("8",),
-        action="screen('explain')",
-        group="Look",
-        help="screen explain: which arithmetic reproduces the node",
-    ),
-    KeyRow(keys=("9",), action="screen('samples')", group="Look", help="screen samples: error of each sample"),
-    KeyRow(
-        keys=("0",),
-        action="screen('backends')",
-        group="Look",
-        help="screen backends: nodes by backends, when several are given",
-    ),
-    KeyRow(
-        keys=("V",),
-        action="verdict",
-        group="Look",
-        help="the whole verdict, and the limits, outputs and runs it rests on",
-        footer="verdict",
-        rank=12,
-    ),
-    KeyRow(keys=("tab",), action="turn(1)", group="Look", help="next screen"),
-    KeyRow(keys=("shift+tab",), action="turn(-1)", group="Look", help="previous screen"),
-    KeyRow(
-        keys=("s", "greater_than_sign"),
-        action="sort(1)",
-        group="Look",
-        help="sort by the next column; channels: by error or number",
-        footer="sort",
-        rank=9,
-    ),
-    KeyRow(keys=("less_than_sign",), action="sort(-1)", group="Look", help="sort by the previous column"),
-    KeyRow(keys=("S",), action="reverse", group="Look", help="reverse the order"),
-    KeyRow(keys=("d",), action="metric", group="Look", help="show the next metric", footer="metric", rank=10),
-    KeyRow(keys=("full_stop",), action="sample(1)", group="Look", help="next sample"),
-    KeyRow(keys=("comma",), action="sample(-1)", group="Look", help="previous sample, at last all of them"),
-    KeyRow(keys=("right_parenthesis",), action="step(1)", group="Look", help="next step of a stateful net"),
-    KeyRow(keys=("left_parenthesis",), action="step(-1)", group="Look", help="previous step"),
-    KeyRow(keys=("c",), action="channel(1)", group="Look", help="next channel (values, channels, map)"),
-    KeyRow(keys=("C",), action="channel(-1)", group="Look", help="previous channel"),
-    KeyRow(
-        keys=("v",), action="form", group="Look", help="values as real numbers, codes or hex; map: plane or channels"
-    ),
-    KeyRow(keys=("b",), action="backend", group="Look", help="next backend"),
-    KeyRow(keys=("z",), action="zoom", group="Look", help="one panel alone, and back", footer="zoom", rank=11),
-    KeyRow(keys=("t",), action="theme", group="Look", help="next colours: dark, light, high contrast"),
-    KeyRow(
-        keys=("i",),
-        action="acknowledge",
-        asks=True,
-        group="Do",
-        help="accept the node's error with a reason, in the limits file",
-    ),
-    KeyRow(
-        keys=("a",),
-        action="note",
-        asks=True,
-        group="Do",
-        help="note on the node, which marks it; kept in the limits file",
-    ),
-    KeyRow(
-        keys=("p",),
-        action="pair",
-        asks=True,
-        group="Do",
-        help="say the tensor's partner by hand, in the map file",
-    ),
-    KeyRow(keys=("y",), action="copy", group="Do", help="send the name to the terminal's clipboard"),
-    KeyRow(
-        keys=("Y",), action="copy_command", group="Do", help="send the command that shows this again to the clipboard"
-    ),
-    KeyRow(
-        keys=("e",),
-        action="export",
-        asks=True,
-        group="Do",
-        help="write a file: .svg screen, .csv .json nodes, .npy .npz tensor",
-    ),
-    KeyRow(keys=("question_mark",), action="help", group="Do", help="this help", footer="help", rank=4),
-    KeyRow(keys=("ctrl+p",), action="palette", group="Do", help="all commands by name"),
-    KeyRow(keys=("ctrl+z",), action="suspend", group="Do", help="suspend; fg comes back"),
-    KeyRow(keys=("q",), action="leave", group="Do", help="quit", footer="quit", rank=6),
+    KeyRow("Look", "less_than_sign", "views.sort", -1, "sort by the previous column"),
+    KeyRow("Look", "S", "views.reverse", None, "reverse the order"),
+    KeyRow("Look", "d", "views.metric", None, "show the next metric", "metric", 10),
+    KeyRow("Look", "full_stop", "views.sample", 1, "next sample"),
+    KeyRow("Look", "comma", "views.sample", -1, "previous sample, at last all of them"),
+    KeyRow("Look", "right_parenthesis", "views.step", 1, "next step of a stateful net"),
+    KeyRow("Look", "left_parenthesis", "views.step", -1, "previous step"),
+    KeyRow("Look", "c", "moving.channel", 1, "next channel (values, channels, map)"),
+    KeyRow("Look", "C", "moving.channel", -1, "previous channel"),
+    KeyRow("Look", "v", "views.form", None, "values as real numbers, codes or hex; map: plane or channels"),
+    KeyRow("Look", "b", "views.backend", None, "next backend"),
+    KeyRow("Look", "z", "views.zoom", None, "one panel alone, and back", "zoom", 11),
+    KeyRow("Look", "t", "views.theme", None, "next colours: dark, light, high contrast"),
+    KeyRow("Do", "i", "writing.acknowledge", None, "accept the node's error with a reason, in the limits file"),
+    KeyRow("Do", "a", "writing.note", None, "note on the node, which marks it; kept in the limits file"),
+    KeyRow("Do", "p", "writing.pair", None, "say the tensor's partner by hand, in the map file"),
+    KeyRow("Do", "y", "writing.copy", None, "send the name to the terminal's clipboard"),
+    KeyRow("Do", "Y", "writing.copy_command", None, "send the command that shows this again to the clipboard"),
+    KeyRow("Do", "e", "writing.export", None, "write a file: .svg screen, .csv .json nodes, .npy .npz tensor"),
+    KeyRow("Do", "question_mark", "views.help", None, "this help", "help", 4),
+    KeyRow("Do", "ctrl+p", "views.palette", None, "all commands by name"),
+    KeyRow("Do", "ctrl+z", "views.suspend", None, "suspend; fg comes back"),
+    KeyRow("Do", "q", "views.leave", None, "quit", "quit", 6),
 )
 """The table. One row is one action; the order is the order of the help."""
 

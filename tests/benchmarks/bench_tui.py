@@ -51,7 +51,7 @@ QUIET = 0.012
 
 def synthetic(nodes: int):
     """Return the opening of a comparison of a chain of nodes that costs next to nothing to compute."""
-    from qdebug.tui.reading.source import Opening
+    from qdebug.tui.reading.messages import Opening
 
     names = [f"block{n // 50}/layer{n % 50}/{OPS[n % 4].lower()}_{n}" for n in range(nodes)]
     return Opening(compare=lambda: made_up(names), names=lambda: names)
@@ -164,8 +164,8 @@ def program(nodes: int, report: Path) -> int:
     """Run the interface and write down how late a timer fired while results came in."""
     gc.disable()  # while libraries are loaded, as `qdebug tui` does
     from qdebug.tui.application import QdebugApp
-    from qdebug.tui.panels.desk import StartPlace
     from qdebug.tui.reading.messages import NamesLoaded
+    from qdebug.tui.screen.desk import StartPlace
 
     gc.freeze()
     gc.enable()
@@ -315,7 +315,7 @@ def comparison_memory(nodes: int) -> float:
     words = "import sys, os; sys.path.insert(0, sys.argv[1]); import bench_tui, numpy"
     words += "; import qdebug.compare.explaining.explanation"
     words += "; read = lambda: int(open('/proc/self/statm').read().split()[1]) * os.sysconf('SC_PAGE_SIZE') / 1e6"
-    words += "; import qdebug.tui.reading.source; bench_tui.synthetic(1).compare(); before = read()"
+    words += "; import qdebug.tui.reading.messages; bench_tui.synthetic(1).compare(); before = read()"
     words += f"; opening = bench_tui.synthetic({nodes}); source = opening.compare()"
     words += "; [None for _ in source.results()]; source.result(); print(read() - before)"
     done = subprocess.run(

@@ -104,6 +104,6 @@ def test_the_checks_can_fail(check, bad, example):
 
 def test_the_command_line_may_print_and_fixed_text_may_be_shown(example):
     assert not prints(example("print('x')", "qdebug/cli/main.py"))
-    assert not environment_reads(example("import os\nos.environ.get('TERM', '')", "qdebug/tui/console/terminal.py"))
-    assert environment_reads(example("import os\nos.environ.get('HOME', '')", "qdebug/tui/console/terminal.py"))
+    assert not environment_reads(example("import os\nos.environ.get('TERM', '')", "qdebug/tui/terminal.py"))
+    assert environment_reads(example("import os\nos.environ.get('HOME', '')", "qdebug/tui/terminal.py"))
     assert not markup(example("Static('Nodes')\nStatic(name, markup=False)\nvalues[row]"))

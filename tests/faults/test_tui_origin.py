@@ -6,7 +6,7 @@ import pytest
 
 from qdebug.session import DiffSession
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
 
 pytest.importorskip("onnxruntime")
 

@@ -12,8 +12,8 @@ from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK
-from qdebug.tui.panels.desk import StartPlace
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
+from qdebug.tui.screen.desk import StartPlace
 
 
 def fake_session(**options):

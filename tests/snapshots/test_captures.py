@@ -10,9 +10,9 @@ from importlib.metadata import version
 import pytest
 from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
-from qdebug.tui.drawing.arrangement import VIEWS
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.drawing.palette import DARK, LIGHT
+from qdebug.tui.screens import VIEWS
 
 PINNED = "8.2.8"
 

@@ -7,9 +7,9 @@ from importlib.metadata import version
 
 import pytest
 
-from qdebug.tui.drawing.arrangement import VIEWS
 from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.drawing.palette import CONTRAST, LIGHT
+from qdebug.tui.screens import VIEWS
 
 PINNED = "8.2.8"
 

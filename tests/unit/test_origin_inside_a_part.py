@@ -10,8 +10,8 @@ from qdebug.cli.main import main
 from qdebug.model import Graph, Node
 from qdebug.session import DiffSession
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.panels.desk import StartPlace
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
+from qdebug.tui.screen.desk import StartPlace
 
 X = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
 

@@ -12,8 +12,7 @@ from qdebug.present import numbers
 from qdebug.present.rows import judged_cell, metric_title, part_cell, quant_text
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import State
-from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable
+from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, State
 
 __all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "row_cells"]
 

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.present.text import safe_text
-from qdebug.tui.nodes.planned import State, column
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, State, column
 
 __all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "beginnings", "begun_field", "filter_rows"]
 

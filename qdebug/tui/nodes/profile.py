@@ -12,8 +12,7 @@ from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.draw import Piece, area, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import State
-from qdebug.tui.nodes.rows import severity
+from qdebug.tui.nodes.rows import State, severity
 
 __all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
 

@@ -8,11 +8,11 @@ import numpy as np
 
 from qdebug.model import QuantParams
 from qdebug.present import numbers
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
-from qdebug.tui.pages.elements import ElementCursor, of_sample, so_far, waiting, waiting_lines
-from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, window
+from qdebug.tui.pages.elements import ElementCursor, ElementsPage, of_sample, so_far, waiting, waiting_lines
+from qdebug.tui.pages.page import Line, Scene, heading, paragraph, window
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["ChannelsPage", "weight_scales"]
 
@@ -26,14 +26,15 @@ Write = Callable[[int], str]
 """Writes the fact of a channel."""
 
 
-class ChannelsPage(Page):
+class ChannelsPage(ElementsPage):
     """One line a channel: by error, or by number."""
 
     view = ScreenId.CHANNELS
     hint = "j k choose, h l columns, s order, enter the map"
+    has_worst = False  # the order of the lines says it
 
     def __init__(self, cursor: ElementCursor) -> None:
-        self._cursor = cursor
+        super().__init__(cursor)
         self.by_error = True
         self._offset = self._hidden = 0  # columns left out on the left, and on the right
 
@@ -99,6 +100,10 @@ class ChannelsPage(Page):
             return "this is the first channel" if lines < 0 else "this is the last channel"
         return self._cursor.step(scene, whole.axis, int(order[target]) - self._channel(whole))
 
+    def channel(self, scene: Scene, direction: int) -> str:
+        """Choose the next or previous channel in the order shown."""
+        return self.move(scene, direction)
+
     def side(self, scene: Scene, direction: int) -> str:
         """Show the columns further right or left."""
         if self._cursor.whole(scene) is None:
@@ -114,7 +119,7 @@ class ChannelsPage(Page):
         """Look where in the channel the error is."""
         return ScreenId.MAP
 
-    def toggle_order(self) -> str:
+    def reorder(self) -> str:
         """Sort by error, or by number."""
         self.by_error = not self.by_error
         return f"channels by {'error, worst first' if self.by_error else 'number'}"

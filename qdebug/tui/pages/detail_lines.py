@@ -25,16 +25,15 @@ from qdebug.present.detail import (
 )
 from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece, bars, pool, resample
-from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow, State
+from qdebug.tui.nodes.rows import PlannedRow, State
 from qdebug.tui.pages.page import accepted, sign_of
 from qdebug.tui.pages.samples_page import sample_errors
+from qdebug.tui.reading.answers import RecordedFacts, recorded_rows
 from qdebug.tui.reading.messages import AloneReady, DetailReady
-from qdebug.tui.reading.recorded import RecordedFacts, recorded_rows
 
 __all__ = ["detail_lines"]
 

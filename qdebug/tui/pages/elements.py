@@ -12,7 +12,7 @@ from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
 from qdebug.tui.reading.messages import LookedAt
 
-__all__ = ["FORMS", "ElementCursor", "judged", "of_sample", "so_far", "waiting", "waiting_lines"]
+__all__ = ["FORMS", "ElementCursor", "ElementsPage", "judged", "of_sample", "so_far", "waiting", "waiting_lines"]
 
 FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
 """How elements are written."""
@@ -149,6 +149,27 @@ class ElementCursor:
             self.form = "hex"
             return "hex; neither side is quantized, so there are no codes"
         return FORMS[self.form]
+
+
+class ElementsPage(Page):
+    """A screen that shows elements.
+
+    Args:
+        cursor: The element that all such screens look at.
+    """
+
+    has_worst = True
+
+    def __init__(self, cursor: ElementCursor) -> None:
+        self._cursor = cursor
+
+    def worst(self, scene: Scene, direction: int) -> str:
+        """Go to the next or previous of the worst elements."""
+        return self._cursor.worst(scene, direction)
+
+    def channel(self, scene: Scene, direction: int) -> str:
+        """Go to the next or previous channel."""
+        return self._cursor.step(scene, self._cursor.channel_axis(scene), direction)
 
 
 def waiting(scene: Scene) -> str:

@@ -7,10 +7,10 @@ from qdebug.present import numbers
 from qdebug.present.detail import precision_sentence
 from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.arrangement import ScreenId
-from qdebug.tui.drawing.cells import wrap
+from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.nodes.walk import own_share
 from qdebug.tui.pages.page import Line, Page, Scene, accepted, heading
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["ExplainPage"]
 

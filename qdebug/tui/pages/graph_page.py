@@ -13,11 +13,11 @@ from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
 from qdebug.present.rows import on_rails, quant_text
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.arrangement import ScreenId
-from qdebug.tui.drawing.cells import pad, wrap
-from qdebug.tui.nodes.planned import State
+from qdebug.tui.drawing.glyphs import pad, wrap
+from qdebug.tui.nodes.rows import State
 from qdebug.tui.nodes.walk import Edge, inputs_of, outputs_of, own_share
 from qdebug.tui.pages.page import Line, Page, Scene, sign_of, state_style, window
+from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.model import Graph

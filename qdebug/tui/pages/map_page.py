@@ -10,12 +10,12 @@ import numpy as np
 
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
 from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
 from qdebug.tui.elements.summing import Whole
-from qdebug.tui.pages.elements import ElementCursor, judged, of_sample, so_far, waiting, waiting_lines
-from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph
+from qdebug.tui.pages.elements import ElementCursor, ElementsPage, judged, of_sample, so_far, waiting, waiting_lines
+from qdebug.tui.pages.page import Line, Scene, heading, paragraph
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["MapPage"]
 
@@ -43,14 +43,15 @@ class _Drawn:
     so_far: str = ""
 
 
-class MapPage(Page):
+class MapPage(ElementsPage):
     """A map of abs(backend - reference): the plane through the cursor, or channels by position."""
 
     view = ScreenId.MAP
     hint = "arrows move, c C channel, v all channels, n N worst"
+    has_forms = True
 
     def __init__(self, cursor: ElementCursor) -> None:
-        self._cursor = cursor
+        super().__init__(cursor)
         self.all_channels = False
         self._tiles = (1.0, 1.0)
         self._key: tuple[object, ...] = ()
@@ -112,7 +113,7 @@ class MapPage(Page):
         """Look at the values there."""
         return ScreenId.VALUES
 
-    def toggle(self) -> str:
+    def next_form(self, _: Scene) -> str:
         """Show one plane, or all channels by position."""
         self.all_channels = not self.all_channels
         return "all channels by position in them" if self.all_channels else "the plane through the cursor"

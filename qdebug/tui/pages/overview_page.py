@@ -8,15 +8,14 @@ import numpy as np
 
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.columns import absent
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import State
 from qdebug.tui.nodes.profile import LABEL
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, State
 from qdebug.tui.pages.page import Line, Page, Scene, origin_row, state_style, window
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
 

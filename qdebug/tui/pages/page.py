@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from rich.cells import cell_len
 
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.arrangement import ScreenId
-from qdebug.tui.drawing.cells import wrap
 from qdebug.tui.drawing.draw import Piece
-from qdebug.tui.drawing.glyphs import GlyphSet
+from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow, State
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State
 from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened
+from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.limits import Acknowledgement
@@ -120,6 +118,10 @@ class Page:
 
     view: ScreenId
     hint = ""
+    has_worst = False
+    """Whether it has something of which the worst comes first, which `worst` walks."""
+    has_forms = False
+    """Whether what it shows can be written in several forms."""
 
     @property
     def plane(self) -> bool:
@@ -137,6 +139,22 @@ class Page:
     def side(self, scene: Scene, direction: int) -> str:  # noqa: ARG002  for those that move
         """Move left or right; say why nothing happened, or ""."""
         return f"nothing to the {'right' if direction > 0 else 'left'} on the screen {self.view}"
+
+    def worst(self, scene: Scene, direction: int) -> str:
+        """Go to the next or previous of what is worst; called where `has_worst`."""
+        raise NotImplementedError
+
+    def channel(self, scene: Scene, direction: int) -> str:
+        """Go to the next or previous channel; called of screens of elements."""
+        raise NotImplementedError
+
+    def next_form(self, scene: Scene) -> str:
+        """Change how it is written; called where `has_forms`."""
+        raise NotImplementedError
+
+    def reorder(self) -> str | None:
+        """Put what it shows into another order; None if it is in that of the nodes."""
+        return None
 
     def enter(self, scene: Scene) -> ScreenId | str:  # noqa: ARG002  for those that look
         """Go deeper: the screen to go to, or why there is none."""

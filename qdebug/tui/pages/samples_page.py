@@ -12,12 +12,11 @@ from qdebug.compare.result.result import SampleResult, Status
 from qdebug.present import numbers
 from qdebug.present.rows import metric_title, part_cell
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import absent
-from qdebug.tui.nodes.planned import State
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, State
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
 
@@ -36,6 +35,7 @@ class SamplesPage(Page):
 
     view = ScreenId.SAMPLES
     hint = "j k choose for all screens, g all, n the worst"
+    has_worst = True
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
@@ -94,7 +94,7 @@ class SamplesPage(Page):
             return "there is one sample only" if many == 1 else "no sample beyond this one"
         return scene.navigator.choose_sample(None if target == 0 else target - 1)
 
-    def worst(self, scene: Scene) -> str:
+    def worst(self, scene: Scene, _: int) -> str:
         """Choose the sample with the largest error relative to its signal."""
         result = scene.outcome
         if result is None or not result.samples:

@@ -10,11 +10,11 @@ import numpy as np
 from qdebug.model.dtypes import is_whole
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.elements.slab import Slab, plane_size
-from qdebug.tui.pages.elements import FORMS, ElementCursor, judged, waiting_lines
-from qdebug.tui.pages.page import Line, Page, Scene, heading, window
+from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, waiting_lines
+from qdebug.tui.pages.page import Line, Scene, heading, window
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["ValuesPage"]
 
@@ -23,7 +23,7 @@ _CELL = 9
 _LABEL = 6
 
 
-class ValuesPage(Page):
+class ValuesPage(ElementsPage):
     """A window into the last two dimensions, three times: reference, backend, difference.
 
     Where few rows have many columns, as those of a classifier's output, the last dimension goes down the screen.
@@ -31,9 +31,10 @@ class ValuesPage(Page):
 
     view = ScreenId.VALUES
     hint = "arrows, n N worst, c C channel, @ jumps, v codes"
+    has_forms = True
 
     def __init__(self, cursor: ElementCursor) -> None:
-        self._cursor = cursor
+        super().__init__(cursor)
         self._turned = False
         self._cell = _CELL
 
@@ -69,6 +70,10 @@ class ValuesPage(Page):
     def side(self, scene: Scene, direction: int) -> str:
         """Go along the last dimension, or the second last one."""
         return self._cursor.step(scene, -2 if self._turned else -1, direction)
+
+    def next_form(self, scene: Scene) -> str:
+        """Write the elements in the next form."""
+        return self._cursor.next_form(scene)
 
     def enter(self, scene: Scene) -> ScreenId | str:
         """There is nothing below."""

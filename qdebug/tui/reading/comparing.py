@@ -11,9 +11,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.rows import Batch, NodeTable
-from qdebug.tui.reading.messages import Computed, Event, NamesLoaded
+from qdebug.tui.reading.messages import Computed, Event, NamesLoaded, Opening
 from qdebug.tui.reading.plan_rows import describe, named_rows
-from qdebug.tui.reading.source import Opening
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult

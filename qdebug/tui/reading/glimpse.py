@@ -1,8 +1,4 @@
-"""The elements around the one looked at, read at once on a thread of its own, whatever the reader is busy with.
-
-A huge tensor is seen through such a window alone. So is one that is not compared yet: to compare takes minutes, in
-steps of seconds that nothing interrupts, and what was recorded can be seen meanwhile; nothing is judged by it.
-"""
+"""The elements around the one looked at, read at once on a thread of its own, whatever the reader is busy with."""
 
 from __future__ import annotations
 
@@ -13,14 +9,65 @@ from typing import TYPE_CHECKING
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.reading.messages import Glimpsed, LookRequest
-from qdebug.tui.reading.open_pairs import OpenPairs
 
 if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.session import DiffSession
-    from qdebug.tui.elements.plane_map import PlaneSums
+    from qdebug.tui.elements.summing import PlaneSums
 
-__all__ = ["EXTENTS", "ROOM", "Glimpser"]
+__all__ = ["EXTENTS", "ROOM", "Glimpser", "OpenPairs"]
+
+
+class OpenPairs:
+    """Opens pairs. A large one of which a side is no view of a file, but decoded, is kept until another is opened.
+
+    To read one element of such a tensor all of it has to be decoded, or put into another order, which may take seconds;
+    what is large is then in a temporary file, see `qdebug.numerics.large_arrays`.
+
+    Args:
+        least: Bytes from which on one is kept.
+    """
+
+    def __init__(self, least: int = 1 << 22) -> None:
+        self._least = least
+        self._lock = threading.Lock()
+        self._kept: tuple[DiffSession, tuple[str, int, int], OpenPair] | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """Memory that the one that is kept takes."""
+        kept = self._kept
+        return 0 if kept is None else kept[2].held
+
+    def open(self, source: DiffSession, tensor: str, *, sample: int, step: int) -> OpenPair:
+        """Open both sides of a tensor, for the thread that calls.
+
+        Args:
+            source: The comparison.
+            tensor: Backend tensor.
+            sample: Which sample.
+            step: Which step.
+
+        Raises:
+            QdebugError: The values cannot be read.
+        """
+        key = tensor, sample, step
+        with self._lock:
+            if self._kept is not None and (self._kept[0] is not source or self._kept[1] != key):
+                self._kept = None  # before the next one is decoded
+            if self._kept is not None:
+                return self._kept[2].again()
+            pair = source.pair(tensor, sample=sample, step=step)
+            if pair.made >= self._least:
+                self._kept = source, key, pair
+                pair = pair.again()
+            return pair
+
+    def forget(self) -> None:
+        """Keep none: nobody looks at one."""
+        with self._lock:
+            self._kept = None
+
 
 EXTENTS = (256, 256)
 """Elements along the last two dimensions: more than any terminal shows, read in a few milliseconds."""
@@ -112,7 +159,7 @@ class Glimpser(threading.Thread):
 
     def _plane_of(self, source: DiffSession, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
         """Return the plane through the element; the last one again, which is not read twice, if it is that one."""
-        from qdebug.tui.elements.plane_map import PlaneSums
+        from qdebug.tui.elements.summing import PlaneSums
 
         inside = request.element is not None and len(request.element) == len(pair.shape)
         place = request.element[:-2] if request.element is not None and inside else (0,) * max(len(pair.shape) - 2, 0)

@@ -1,4 +1,4 @@
-"""What the screen asks of the reader thread, and what the reader thread has to tell the screen."""
+"""What the screen asks of the reader thread, what the reader thread tells the screen, and how it opens a comparison."""
 
 from __future__ import annotations
 
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
     from qdebug.numerics.profile import TensorProfile
     from qdebug.present.detail import NodeDetail
     from qdebug.session import DiffSession
-    from qdebug.tui.elements.plane_map import PlaneMap
     from qdebug.tui.elements.slab import Slab
-    from qdebug.tui.elements.summing import Whole
+    from qdebug.tui.elements.summing import PlaneMap, Whole
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import Batch, NodeTable
-    from qdebug.tui.reading.recorded import RecordedFacts, RecordedSide
+    from qdebug.tui.reading.answers import RecordedFacts, RecordedSide
 
 __all__ = [
     "AcceptRequest",
@@ -40,10 +39,41 @@ __all__ = [
     "NoteKept",
     "NoteRequest",
     "Opened",
+    "Opening",
     "Request",
     "StatusMessage",
     "Withdraw",
 ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opening:
+    """How a comparison is opened; both parts are called on the reader thread, in this order.
+
+    Args:
+        compare: Opens both recordings, where that is not done yet, and aligns them.
+        hear: Takes who is told in a few words what `compare` is doing, and may raise an error to give it up; None where
+            nobody tells.
+        names: Opens the recordings and gives the names of the backend's tensors, which takes much less time than
+            their graphs; None if there is no such short cut.
+        refresh: Takes in what a recorder has written since, and tells whether that is anything: then `compare` is
+            called again; None for recordings that are finished.
+        news: Says what became of the files when something was taken in, "" for nothing; None where nobody looks.
+        writing: Tells whether a recorder still adds to one of them; None if none does.
+        notes: Gives what was noted on nodes earlier, by node; None if nothing is kept.
+        remark: Says what is worth knowing once it is open, "" for nothing; None where nobody looks.
+        changed: Says which of the files is no longer the one that was opened; "" if all are. None if they may change.
+    """
+
+    compare: Callable[[], DiffSession]
+    hear: Callable[[Callable[[str], object]], None] | None = None
+    names: Callable[[], Sequence[str]] | None = None
+    refresh: Callable[[], bool] | None = None
+    news: Callable[[], str] | None = None
+    writing: Callable[[], bool] | None = None
+    notes: Callable[[], Mapping[str, str]] | None = None
+    remark: Callable[[], str] | None = None
+    changed: Callable[[], str] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,8 +7,7 @@ from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from qdebug.model import operators
-from qdebug.tui.nodes.planned import PlannedRow
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 from qdebug.tui.reading.messages import Opened
 
 if TYPE_CHECKING:

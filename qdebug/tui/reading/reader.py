@@ -1,17 +1,14 @@
-"""The one thread that owns the recordings: it opens them, computes results in order and answers questions in between.
-
-The screen never touches a recording. It posts a request; the newest one for a tensor wins, older ones are
-dropped unanswered, and an answer carries the number of its request so that a late one is ignored.
-"""
+"""The one thread that owns the recordings: it opens them, computes results in order and answers in between."""
 
 from __future__ import annotations
 
 import datetime as dt
+import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -19,7 +16,7 @@ from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.comparing import ComparisonInProgress
-from qdebug.tui.reading.glimpse import Glimpser
+from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import (
     AcceptRequest,
     AlignmentProgress,
@@ -33,20 +30,32 @@ from qdebug.tui.reading.messages import (
     LookRequest,
     NoteKept,
     NoteRequest,
+    Opening,
     Request,
     StatusMessage,
     Withdraw,
 )
-from qdebug.tui.reading.open_pairs import OpenPairs
-from qdebug.tui.reading.source import Opening
-from qdebug.tui.reading.turns import short_turns
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
     from qdebug.session import DiffSession
     from qdebug.tui.reading.answers import AnswerCache
 
-__all__ = ["Reader"]
+__all__ = ["Reader", "short_turns"]
+
+_SECONDS = 0.0002
+
+
+@contextmanager
+def short_turns() -> Iterator[None]:
+    """Let threads take turns of a fraction of a millisecond inside the block; turns that are shorter stay so."""
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(min(before, _SECONDS))
+    try:
+        yield
+    finally:
+        sys.setswitchinterval(before)
+
 
 _FOLLOW_SECONDS = 0.5
 """A recording that grows is looked at no more often."""

@@ -18,9 +18,8 @@ from threading import Thread
 from unittest.mock import patch
 
 import pyte
+from textual.drivers.linux_driver import LinuxDriver
 from textual.events import AppFocus
-
-from qdebug.tui.console.driver import PromptDriver
 
 BYTES = {
     "up": b"\x1b[A",
@@ -148,7 +147,7 @@ class ByteTerminal:
     def _driver(self, loop):
         terminal = self
 
-        class Driver(PromptDriver):
+        class Driver(LinuxDriver):
             def process_message(self, message):
                 super().process_message(message)
                 if isinstance(message, AppFocus):

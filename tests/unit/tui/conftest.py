@@ -12,12 +12,11 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.answers import AnswerCache, answer
-from qdebug.tui.reading.messages import DetailRequest
-from qdebug.tui.reading.open_pairs import OpenPairs
+from qdebug.tui.reading.glimpse import OpenPairs
+from qdebug.tui.reading.messages import DetailRequest, Opening
 from qdebug.tui.reading.plan_rows import describe, planned_rows
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.screen.desk import StartPlace
 
 
 def _load(name):

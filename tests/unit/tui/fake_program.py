@@ -7,8 +7,8 @@ from fake_session import FakeSession
 
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
-from qdebug.tui.panels.desk import StartPlace
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
+from qdebug.tui.screen.desk import StartPlace
 
 if __name__ == "__main__":
     view = sys.argv[1] if len(sys.argv) > 1 else None

@@ -13,10 +13,10 @@ from qdebug.cli.main import main
 from qdebug.recording.recorder import Recorder
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.commands.main_screen import MainScreen
-from qdebug.tui.drawing.arrangement import VIEWS, ScreenId
 from qdebug.tui.keys import KEYS
-from qdebug.tui.panels.desk import StartPlace
+from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.finding import Finder
+from qdebug.tui.screens import VIEWS, ScreenId
 from qdebug.workflow.demo import run_demo
 
 LEFT_OUT = {"leave", "suspend"}
@@ -26,7 +26,7 @@ SHAPE = (1, 4, 5, 6)
 
 
 def keys_of(*left_out):
-    return [key for row in KEYS if row.action.split("(")[0] not in {*LEFT_OUT, *left_out} for key in row.keys]
+    return [key for row in KEYS if row.action.partition(".")[2] not in {*LEFT_OUT, *left_out} for key in row.keys]
 
 
 def all_compared(main):
@@ -88,7 +88,7 @@ async def test_no_key_is_dead_where_there_is_no_node(dead_keys, make_app, make_s
 
 
 async def test_a_dead_key_is_found(dead_keys, make_app, make_session, monkeypatch):
-    monkeypatch.setattr(MainScreen, "action_mark", lambda _: None)
+    monkeypatch.setattr(Finder, "mark", lambda _: None)
     found = await dead_keys(lambda: make_app(make_session()), (ScreenId.GRAPH,))
     assert found == [("m", ScreenId.GRAPH)]
 

@@ -10,8 +10,8 @@ import pytest
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.present.text import safe_text
 from qdebug.tui.reading.answers import AnswerCache, answer
+from qdebug.tui.reading.glimpse import OpenPairs
 from qdebug.tui.reading.messages import DetailRequest
-from qdebug.tui.reading.open_pairs import OpenPairs
 
 SHAPE = (1, 3, 700, 1100)
 
@@ -42,7 +42,7 @@ def shown_numbers(main):
     for line in lines[at + 2 :]:
         if not re.match(r"\s*\d+ ", line):
             break
-        row, *words = line.replace(main._look.glyphs.cursor, " ").split()
+        row, *words = line.replace(main.look.glyphs.cursor, " ").split()
         for column, word in zip(columns, words, strict=False):
             found[int(row), column] = None if word == ".." else float(word)
     return found
@@ -101,7 +101,7 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
         main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))
         await settle(pilot, until=lambda main: "diff 100.5" in text(main))
         assert "700 x 1\u202f100 elements" in text(main)
-        page = main.page_now
+        page = main.page
         assert page._pooled.max() == 100.5
         assert (page._pooled >= 0.5).all(), "all of the plane is read"
         await pilot.press("c")
@@ -125,7 +125,7 @@ async def test_other_nodes_and_back(make_app, huge, settle):
         assert main._desk.glimpse(main.navigator) is not None
         await pilot.press("2")
         await pilot.pause()
-        if not main._arrangement.detail:
+        if not main.arrangement.detail:
             assert main._desk.glimpse(main.navigator) is None
 
 

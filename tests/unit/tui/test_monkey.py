@@ -5,8 +5,8 @@ import random
 import pytest
 
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.commands.main_screen import MainScreen
 from qdebug.tui.keys import KEYS
+from qdebug.tui.screen.views import Views
 
 OTHERS = [*"abcxyz0123456789", "space", "delete", "f1", "ctrl+a", "ctrl+e", "ctrl+k", "ctrl+w"]
 """Keys that the table does not have, and more of what is typed into a line."""
@@ -23,7 +23,7 @@ def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch)
     """Return a function that presses random keys at random sizes, as bytes, and gives how many it pressed."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(QdebugApp, "action_suspend_process", lambda _: None)  # the list of commands has these two too
-    monkeypatch.setattr(MainScreen, "action_leave", lambda self: self.say("stays"))
+    monkeypatch.setattr(Views, "leave", lambda self: self._screen.say("stays"))
 
     async def play(*, keys, seed):
         chance = random.Random(seed)  # noqa: S311  a seeded walk, nothing secret
@@ -55,7 +55,7 @@ def monkey(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch)
 
 
 def keys_of_the_table():
-    return [key for row in KEYS if row.action.split("(")[0] not in LEFT_OUT for key in row.keys]
+    return [key for row in KEYS if row.action.partition(".")[2] not in LEFT_OUT for key in row.keys]
 
 
 async def test_a_few_hundred_random_keys(monkey):

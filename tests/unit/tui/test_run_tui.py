@@ -17,8 +17,8 @@ from qdebug.recording.recorder import Recorder
 from qdebug.tui import app
 from qdebug.tui.app import TuiChoices, _opening, run_tui
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.console.terminal import keep_typed, size_now, typed_before
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
+from qdebug.tui.terminal import size_now
 from qdebug.workflow.limits_file import acknowledge
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
@@ -63,11 +63,14 @@ def mode_of(program):
     return termios.tcgetattr(program._master)
 
 
-@pytest.mark.parametrize("early", [b"q", b"/n3\rq", b"2j\x1bq"])
-def test_quitting_before_there_is_anything_quits_and_leaves_no_key_behind(terminal, recordings, early):
+def test_keys_of_the_first_frame_are_not_shown_and_not_left_behind(terminal, recordings):
     program = terminal(qdebug(*recordings))
     before = mode_of(program)
-    program.send(early)
+    assert program.wait(lambda text: "opening" in text)
+    program.send(b"zzz")
+    assert program.wait(lambda text: "VERDICT" in text), program.text
+    assert b"zzz" not in program.written
+    program.send(b"q")
     program.wait(lambda _: program.process.poll() is not None)
     assert program.process.poll() == 0, program.text
     assert mode_of(program) == before
@@ -121,14 +124,6 @@ def test_a_signal_that_is_to_be_ignored_is_ignored(terminal, recordings):
     assert program.process.poll() == 0
 
 
-def test_what_is_typed_on_the_first_frame_is_done(terminal, recordings):
-    program = terminal(qdebug(*recordings))
-    assert program.wait(lambda text: "opening" in text)
-    program.send(b"2/n3\r")
-    assert program.wait(lambda text: "1 match; n N walk them" in text), program.text
-    assert "n3" in next(line for line in program.screen.display if line.startswith("▸"))
-
-
 def test_a_wrong_start_leaves_no_key_for_the_shell(terminal, recordings):
     program = terminal(qdebug(*recordings, "--screen", "overview", "--node", "n22"))
     before = mode_of(program)
@@ -137,13 +132,6 @@ def test_a_wrong_start_leaves_no_key_for_the_shell(terminal, recordings):
     program.wait(lambda _: program.process.poll() is not None)
     assert program.process.poll() == 2
     assert mode_of(program) == before
-
-
-def test_what_was_read_by_somebody_else_is_typed_all_the_same():
-    keep_typed(b"/n")
-    keep_typed(b"3\r")
-    assert typed_before() == b"/n3\r"
-    assert typed_before() == b""
 
 
 def test_an_unknown_node_is_told_after_the_terminal_is_restored(terminal, recordings):
@@ -200,7 +188,7 @@ def test_a_wrong_start_is_told_after_the_terminal_is_restored(terminal, recordin
 
 def test_the_screens_of_the_command_line_are_those_there_are():
     from qdebug.cli.tui import SCREENS
-    from qdebug.tui.drawing.arrangement import VIEWS
+    from qdebug.tui.screens import VIEWS
 
     assert tuple(map(str, VIEWS)) == SCREENS
 

@@ -9,9 +9,9 @@ import pytest
 
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.drawing.arrangement import ScreenId
-from qdebug.tui.panels.desk import StartPlace
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Opening
+from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screens import ScreenId
 from qdebug.workflow.demo import run_demo
 
 pytestmark = pytest.mark.asyncio

@@ -148,7 +148,7 @@ def test_blocks_add_up_to_the_whole(shape, axis, block):
     quant = QuantParams(dtype="int8", scale=[0.5] * shape[axis], zero_point=[0] * shape[axis], axis=axis)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qdebug.numerics.channels.BLOCK", block)
-        patch.setattr("qdebug.tui.elements.plane_map.POOLED", (3, 4))
+        patch.setattr("qdebug.tui.elements.summing.POOLED", (3, 4))
         whole = summed(reference, codes, None, quant if shape[axis] > 1 else QUANT)
     rows = np.abs(codes * 0.5 - reference)
     rows = np.moveaxis(rows, whole.axis, 0).reshape(shape[whole.axis], -1)

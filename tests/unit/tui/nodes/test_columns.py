@@ -10,8 +10,7 @@ from qdebug.compare.result.finding import Judged
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow, State
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State
 from qdebug.tui.pages.overview_page import OverviewPage
 
 

@@ -4,7 +4,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS, FilterError, beginnings, begun_field, filter_rows
-from qdebug.tui.nodes.planned import State
+from qdebug.tui.nodes.rows import State
 
 
 @pytest.fixture
@@ -131,8 +131,7 @@ def test_any_text_gives_a_mask_or_says_why_not(words, rest):
 
 
 def _table():
-    from qdebug.tui.nodes.planned import PlannedRow
-    from qdebug.tui.nodes.rows import NodeTable
+    from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 
     table = NodeTable([PlannedRow(node=f"n{i}", op="Conv", tensor=f"t{i}", reference_tensor="r") for i in range(3)])
     assert State(int(table.state[0])) is State.PENDING

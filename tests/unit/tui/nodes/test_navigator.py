@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 from qdebug.compare.result.finding import Status
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import SORTS, Navigator
-from qdebug.tui.nodes.planned import PlannedRow
-from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable
+from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, PlannedRow
 
 
 def test_moving_stops_at_both_ends_and_says_so(make_navigator):

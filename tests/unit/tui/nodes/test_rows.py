@@ -1,8 +1,7 @@
 import numpy as np
 import pytest
 
-from qdebug.tui.nodes.planned import PlannedRow, State
-from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, severity
+from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, PlannedRow, State, severity
 
 
 def test_rows_stand_in_the_backends_order_and_the_references_own_come_last(make_table):

@@ -8,8 +8,7 @@ from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.numerics.stats import ErrorStats
-from qdebug.tui.nodes.planned import PlannedRow
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 from qdebug.tui.nodes.walk import inputs_of, outputs_of, own_share, walk_to_origin, worst_input
 
 NAMES = ("a", "b", "c", "join", "out")

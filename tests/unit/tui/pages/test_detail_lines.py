@@ -15,8 +15,7 @@ from qdebug.present.detail import NodeDetail
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.elements.values import value_facts
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.planned import PlannedRow
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.reading.messages import DetailReady, DetailRequest
 

@@ -5,14 +5,14 @@ import pytest
 
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.session import DiffSession
-from qdebug.tui.commands.way_back import to_worst_input
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.pages.table import make_pages
+from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.screen.journey import to_worst_input
+from qdebug.tui.screens import ScreenId
 
 X = np.float32([[-1.0, 2.0, 3.0]])
 
@@ -53,7 +53,7 @@ def text(lines):
 
 
 def test_its_neighbours_are_those_of_the_reference_s_graph(scene):
-    page = make_pages(ElementCursor())[ScreenId.GRAPH]
+    page = Pages(ElementCursor())[ScreenId.GRAPH]
     scene.navigator.go(row_of(scene, "b"))
     assert scene.planned.tensor == ""
     drawn = text(page.draw(scene, 100, 24))

@@ -6,13 +6,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import absent
-from qdebug.tui.nodes.planned import State
+from qdebug.tui.nodes.rows import State
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import culprits, strip_lines
-from qdebug.tui.pages.table import make_pages
+from qdebug.tui.pages.table import Pages
+from qdebug.tui.screens import ScreenId
 
 
 def text(lines):
@@ -22,7 +22,7 @@ def text(lines):
 @pytest.fixture
 def pages():
     """Return new pages."""
-    return make_pages(ElementCursor())
+    return Pages(ElementCursor())
 
 
 def test_culprits_are_ranked_by_what_to_look_at_first(make_table):

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 
 from qdebug.compare.measure.pair_values import OpenPair
-from qdebug.tui.elements.plane_map import PlaneSums
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.elements.summing import Summing
+from qdebug.tui.elements.summing import PlaneSums, Summing
 from qdebug.tui.pages.channels_page import ChannelsPage
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.map_page import MapPage
@@ -83,7 +82,7 @@ def test_the_cursor_may_be_on_a_channel_that_is_not_read(reading):
 def test_a_map_of_all_channels_so_far(reading, look):
     cursor = ElementCursor()
     page = MapPage(cursor)
-    page.toggle()
+    page.next_form(reading)
     shown = drawn(page, reading)
     assert "SO FAR: 50% of the tensor is read" in shown
     assert "blank: not read yet" in shown
@@ -144,7 +143,7 @@ def test_an_uncompared_tensor_has_a_map(make_scene, look):
     assert "NOT COMPARED YET: elements as they were recorded, nothing is judged" in shown
     assert "plane [0,0]" in shown
     page = MapPage(ElementCursor())
-    page.toggle()
+    page.next_form(scene)
     assert "not compared yet" in drawn(page, scene, 80), "all channels are known once it is compared"
 
 

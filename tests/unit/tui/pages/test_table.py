@@ -9,11 +9,11 @@ from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.result.finding import Status
 from qdebug.model import Graph
 from qdebug.present.rows import position
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import BackendColumn, heading
-from qdebug.tui.pages.table import make_pages
+from qdebug.tui.pages.table import Pages
+from qdebug.tui.screens import ScreenId
 
 HOSTILE = ("[/foo]", "\x1b]0;x\x07esc", "\u202ertl\nline", "x" * 5000, "畳み込み" * 40)
 
@@ -22,10 +22,13 @@ def text(lines):
     return "\n".join("".join(piece for piece, _ in line) for line in lines)
 
 
+WITH_PAGE = [view for view in ScreenId if view.page]
+
+
 @pytest.fixture
 def pages():
     """Return new pages."""
-    return make_pages(ElementCursor())
+    return Pages(ElementCursor())
 
 
 @pytest.mark.parametrize("size", [(60, 12), (80, 18), (120, 34), (200, 56)])
@@ -33,7 +36,7 @@ def pages():
 @pytest.mark.parametrize("row", [0, 2, 5, 9, 24, 25])
 def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
     scene = make_scene(row=row, glyphs=glyphs, names=HOSTILE, colours=glyphs is UNICODE)
-    for view, page in pages.items():
+    for view, page in [(each, pages[each]) for each in WITH_PAGE]:
         lines = page.draw(scene, *size)
         assert len(lines) <= size[1] + 1, view
         drawn = text(lines[: size[1]])
@@ -44,16 +47,14 @@ def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
             assert len(line) <= size[0] + 2, (view, line)
 
 
-def test_every_screen_but_two_has_a_page_that_stays_the_same(pages):
-    assert {*pages} == {*ScreenId} - {ScreenId.NODES, ScreenId.TENSOR}
-    assert len(pages) == len(ScreenId) - 2
-    assert all(pages[view].view is view and pages[view] is pages[view] for view in pages)
-    assert pages.get(ScreenId.NODES) is None
+def test_every_screen_that_names_a_page_has_one_that_stays_the_same(pages):
+    assert [view for view in ScreenId if view not in {ScreenId.NODES, ScreenId.TENSOR}] == WITH_PAGE
+    assert all(pages[view].view is view and pages[view] is pages[view] for view in WITH_PAGE)
 
 
 def test_before_anything_is_compared_each_page_says_so(pages, make_scene):
     scene = make_scene(filled=0, row=3)
-    for view in pages:
+    for view in WITH_PAGE:
         drawn = text(pages[view].draw(scene, 80, 18))
         words = ("so far", "pending", "not compared", "its turn", "one backend")
         assert any(word in drawn for word in words), view
@@ -66,7 +67,7 @@ def test_a_tensor_without_partner_says_why_everywhere(pages, make_scene):
 
 
 def test_hints_fit_a_narrow_terminal(pages):
-    for view, page in pages.items():
+    for view, page in [(each, pages[each]) for each in WITH_PAGE]:
         assert len(f"{view}: {page.hint}") <= 68, view
 
 
@@ -110,7 +111,7 @@ def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
 
 def test_values_as_codes_and_hex(pages, make_scene):
     cursor = ElementCursor()
-    page, scene = make_pages(cursor)[ScreenId.VALUES], make_scene()
+    page, scene = Pages(cursor)[ScreenId.VALUES], make_scene()
     page.draw(scene, 80, 20)
     assert cursor.next_form(scene) == "stored codes"
     cursor.jump(scene, "0,0,0,0")
@@ -125,7 +126,7 @@ def test_a_saturated_element_is_named(pages, make_scene):
     arrays = (np.array([[9.0, 0.3]], dtype=np.float32), np.array([[6.5, 0.3]], dtype=np.float32), None, codes)
     scene = make_scene(arrays=(*arrays, None, make_scene().planned.quant))
     cursor = ElementCursor()
-    page = make_pages(cursor)[ScreenId.VALUES]
+    page = Pages(cursor)[ScreenId.VALUES]
     page.draw(scene, 80, 20)
     cursor.jump(scene, "0,0")
     assert "AT QMAX" in text(page.draw(scene, 80, 20))
@@ -152,7 +153,7 @@ def test_any_shape_can_be_looked_at(pages, make_scene, arrays):
             for act in (pages[view].move, pages[view].side):
                 assert isinstance(act(scene, 1), str)
         if view is ScreenId.MAP:
-            pages[view].toggle()
+            pages[view].next_form(scene)
             assert pages[view].draw(scene, 80, 18)
 
 
@@ -173,7 +174,7 @@ def test_channels_are_listed_by_error_with_their_scale(pages, make_scene):
     assert "scale" in lines[1]
     assert "99%" in lines[2]
     assert page.enter(scene) is ScreenId.MAP
-    assert "by number" in page.toggle_order()
+    assert "by number" in page.reorder()
     assert "channel" in page.move(scene, -99) or page.move(scene, -99)
 
 
@@ -183,7 +184,7 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     backend[0, 1, 4, 5] = 2
     scene = make_scene(arrays=(reference, backend))
     cursor = ElementCursor()
-    page = make_pages(cursor)[ScreenId.MAP]
+    page = Pages(cursor)[ScreenId.MAP]
     page.draw(scene, 80, 18)
     cursor.jump(scene, "0,1,4,5")
     drawn = page.draw(scene, 80, 18)
@@ -193,7 +194,7 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     assert "an element is 4 x 4" in text(drawn)
     page.move(scene, 1)
     assert cursor.index == (0, 1, 5, 5)
-    page.toggle()
+    page.next_form(scene)
     assert "channels x positions" in text(page.draw(scene, 80, 18))
     page.move(scene, -1)
     assert cursor.index == (0, 0, 5, 5)
@@ -232,7 +233,7 @@ def test_samples_are_chosen_for_all_screens(pages, make_scene):
     drawn = text(page.draw(scene, 80, 18))
     assert "3 samples, 3 beyond the limit" in drawn
     assert "worst" in drawn
-    assert "the worst: sample 2" in page.worst(scene)
+    assert "the worst: sample 2" in page.worst(scene, 1)
     assert scene.navigator.sample == 2
     page.move(scene, -1)
     assert scene.navigator.sample == 1
@@ -334,7 +335,7 @@ def test_long_rows_go_down_the_screen(make_scene):
     backend = reference.copy()
     backend[0, 120] = 0
     cursor = ElementCursor()
-    page, scene = make_pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, backend))
+    page, scene = Pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, backend))
     drawn = text(page.draw(scene, 80, 18))
     assert "dimension 1 goes down" in drawn
     cursor.jump(scene, "0,120")
@@ -350,7 +351,7 @@ def test_long_rows_go_down_the_screen(make_scene):
 def test_values_of_any_shape_can_be_walked(make_scene, shape):
     reference = np.linspace(-1, 1, int(np.prod(shape)), dtype=np.float32).reshape(shape)
     cursor = ElementCursor()
-    page, scene = make_pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, reference + 1))
+    page, scene = Pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, reference + 1))
     for step in (lambda: page.move(scene, 1), lambda: page.side(scene, 1), lambda: page.move(scene, 10**6)):
         drawn = text(page.draw(scene, 80, 18))
         assert f"@{position(cursor.index)}" in drawn
@@ -374,14 +375,14 @@ def test_an_input_that_is_not_compared_is_not_said_to_be_pending(make_scene, mon
     rows[5], results[5] = replace(rows[5], missing="computed inside another one"), None
     monkeypatch.setattr(scene.table, "rows", rows)
     monkeypatch.setattr(scene.table, "results", results)
-    page = make_pages(ElementCursor())[ScreenId.GRAPH]
+    page = Pages(ElementCursor())[ScreenId.GRAPH]
     drawn = text(page.draw(scene, 80, 18))
     assert "not compared" in drawn
     assert "pending" not in drawn
 
 
 def test_a_low_graph_shows_the_node_whole_before_its_attributes(make_scene):
-    page = make_pages(ElementCursor())[ScreenId.GRAPH]
+    page = Pages(ElementCursor())[ScreenId.GRAPH]
     scene = make_scene()
     whole = [line for line in text(page.draw(scene, 60, 40)).splitlines() if "+" in line and "--" in line]
     low = text(page.draw(scene, 60, 14)).splitlines()
@@ -390,7 +391,7 @@ def test_a_low_graph_shows_the_node_whole_before_its_attributes(make_scene):
 
 
 def test_an_explanation_that_goes_on_says_how_far(make_scene):
-    page = make_pages(ElementCursor())[ScreenId.EXPLAIN]
+    page = Pages(ElementCursor())[ScreenId.EXPLAIN]
     scene = make_scene()
     head = text(page.draw(scene, 60, 4)).splitlines()[0]
     assert "j for " in head
@@ -402,6 +403,6 @@ def test_an_explanation_that_goes_on_says_how_far(make_scene):
 def test_what_no_node_computes_needs_no_arithmetic(make_scene):
     scene = make_scene()
     opened = replace(scene.opened, backend_graph=Graph([], inputs=(scene.planned.tensor,)))
-    drawn = text(make_pages(ElementCursor())[ScreenId.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
+    drawn = text(Pages(ElementCursor())[ScreenId.EXPLAIN].draw(replace(scene, opened=opened), 80, 18))
     assert "no node of the graph computes this tensor" in drawn
     assert "looking for" not in drawn

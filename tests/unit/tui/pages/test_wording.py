@@ -7,13 +7,13 @@ import pytest
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import SampleError
 from qdebug.model import Graph, Role, TensorInfo
-from qdebug.tui.commands.way_back import to_worst_input
-from qdebug.tui.drawing.arrangement import ScreenId
 from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.pages.channels_page import _bar
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import BackendColumn, heading
-from qdebug.tui.pages.table import make_pages
+from qdebug.tui.pages.table import Pages
+from qdebug.tui.screen.journey import to_worst_input
+from qdebug.tui.screens import ScreenId
 
 
 def text(lines):
@@ -23,7 +23,7 @@ def text(lines):
 @pytest.fixture
 def pages():
     """Return new pages."""
-    return make_pages(ElementCursor())
+    return Pages(ElementCursor())
 
 
 def test_a_share_that_is_not_all_is_never_said_to_be_all(pages, make_scene):
@@ -103,7 +103,7 @@ def test_what_fails_as_a_whole_but_in_no_single_sample_is_not_said_to_be_fine(ma
     assert row not in table.failing(1)
     table.put(broken)  # while a sample is chosen
     assert row in table.failing(1)
-    page = make_pages(ElementCursor())[ScreenId.SAMPLES]
+    page = Pages(ElementCursor())[ScreenId.SAMPLES]
     drawn = text(page.draw(scene, 80, 18))
     assert "beyond the limit as a whole, not in a single sample: the graphs differ" in drawn
     scene.navigator.choose_sample(None)

@@ -3,8 +3,8 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import AnswerCache, answer
+from qdebug.tui.reading.glimpse import OpenPairs
 from qdebug.tui.reading.messages import DetailRequest
-from qdebug.tui.reading.open_pairs import OpenPairs
 
 
 @pytest.fixture

@@ -3,8 +3,7 @@
 import threading
 
 from qdebug.tui.reading.comparing import ComparisonInProgress
-from qdebug.tui.reading.messages import Computed, Opened
-from qdebug.tui.reading.source import Opening
+from qdebug.tui.reading.messages import Computed, Opened, Opening
 
 
 def compared(make_session):

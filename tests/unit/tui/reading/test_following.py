@@ -10,8 +10,8 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import journal_of
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
-from qdebug.tui.panels.desk import StartPlace
 from qdebug.tui.reading.following import Following
+from qdebug.tui.screen.desk import StartPlace
 
 pytestmark = pytest.mark.asyncio
 

@@ -12,9 +12,8 @@ from qdebug.errors import RecordingError
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.values_page import ValuesPage
-from qdebug.tui.reading.glimpse import Glimpser
+from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import Glimpsed, LookRequest
-from qdebug.tui.reading.open_pairs import OpenPairs
 
 
 class Source:

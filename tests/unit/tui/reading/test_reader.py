@@ -21,11 +21,11 @@ from qdebug.tui.reading.messages import (
     NoteKept,
     NoteRequest,
     Opened,
+    Opening,
     StatusMessage,
     Withdraw,
 )
 from qdebug.tui.reading.reader import Reader
-from qdebug.tui.reading.source import Opening
 
 
 @pytest.fixture

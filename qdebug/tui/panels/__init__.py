@@ -1,1 +1,0 @@
-"""The widgets, and how they are laid out."""

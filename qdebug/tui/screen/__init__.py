@@ -1,0 +1,1 @@
+"""The one screen: its panels, and the controllers that answer the keys."""

@@ -1,0 +1,324 @@
+"""The lines around the panels: which runs, the verdict, the status line, the footer."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from rich.cells import cell_len
+
+from qdebug.errors import QdebugError
+from qdebug.present import numbers
+from qdebug.present.rows import metric_title
+from qdebug.present.text import safe_text
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.glyphs import GlyphSet, wrap
+from qdebug.tui.keys import footer_keys, key_label
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import State
+from qdebug.tui.reading.messages import Opened
+from qdebug.tui.screens import VIEWS, ScreenId
+
+if TYPE_CHECKING:
+    from qdebug.compare.result.result import RunComparison
+    from qdebug.model import RunInfo
+
+__all__ = ["NOTHING", "Compared", "banner", "footer", "status", "tabs", "too_small", "verdict_lines", "verdict_text"]
+
+NOTHING = "nothing to show: the recordings share no tensor"
+"""Said where there is no row."""
+
+_ALL_OF_IT = " (V)"
+"""Ends a verdict that is cut: the key that shows all of it."""
+
+_SHORTENED = 5
+"""Letters of a short name that is used before the shorter ones are."""
+
+Line = list[Piece]
+
+
+class Compared:
+    """What the screen knows of one backend.
+
+    Args:
+        titles: What its two recordings are called.
+    """
+
+    def __init__(self, titles: tuple[str, str]) -> None:
+        self.titles = titles
+        self.opened: Opened | None = None
+        self.navigator: Navigator | None = None
+        self.result: RunComparison | None = None
+        self.failure: BaseException | None = None
+        self.named_at = 0.0
+        self.stage = "reading both graphs"
+
+    @property
+    def waited(self) -> int:
+        """Whole seconds since the names are on the screen."""
+        return int(monotonic() - self.named_at)
+
+
+def banner(
+    titles: tuple[str, str], opened: Opened | None, width: int, glyphs: GlyphSet, *, which: str = ""
+) -> list[Line]:
+    """Say which two runs are compared, and what is wrong with the recordings if anything is.
+
+    Args:
+        titles: Names of the two files.
+        opened: Run facts; None while they are being read.
+        width: Cells of the line.
+        glyphs: Characters to draw with.
+        which: Which of several backends it is; "" for the only one.
+    """
+    facts = (None, None) if opened is None else (opened.reference, opened.backend)
+    warnings = [] if opened is None else _warnings(opened)
+    if which:
+        warnings.insert(0, f"backend {which}, b next")
+    tail = "  ".join(warnings)
+    room = max(width - len(" qdebug   vs  ") - len(tail) - 2, 10) // 2
+    runs = [_run(*pair) for pair in zip(titles, facts, strict=True)]
+    if any(cell_len(run) > room for run in runs):  # a file's name tells more than what made it
+        runs = [safe_text(title) for title in titles]
+    names = [glyphs.fit(run, room).rstrip() for run in runs]
+    line: Line = [(" qdebug ", "title"), (f" {names[0]}", "accent"), ("  vs  ", "muted"), (names[1], "accent")]
+    return [[*line, (f"  {tail}", "fail")] if tail else line]
+
+
+def _run(title: str, info: RunInfo | None) -> str:
+    return safe_text(title) if info is None else f"{safe_text(title)} ({safe_text(info.backend, limit=30)})"
+
+
+def _warnings(opened: Opened) -> list[str]:
+    from qdebug.model import Fidelity  # loaded by then: two recordings are open
+
+    said = []
+    for side, info in (("reference", opened.reference), ("backend", opened.backend)):
+        if info.fidelity is Fidelity.DIFFERS:
+            said.append(f"{side}: recording CHANGED the result")
+        if not info.complete:
+            said.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
+    return said
+
+
+def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
+    """List the screens with their keys, the one that is shown first in weight.
+
+    Args:
+        view: The screen that is shown.
+        width: Cells of the line.
+        many: Whether there are several backends to compare.
+    """
+    shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
+    keys = [key_label(each.key) for each in shown]
+    for names, gap in (
+        ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
+        (
+            [
+                f"{key} {each.short if len(each.short) == _SHORTENED else each}"
+                for key, each in zip(keys, shown, strict=True)
+            ],
+            " ",
+        ),
+        ([f"{key} {each.short}" for key, each in zip(keys, shown, strict=True)], " "),
+        ([f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "),
+    ):
+        if sum(map(len, names)) + len(gap) * len(names) < width:
+            break
+    line: Line = [(" ", "muted")]
+    for each, name in zip(shown, names, strict=True):
+        line += [(name, "title" if each is view else "muted"), (gap, "muted")]
+    return [line]
+
+
+def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
+    """Return the verdict; "so far" until every pair is compared.
+
+    Args:
+        now: The comparison that is shown.
+        width: Cells of a line.
+        height: Lines there are.
+        glyphs: Characters to draw with.
+    """
+    navigator, result = now.navigator, now.result
+    if now.failure is not None:
+        word, text, bad = " ERROR ", safe_text(now.failure, limit=300), True
+    elif navigator is None:
+        return [[(" READING ", "accent"), ("opening both recordings ..", "muted")]]
+    elif now.opened is None:
+        many = numbers.grouped(navigator.table.size)
+        since = f" {now.waited} s" if now.waited else ""
+        return [[(" READING ", "accent"), (f"{now.stage}, {many} tensors ..{since}", "muted")]]
+    elif result is not None and not now.opened.writing:
+        from qdebug.present.sentences import verdict_sentence
+
+        word, text = " VERDICT ", verdict_sentence(result)
+        bad = result.exit_code == 1
+    else:
+        word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
+    room = max(width - len(word) - 1, 10)
+    if (
+        height == 1
+        and cell_len(text) > room
+        and navigator
+        and result is not None
+        and result.first_divergence is not None
+    ):
+        text = _short_verdict(navigator, result, text)
+    wrapped, lines = wrap(glyphs.plain(text), room), max(height, 1)
+    if len(wrapped) > lines:
+        rest = glyphs.fit_end(" ".join(wrapped[lines - 1 :]), room - len(_ALL_OF_IT))
+        wrapped = [*wrapped[: lines - 1], f"{rest}{_ALL_OF_IT}"]
+    style = "fail" if bad else "fine"
+    return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
+
+
+def _short_verdict(navigator: Navigator, result: RunComparison, text: str) -> str:
+    """Name the first divergence at once: the end of the line is cut."""
+    row = navigator.table.first_divergence()
+    first = None if row is None else navigator.table.results[row]
+    if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
+        first = next((node for node in result.nodes if node.node == result.first_divergence), None)
+    why = f": {safe_text(first.reason)}" if first is not None and first.reason else ""
+    return text if first is None else f"first at {safe_text(first.node, limit=40)}{why}"
+
+
+def _so_far(navigator: Navigator, opened: Opened) -> str:
+    table = navigator.table
+    counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
+    if opened.writing:
+        counted += ", still being recorded"
+    first = table.first_divergence()
+    if first is None:
+        return f"{counted}, no divergence"
+    result = table.results[first]
+    why = f": {safe_text(result.reason)}" if result is not None and result.reason else ""
+    return f"{counted}, first divergence at {safe_text(table.names[first], limit=60)}{why}"
+
+
+def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1) -> list[Line]:
+    """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
+
+    Args:
+        navigator: The table and the cursor; None while names are being read.
+        message: What the last key did, or why it did nothing; "" for nothing to say.
+        width: Cells of the line.
+        glyphs: Characters to draw with.
+        height: Lines there are; a message that is longer than one line takes them all.
+    """
+    if cell_len(message) >= width and height > 1:
+        said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
+        return [[(f" {line}", "accent")] for line in said]
+    if navigator is None or not navigator.table.size:
+        return [[(_ended(message, width - 1, glyphs), "accent")]]
+    sample = "all samples" if navigator.sample is None else f"sample {navigator.sample}"
+    parts = [_place(navigator)]
+    if navigator.filter:
+        parts.append("filter")
+    if navigator.samples > 1 or navigator.sample is not None:
+        parts.append(sample)
+    if navigator.sort != "order" or navigator.reversed:
+        parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
+    right = glyphs.plain("  ".join(parts)) + " "
+    room = max(width - len(right) - 2, 4)
+    if message and cell_len(message) > room:  # what was just said matters more than where the list stands
+        return [[(_ended(message, width - 1, glyphs), "accent")]]
+    if message:
+        return [[(_ended(message, room, glyphs), "accent"), (" " + right, "muted")]]
+    return [[(_ended(_row_words(navigator), room, glyphs), "plain"), (" " + right, "muted")]]
+
+
+def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
+    """Return a sentence in exactly room + 1 cells; it loses its end, not its middle."""
+    return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
+
+
+def _place(navigator: Navigator) -> str:
+    """Say where the cursor is: what is compared has a number from 0, as in a report; lines are counted from 1."""
+    size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
+    if navigator.filter:
+        of = f"{lines} shown of {size}"
+        return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
+    if navigator.sort != "order" or navigator.reversed:
+        return f"line {numbers.grouped(navigator.place + 1)} of {lines}"
+    table, number = navigator.table, navigator.table.count_of(navigator.cursor)
+    if number is None:
+        return f"not one of the {numbers.grouped(table.comparable)} compared"
+    return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
+
+
+def _row_words(navigator: Navigator) -> str:
+    table, row = navigator.table, navigator.cursor
+    missing = table.rows[row].missing
+    word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)
+    if table.acknowledged[row]:
+        word += ", acknowledged"
+    result = table.results[row]
+    why = result.reason if result is not None and navigator.sample is None else None
+    note = navigator.trail.notes.get(row)
+    said = f" ({safe_text(note)})" if note else ""
+    return f"{safe_text(table.names[row], limit=60)}: {word}{said}" + (f", {safe_text(why)}" if why else "")
+
+
+def footer(width: int) -> list[Line]:
+    """Return the footer: the keys there is room for.
+
+    Args:
+        width: Cells of the line.
+    """
+    line: Line = [(" ", "muted")]
+    for key, word in footer_keys(width - 1):
+        line += [(key, "title"), (f" {word}  ", "muted")]
+    return [line]
+
+
+def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:
+    """Say that the terminal is too small.
+
+    Args:
+        width: Its cells.
+        height: Its lines.
+        least: What is needed.
+    """
+    text = f"{width}x{height} is too small: {least[0]}x{least[1]} is needed. q quits."
+    return [[(line, "plain")] for line in wrap(text, max(width, 1))]
+
+
+_LABEL = 12
+_MOST = 1000
+
+
+def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequence[Piece]]:
+    """Return all that is said of a comparison as a whole, no word left out.
+
+    Args:
+        now: The comparison.
+        width: Cells of a line.
+        glyphs: Characters to draw with.
+    """
+    lines: list[Sequence[Piece]] = [[("Verdict", "accent"), ("   esc closes, j k scroll", "muted")], []]
+    lines += verdict_lines(now, width, _MOST, glyphs)
+    for label, text in _facts(now):
+        lines.append([])
+        for at, line in enumerate(wrap(glyphs.plain(text), max(width - _LABEL - 2, 10))):
+            lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, "plain")])
+    return lines
+
+
+def _facts(now: Compared) -> list[tuple[str, str]]:
+    if isinstance(now.failure, QdebugError) and now.failure.hint:
+        return [("hint", safe_text(now.failure.hint, limit=_MOST))]
+    result = now.result
+    if result is None:
+        return []
+    from qdebug.present import sentences
+
+    facts = [("missing", safe_text(said, limit=_MOST)) for said in result.shortcomings]
+    facts.append(("limits", sentences.limits_sentence(result.limits)))
+    facts.append(("compared", sentences.coverage_sentence(result)))
+    facts += [("output", said) for said in sentences.ranking_sentences(result.outputs)]
+    facts += [("compounding", said) for said in sentences.compounding_sentences(result.verdict.compounding)]
+    for side, info in (("reference", result.reference), ("backend", result.backend)):
+        facts.append((side, f"{sentences.run_facts(info)}; fidelity {sentences.fidelity_sentence(info)}"))
+    return facts

@@ -1,0 +1,304 @@
+"""Files and commands that take what is on the screen elsewhere."""
+
+from __future__ import annotations
+
+import csv
+import datetime as dt
+import io
+import json
+import re
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from difflib import get_close_matches
+from functools import partial
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.numerics.affine import dequantize
+from qdebug.present import shell
+from qdebug.present.text import safe_text
+from qdebug.tui.nodes.rows import METRIC_CHOICES, PlannedRow, State
+from qdebug.tui.pages.page import Scene
+from qdebug.tui.screens import ScreenId
+
+if TYPE_CHECKING:
+    from qdebug.compare.measure.pair_values import OpenPair
+    from qdebug.compare.result.result import NodeResult, RunComparison
+    from qdebug.session import DiffSession
+
+__all__ = [
+    "SUFFIXES",
+    "TAKE_BACK",
+    "command",
+    "export_elements",
+    "new_file",
+    "prepared",
+    "reason_and_day",
+    "suggested_name",
+    "write_pair",
+]
+
+SUFFIXES = (".svg", ".csv", ".json", ".npy", ".npz")
+"""What can be written: the screen, the nodes shown, the whole comparison, the backend's elements, both sides."""
+
+_UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+Write = Callable[["DiffSession", Path], str]
+
+
+TAKE_BACK = "-"
+"""What is typed instead of a reason to accept a node no longer."""
+
+
+def reason_and_day(text: str) -> tuple[str, str | None, str]:
+    """Take "REASON until YYYY-MM-DD" apart.
+
+    Returns:
+        The reason, the day or None, and what is wrong with it; "" if nothing is.
+    """
+    found = _UNTIL.fullmatch(text)
+    reason, day = (text.strip(), None) if found is None else (found[1].strip(), found[2])
+    if not reason:
+        return "", None, "a reason is needed: whoever reads it later has to know"
+    if day is not None:
+        try:
+            dt.date.fromisoformat(day)
+        except ValueError:
+            return reason, None, f"{safe_text(day, limit=20)!r} is no day; write it like 2027-01-31"
+    return reason, day, ""
+
+
+def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
+    """Return the command that shows the screen again.
+
+    Args:
+        words: The command without what is chosen on the screen.
+        scene: What is on it.
+        view: Which screen it is.
+    """
+    chosen = [*words, "--node", scene.planned.node or scene.planned.tensor, "--screen", str(view)]
+    if scene.navigator.sample is not None:
+        chosen += ["--sample", str(scene.navigator.sample)]
+    if scene.navigator.filter:
+        chosen += ["--filter", scene.navigator.filter]
+    return shell.command(*chosen)
+
+
+def suggested_name(scene: Scene, view: ScreenId) -> str:
+    """Return a file name for what the screen shows that does not exist yet."""
+    suffix = {ScreenId.NODES: ".csv", ScreenId.VALUES: ".npz", ScreenId.BACKENDS: ".csv"}.get(view, ".svg")
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
+    stem = "nodes" if suffix == ".csv" else stem
+    name, number = f"{stem}{suffix}", 1
+    while Path(name).exists() and number < 1000:
+        number += 1
+        name = f"{stem}-{number}{suffix}"
+    return name
+
+
+def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple[Path, Write]:
+    """Return the file, and what writes it; everything that changes on the screen is taken down now.
+
+    Args:
+        text: The file's name as it was typed.
+        scene: What is on the screen.
+        screenshot: Gives the screen as SVG.
+
+    Raises:
+        UsageError: The name says no form, the file exists, or there is nothing to write yet.
+    """
+    path = Path(text.strip()).expanduser()
+    if path.suffix not in SUFFIXES:
+        raise UsageError(f"The name {path.name!r} says no form.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
+    if path.exists():
+        raise UsageError(f"{str(path)!r} exists.", hint="Give another name.")
+    if path.suffix == ".svg":
+        return path, partial(_write_text, text=screenshot(), what="the screen")
+    if path.suffix == ".csv":
+        rows = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
+        kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
+        counts = [scene.table.count_of(row) for row in range(scene.table.size)]
+        columns = (counts, scene.table.state.tolist())
+        return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene))
+    if path.suffix == ".json":
+        result = scene.result
+        if result is None:
+            raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
+        return path, partial(_write_json, result=result, notes=_notes(scene))
+    if scene.outcome is None or scene.planned.missing is not None:
+        raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
+
+    sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
+    step, steps = scene.navigator.step, scene.navigator.steps
+    return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
+
+
+def _marks(scene: Scene) -> dict[int, str]:
+    """Return the rows that are marked, each with its note; "" if it has none."""
+    trail = scene.navigator.trail
+    return {row: trail.notes.get(row, "") for row in sorted({*trail.marks, *trail.notes})}
+
+
+def _notes(scene: Scene) -> list[dict[str, str]]:
+    rows = scene.table.rows
+    return [{"node": rows[at].node, "tensor": rows[at].tensor, "text": text} for at, text in _marks(scene).items()]
+
+
+def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -> str:
+    """Write a pair made by hand into a map, and tell what counts it.
+
+    Raises:
+        UsageError: The reference has no such tensor, or the map cannot be written.
+    """
+    from qdebug.workflow.map_file import write_pair as write
+
+    known = session.reference.graph.tensors
+    if partner and partner not in known:
+        near = get_close_matches(partner, known, n=1)
+        also = f" Did you mean {near[0]!r}?" if near else ""
+        raise UsageError(f"The reference has no tensor {partner!r}.{also}")
+    write(path, tensor, partner)
+    made = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
+    return f"{made}; heeded by: qdebug tui --map {path}"
+
+
+def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
+    """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
+    whole = result.to_dict() | {"notes": list(notes)}
+    noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""
+    text = json.dumps(whole, indent=2, allow_nan=False)
+    return _write_text(_, path, text=text + "\n", what=f"the comparison{noted}")
+
+
+def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
+    with new_file(path, text=True) as file:
+        file.write(text)
+    return what
+
+
+def _write_csv(
+    source: DiffSession,
+    path: Path,
+    *,
+    rows: Sequence[tuple[int, PlannedRow, NodeResult | None]],
+    columns: tuple[Sequence[int | None], Sequence[int]],
+    marks: Mapping[int, str],
+) -> str:
+    """Write the nodes of the list; numbers in full, texts so that no spreadsheet takes them for a formula."""
+    out, (counts, states) = io.StringIO(), columns
+    writer = csv.writer(out, lineterminator="\n")
+    metrics = [name for name in METRIC_CHOICES if name != "introduced"]
+    heads = ["row", "node", "op", "tensor", "reference_tensor", "state", "reason", *metrics]
+    writer.writerow([*heads, "introduced_rel_l2", "propagated_rel_l2", "gain", "explained", "marked", "note"])
+    for row, planned, result in rows:
+        texts = (planned.node, planned.op, planned.tensor, planned.reference_tensor, State(states[row]).word)
+        reason = planned.missing if result is None else result.reason
+        numbers = [None if result is None else getattr(result.metrics, name, None) for name in metrics]
+        parts = (None, None) if result is None else (result.introduced, result.propagated)
+        numbers += [getattr(part, "rel_l2", None) for part in parts]
+        numbers.append(None if result is None else result.relative_gain)
+        explained = "" if result is None else result.explained or ""
+        cells = [_number(value) for value in numbers]
+        writer.writerow(
+            [
+                counts[row],
+                *map(_cell, texts),
+                _cell(reason or ""),
+                *cells,
+                _cell(explained),
+                row in marks,
+                _cell(marks.get(row, "")),
+            ]
+        )
+    return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} nodes")
+
+
+def _number(value: float | None) -> str:
+    return "" if value is None else repr(float(value)) if isinstance(value, float) else str(value)
+
+
+def _cell(text: str) -> str:
+    shown = safe_text(text, limit=5000)
+    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+
+
+@contextmanager
+def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
+    """Open a file that does not exist; leave nothing of it behind if not all of it could be written.
+
+    Args:
+        path: Where.
+        text: Whether it takes text, as UTF-8, or bytes.
+
+    Raises:
+        UsageError: It cannot be written, or exists.
+    """
+    how: dict[str, Any] = {"encoding": "utf-8", "newline": ""} if text else {}
+    made = False
+    try:
+        with path.open("x" if text else "xb", **how) as file:
+            made = True
+            yield file
+    except BaseException as error:
+        if made:
+            with suppress(OSError):
+                path.unlink()
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)
+            raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
+        raise
+
+
+_STRETCH = 1 << 18
+_NAMES = ("reference", "backend", "reference_codes", "backend_codes")
+
+
+def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:
+    """Write the elements of a tensor into a new file; say what was written.
+
+    Args:
+        source: The comparison.
+        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides.
+        tensor: Backend tensor.
+        sample: Which sample.
+        step: Which step.
+        steps: How many there are.
+
+    Raises:
+        QdebugError: The values cannot be read, or the file exists or cannot be written.
+    """
+    pair = source.pair(tensor, sample=sample, step=step)
+    whose = f"sample {sample}" + (f", step {step}" if steps > 1 else "")
+    names = [name for name in _NAMES if getattr(pair.read(0, 0), name) is not None]
+    with new_file(path, text=False) as file:
+        if path.suffix == ".npy":
+            coded = "backend_codes" in names
+            _write(file, pair, "backend_codes" if coded else "backend")
+            return f"{'codes' if coded else 'values'} of the backend, {whose}"
+        with zipfile.ZipFile(file, "w", zipfile.ZIP_STORED, allowZip64=True) as archive:
+            for name in names:
+                with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    _write(member, pair, name)
+    return f"{', '.join(names)} of {whose}"
+
+
+def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:
+    """Write one array as numpy does; numbers that are no codes as numpy knows them."""
+    header = {
+        "descr": np.lib.format.dtype_to_descr(_part(pair, name, 0, 0).dtype),
+        "fortran_order": False,
+        "shape": pair.shape,
+    }
+    np.lib.format.write_array_header_1_0(file, header)
+    for start in range(0, pair.size, _STRETCH):
+        file.write(_part(pair, name, start, min(start + _STRETCH, pair.size)).tobytes())
+
+
+def _part(pair: OpenPair, name: str, start: int, stop: int) -> np.ndarray:
+    values: np.ndarray = getattr(pair.read(start, stop), name)
+    return values if name.endswith("codes") else dequantize(values, None)

@@ -1,0 +1,156 @@
+"""The screens that lie over the main one: help and other text, and the list of all commands."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from textual.app import ComposeResult
+from textual.await_complete import AwaitComplete
+from textual.binding import Binding
+from textual.command import CommandPalette
+from textual.screen import ModalScreen
+from textual.widgets import OptionList
+
+from qdebug.tui.drawing.draw import Piece
+from qdebug.tui.drawing.glyphs import wrap
+from qdebug.tui.drawing.look import Look
+from qdebug.tui.keys import GROUPS, KEYS, key_label
+from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS
+from qdebug.tui.screen.widgets import TextScroll
+
+__all__ = ["CommandScreen", "HelpScreen", "ReadingScreen", "help_lines"]
+
+_TWO_COLUMNS = 130
+
+_SIGNS = (
+    ("!", "first divergence: the first node beyond its limit, in topological order"),
+    ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
+    ("?", "not compared; the detail says why"),
+    ("~", "acknowledged: beyond its limit, and accepted with a reason"),
+    ("'", "marked by you"),
+    (".", "its turn has not come yet"),
+    (" ", "within its limit"),
+)
+_NOTES = (
+    "sat: codes at qmin or qmax, without those that are a Relu's zero",
+    "> at the end of the heading: more columns, shown with the right arrow",
+    "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
+    "filter terms: rel>1e-2, sat>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
+    "origin: from the worst input to its worst input, until a node adds as much as comes in",
+    "profile: error along the topological order, largest of each stretch",
+)
+
+
+def help_lines(width: int) -> Sequence[Sequence[Piece]]:
+    """Return the help, in two columns where there is room.
+
+    Args:
+        width: Cells of a line.
+    """
+    wide = width >= _TWO_COLUMNS
+    blocks = [_group(group, width // 2 - 1 if wide else width) for group in GROUPS]
+    signs: list[list[Piece]] = [[("Signs", "title")]]
+    for sign, text in _SIGNS:
+        signs += _hung(f"  {sign} ", text, width)
+    for note in _NOTES:
+        signs += [[(f"  {line}", "muted")] for line in wrap(note, max(width - 2, 10))]
+    if not wide:
+        return [line for block in (*blocks, signs) for line in (*block, [])]
+    left = [line for block in blocks[:2] for line in (*block, [])]
+    right = [line for block in blocks[2:] for line in (*block, [])]
+    half = width // 2
+    lines = []
+    for number in range(max(len(left), len(right))):
+        one = list(left[number]) if number < len(left) else []
+        other = list(right[number]) if number < len(right) else []
+        used = sum(len(text) for text, _ in one)
+        lines.append([*one, (" " * max(half - used, 1), "plain"), *other])
+    return [*lines, *signs]
+
+
+def _hung(head: str, text: str, width: int) -> list[list[Piece]]:
+    """Put text beside its head; what does not fit goes on below the text."""
+    return [
+        [((head if not at else " " * len(head)), "accent"), (line, "plain")]
+        for at, line in enumerate(wrap(text, max(width - len(head), 10)))
+    ]
+
+
+def _group(group: str, width: int) -> list[list[Piece]]:
+    lines: list[list[Piece]] = [[(group, "title")]]
+    for row in KEYS:
+        if row.group == group:
+            keys = " ".join(key_label(key) for key in row.keys)
+            lines += _hung(f"  {keys.ljust(16)} ", row.help, width)
+    return lines
+
+
+def _page(width: int) -> Sequence[Sequence[Piece]]:
+    return [[("Keys", "accent"), ("   esc closes, j k scroll", "muted")], [], *help_lines(width)]
+
+
+class ReadingScreen(ModalScreen[None]):
+    """Shows text until a key closes it.
+
+    Args:
+        look: Shared look.
+        draw: Gives the lines for a width.
+    """
+
+    BINDINGS = [  # noqa: RUF012  as Textual declares it
+        Binding("escape,q,question_mark,enter,backspace,h,V", "dismiss", show=False),
+        Binding("j,down", "step(1)", show=False),
+        Binding("k,up", "step(-1)", show=False),
+        Binding("pagedown,ctrl+d,space", "step(10)", show=False),
+        Binding("pageup,ctrl+u", "step(-10)", show=False),
+        Binding("g,home", "step(-1000)", show=False),
+        Binding("G,end", "step(1000)", show=False),
+    ]
+    DEFAULT_CSS = """
+    ReadingScreen { align: center middle; background: $background; }
+    ReadingScreen TextScroll { padding: 0 1; scrollbar-size-vertical: 1; overflow-x: hidden; scrollbar-gutter: stable; }
+    ReadingScreen.ascii TextScroll { scrollbar-size: 0 0; }
+    """
+
+    def __init__(self, look: Look, draw: Callable[[int], Sequence[Sequence[Piece]]]) -> None:
+        super().__init__(classes=look.glyphs.name)
+        self._text = TextScroll(look, draw, id="text")
+
+    def compose(self) -> ComposeResult:
+        """Lay the screen out."""
+        yield self._text
+
+    def action_step(self, lines: int) -> None:
+        """Scroll."""
+        self._text.step(lines)
+
+
+class HelpScreen(ReadingScreen):
+    """Shows the help.
+
+    Args:
+        look: Shared look.
+    """
+
+    def __init__(self, look: Look) -> None:
+        super().__init__(look, _page)
+
+
+class CommandScreen(CommandPalette):
+    """Runs the command that is chosen, once."""
+
+    _was_dismissed = False
+
+    def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
+        """Refuse to move by a page in a list that is not on the screen yet: it has no lines to move over."""
+        if action == "command_list":
+            return any(each.option_count and each.scrollable_content_region.area for each in self.query(OptionList))
+        return super().check_action(action, parameters)
+
+    def dismiss(self, result: Any = None) -> AwaitComplete:
+        """Close; that it is closed already is no reason to close what lies under it."""
+        if self._was_dismissed:
+            return AwaitComplete()
+        self._was_dismissed = True
+        return super().dismiss(result)

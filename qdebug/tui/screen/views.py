@@ -1,0 +1,187 @@
+"""The keys that change what is shown: screen, zoom, order, metric, sample, backend, colours, help."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.pages.page import Scene
+from qdebug.tui.screen.chrome import verdict_text
+from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen
+from qdebug.tui.screens import VIEWS, ScreenId
+
+if TYPE_CHECKING:
+    from qdebug.tui.screen.main_screen import MainScreen
+
+__all__ = ["Views"]
+
+
+class Views:
+    """Chooses what is shown.
+
+    Args:
+        screen: Shows it.
+    """
+
+    def __init__(self, screen: MainScreen) -> None:
+        self._screen = screen
+        self._came_from: list[ScreenId] = []
+
+    def show(self, view: ScreenId) -> str:
+        """Go to a screen; give its hint."""
+        self._screen.untouched = False
+        if view is self._screen.view:
+            return f"this is the screen {view}"
+        if view in self._came_from:
+            del self._came_from[self._came_from.index(view) :]
+        else:
+            self._came_from.append(self._screen.view)
+        return self._change(view)
+
+    def _change(self, view: ScreenId) -> str:
+        self._screen.view = view
+        self._screen.lay_out()
+        page = self._screen.page
+        if page is not None:
+            self._screen.hint = f"{view}: {page.hint}" if page.hint else str(view)
+        else:
+            self._screen.hint = (
+                "tensor: j k scroll, enter goes to the values" if view is ScreenId.TENSOR else "nodes: all of them"
+            )
+        return self._screen.hint
+
+    def screen(self, view: ScreenId) -> None:
+        """Go to a screen."""
+        self._screen.say(self.show(view))
+
+    def turn(self, direction: int) -> None:
+        """Go to the next or previous screen; a click on what is hidden needs none of them."""
+        self._screen.say(self.show(VIEWS[(VIEWS.index(self._screen.view) + direction) % len(VIEWS)]))
+
+    def open(self) -> None:
+        """Go deeper."""
+        page = self._screen.page
+
+        def deeper(scene: Scene) -> str:
+            target: ScreenId | str = ScreenId.TENSOR
+            if page is not None:
+                target = page.enter(scene)
+            elif self._screen.view is ScreenId.TENSOR:
+                target = ScreenId.VALUES
+            return self.show(target) if isinstance(target, ScreenId) else target
+
+        self._screen.with_scene(deeper)
+
+    def back(self) -> None:
+        """Go back one step: the line that asks, the screen, the zoom, the search, the filter."""
+        navigator = self._screen.navigator
+        if self._screen.prompt.cancel():
+            return None
+        if self._came_from:
+            self._change(self._came_from.pop())
+            return self._screen.say(f"back on the screen {self._screen.view}")
+        if self._screen.zoomed:
+            return self.zoom()
+        if navigator is not None and navigator.pattern:
+            navigator.search("", start=navigator.cursor)
+            return self._screen.say("search cleared")
+        if navigator is not None and navigator.filter:
+            navigator.clear_filter()
+            return self._screen.say("filter cleared")
+        return self._screen.say("nothing to go back to; q quits")
+
+    def zoom(self) -> None:
+        """Show one panel alone, or all again."""
+        if self._screen.arrangement.zoom_refusal:
+            return self._screen.say(self._screen.arrangement.zoom_refusal)
+        self._screen.zoomed = not self._screen.zoomed
+        self._screen.lay_out()
+        return self._screen.say("one panel alone; z shows the others again" if self._screen.zoomed else "all panels")
+
+    def sort(self, direction: int) -> None:
+        """Sort by the next or previous column."""
+        said = None if self._screen.page is None else self._screen.page.reorder()
+        if said is not None:
+            return self._screen.say(said)
+        if self._screen.view is not ScreenId.NODES and not self._screen.arrangement.nodes:
+            return self._screen.say("sorting is for the nodes (2) and the channels (6)")
+        return self._screen.with_navigator(lambda navigator: navigator.next_sort(direction))
+
+    def reverse(self) -> None:
+        """Turn the order around."""
+        if self._screen.view is not ScreenId.NODES and not self._screen.arrangement.nodes:
+            return self._screen.say("the order of the nodes (2) can be turned around, here is none")
+        return self._screen.with_navigator(Navigator.reverse)
+
+    def metric(self) -> None:
+        """Show the next metric."""
+        self._screen.with_navigator(Navigator.next_metric)
+
+    def sample(self, direction: int) -> None:
+        """Look at the next or previous sample."""
+        self._screen.with_navigator(lambda navigator: navigator.step_sample(direction))
+
+    def step(self, direction: int) -> None:
+        """Look at the next or previous step of a stateful net."""
+        self._screen.with_navigator(lambda navigator: navigator.next_step(direction))
+
+    def backend(self, direction: int = 1) -> None:
+        """Show the next or previous backend."""
+        many = len(self._screen.compared)
+        if many == 1:
+            return self._screen.say("one backend is given; several: qdebug tui REF A B C")
+        here, scene = self._screen.navigator, self._screen.scene
+        reference = "" if scene is None else scene.planned.reference_tensor
+        self._screen.backend = (self._screen.backend + direction) % many
+        self._screen.qdebug.prefer(self._screen.backend)
+        now = self._screen.now
+        if now.navigator is not None and here is not None:
+            now.navigator.metric = here.metric
+            row = now.navigator.table.row_of_reference(reference)
+            if row is not None:
+                now.navigator.jump(row)
+            if now.navigator.sample != here.sample and (here.sample or 0) < now.navigator.samples:
+                now.navigator.choose_sample(here.sample)
+            self._screen.listing.show(now.navigator)
+        self._screen.banner.redraw()
+        why = f": {now.failure}" if now.failure is not None else ""
+        return self._screen.say(f"backend {self._screen.backend + 1} of {many}, {now.titles[1]}{why}")
+
+    def form(self) -> None:
+        """Write elements otherwise, or draw the map otherwise."""
+        page = self._screen.page
+        if page is None or not page.has_forms:
+            self._screen.say("v changes how values (5) are written and what the map (7) shows")
+        else:
+            self._screen.with_scene(page.next_form)
+
+    def theme(self) -> None:
+        """Change the colours."""
+        said = self._screen.qdebug.next_theme()
+        for widget in (self._screen.banner, self._screen.tabs, self._screen.footer):
+            widget.redraw()
+        self._screen.say(said)
+
+    def help(self) -> None:
+        """Show the help."""
+        self._screen.qdebug.push_screen(HelpScreen(self._screen.look))
+
+    def verdict(self) -> None:
+        """Show all that is said of the comparison as a whole."""
+        screen = self._screen
+        screen.qdebug.push_screen(
+            ReadingScreen(screen.look, lambda width: verdict_text(screen.now, width, screen.look.glyphs))
+        )
+
+    def palette(self) -> None:
+        """Open the command palette."""
+        self._screen.qdebug.action_command_palette()
+
+    def suspend(self) -> None:
+        """Suspend the program."""
+        self._screen.say("resumed")
+        self._screen.qdebug.action_suspend_process()
+
+    def leave(self) -> None:
+        """Quit."""
+        self._screen.qdebug.exit(0)

@@ -1,0 +1,117 @@
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.screen.chrome import banner, status, tabs, verdict_lines, verdict_text
+from qdebug.tui.screens import VIEWS, ScreenId
+
+
+def words(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_screens_have_their_names_at_80_columns(many):
+    drawn = words(tabs(ScreenId.OVERVIEW, 80, many=many))
+    assert len(drawn) <= 80
+    assert [word[0].isdigit() for word in drawn.split()] == [True, False] * (len(VIEWS) - (not many))
+
+
+def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene):
+    scene = make_scene()
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+    node = scene.result.first_divergence
+    drawn = words(verdict_lines(now, 50, 1, UNICODE))
+    assert drawn.startswith(f" VERDICT first at {node}")
+    assert len(drawn) <= 50
+    assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
+
+
+def test_aligning_counts_its_seconds(make_scene):
+    facts = {"navigator": make_scene().navigator, "opened": None, "result": None, "failure": None}
+    facts["stage"] = "pairing tensors 40%"
+    drawn = [words(verdict_lines(SimpleNamespace(**facts, waited=seconds), 80, 1, UNICODE)) for seconds in (0, 7)]
+    assert drawn[0] == " READING pairing tensors 40%, 26 tensors .."
+    assert drawn[1] == f"{drawn[0]} 7 s"
+
+
+def test_there_is_no_verdict_while_a_recorder_is_at_work(make_scene):
+    scene = make_scene(failing=())
+    opened = replace(scene.opened, writing=True)
+    now = SimpleNamespace(navigator=scene.navigator, opened=opened, result=scene.result, failure=None)
+    assert words(verdict_lines(now, 80, 1, UNICODE)) == " SO FAR 24 of 24 compared, still being recorded, no divergence"
+
+
+def test_a_long_message_takes_two_lines_and_loses_no_word():
+    message = (
+        "12 edges to the origin so far (93% its own): it introduces most of the failing nodes on the way, H goes back"
+    )
+    lines = status(None, message, 80, UNICODE, height=2)
+    assert " ".join(words(lines).split()) == message
+    assert all(len(words([line])) < 80 for line in lines)
+    assert len(words(status(None, message, 80, UNICODE))) == 80
+
+
+def test_a_row_that_only_the_reference_has_says_so(make_scene):
+    scene = make_scene()
+    scene.navigator.go(scene.table.size - 1)
+    drawn = words(status(scene.navigator, "", 120, UNICODE))
+    assert "folded: benign, reference only: computed inside QLinearConv" in drawn
+
+
+def test_file_names_are_kept_whole_before_what_made_them(make_scene):
+    opened = make_scene().opened
+    wide = words(banner(("ref.h5", "npu.h5"), opened, 80, UNICODE))
+    assert "ref.h5 (float)  vs  npu.h5 (npu)" in wide
+    titles = ("rec.qdq.extended.h5", "rec.qoperator.all.h5")
+    narrow = words(banner(titles, opened, 80, UNICODE, which="1/2"))
+    assert "rec.qdq.extended.h5" in words(banner(titles, opened, 80, UNICODE))
+    assert "(float)" not in narrow
+    assert len(narrow) <= 80
+
+
+@pytest.mark.parametrize(("width", "height"), [(40, 1), (30, 2), (24, 3)])
+def test_a_verdict_that_is_cut_fills_its_lines_and_names_the_key_that_shows_all(make_scene, width, height):
+    scene = make_scene(names=("x" * 90,), failing=(0,))
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+    lines = words(verdict_lines(now, width, height, UNICODE)).splitlines()
+    assert len(lines) == height
+    assert lines[-1].endswith(" (V)")
+    assert all(width - 14 <= len(line) <= width for line in lines)
+    whole = words(verdict_text(now, width, UNICODE))
+    assert "".join(whole.split()).count("x" * 90) >= 1
+    assert "(V)" not in whole
+
+
+def test_the_whole_verdict_says_what_it_rests_on(make_scene):
+    scene = make_scene()
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+    said = words(verdict_text(now, 80, UNICODE))
+    for label in ("limits", "compared", "reference", "backend", "fidelity bit_equal"):
+        assert label in said
+    assert all(len(line) <= 80 for line in said.splitlines())
+    failed = SimpleNamespace(
+        navigator=None, opened=None, result=None, failure=UsageError("There is no file.", hint="Record it again.")
+    )
+    assert "Record it again." in words(verdict_text(failed, 80, UNICODE))
+
+
+def test_the_place_of_a_node_is_counted_as_its_number_is(make_navigator):
+    navigator = make_navigator(nodes=24)
+
+    def place():
+        return words(status(navigator, "", 120, UNICODE)).split("  ")[-1 if navigator.samples == 1 else -2].strip()
+
+    navigator.samples = 1
+    navigator.go(17)
+    assert place() == "#17 of 0..23"
+    navigator.reverse()
+    assert "line 9 of 26" in words(status(navigator, "", 120, UNICODE))
+    navigator.reverse()
+    navigator.choose_filter("state=diverged")
+    assert "line 3 of 3 shown of 26  filter" in words(status(navigator, "", 120, UNICODE))
+    navigator.go(0)
+    assert "hidden, 3 shown of 26  filter" in words(status(navigator, "", 120, UNICODE))

@@ -1,0 +1,195 @@
+import csv
+import errno
+import json
+import os
+
+import jsonschema
+import numpy as np
+import pytest
+
+from qdebug.errors import UsageError
+from qdebug.present.reports.schema import load_schema
+from qdebug.tui.screen import exports
+from qdebug.tui.screen.exports import new_file
+from qdebug.tui.screens import ScreenId
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path, monkeypatch):
+    """Work in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def write(name, scene):
+    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>")
+    return path, act(None, path)
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("rounds half up", ("rounds half up", None, "")),
+        ("known until 2027-01-31", ("known", "2027-01-31", "")),
+        ("known, until 2027-01-31 ", ("known", "2027-01-31", "")),
+        ("until 2027-01-31", ("", None, "a reason is needed")),
+        ("  ", ("", None, "a reason is needed")),
+        ("known until easter", ("known", None, "'easter' is no day")),
+    ],
+)
+def test_a_reason_may_have_a_last_day(text, found):
+    reason, day, problem = exports.reason_and_day(text)
+    assert (reason, day) == found[:2]
+    assert problem.startswith(found[2])
+
+
+def test_the_command_shows_the_same_screen(make_scene):
+    scene = make_scene(names=("a b",), row=0)
+    assert exports.command(["qdebug", "tui", "r.h5", "b.h5"], scene, ScreenId.MAP) == (
+        "qdebug tui r.h5 b.h5 --node 'a b' --screen map"
+    )
+    scene.navigator.choose_sample(2)
+    scene.navigator.choose_filter("sqnr<20 | row=0")
+    said = exports.command(["qdebug", "tui"], scene, ScreenId.NODES)
+    assert said.endswith("--sample 2 --filter 'sqnr<20 | row=0'")
+
+
+def test_a_hostile_name_in_the_command_is_harmless(make_scene):
+    said = exports.command(["qdebug"], make_scene(names=("\x1b[2J$(rm -rf /);'x",), row=0), ScreenId.TENSOR)
+    assert "\x1b" not in said
+    assert r"$'\x1b[2J$(rm -rf /);\'x'" in said
+
+
+def test_names_of_files_come_from_the_node_and_are_new(make_scene, folder):
+    scene = make_scene(names=("../../etc/passwd",), row=0)
+    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd.svg"
+    (folder / "etc_passwd.svg").touch()
+    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd-2.svg"
+    assert exports.suggested_name(scene, ScreenId.NODES) == "nodes.csv"
+    assert exports.suggested_name(scene, ScreenId.VALUES) == "etc_passwd.npz"
+
+
+def test_the_nodes_shown_are_written_with_full_numbers(make_scene):
+    scene = make_scene(names=("=1+1", "a,b\n"))
+    scene.navigator.choose_filter("row<3 | is=failing")
+    scene.navigator.sort = "metric"
+    scene.navigator.arrange()
+    path, said = write("nodes.csv", scene)
+    with path.open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert said == "6 nodes"
+    assert [int(row["row"]) for row in rows] == [scene.table.count_of(row) for row in scene.navigator.order]
+    by_row = {int(row["row"]): row for row in rows}
+    assert by_row[0]["node"] == "'=1+1"
+    assert by_row[1]["node"] == "a,b\\n"
+    assert float(by_row[9]["sqnr_db"]) == scene.table.results[9].metrics.sqnr_db
+    assert by_row[9]["state"] == "diverged"
+    scene.navigator.choose_filter("is=missing")
+    path, _ = write("missing.csv", scene)
+    with path.open(newline="") as file:
+        shown = {row["node"]: row["row"] for row in csv.DictReader(file)}
+    assert shown["folded"] == "", "what has no partner has no number"
+
+
+def test_the_comparison_is_written_as_json_when_it_is_whole(make_scene):
+    path, _ = write("diff.json", make_scene())
+    assert json.loads(path.read_text())["format"] == "qdebug.diff"
+    with pytest.raises(UsageError, match="compared yet"):
+        write("other.json", make_scene(filled=3))
+
+
+def test_the_screen_is_written_as_it_was(make_scene):
+    path, said = write("screen.svg", make_scene())
+    assert (path.read_text(), said) == ("<svg/>", "the screen")
+
+
+@pytest.fixture
+def source(make_pair):
+    """Return a comparison of one pair, of 2 x 3 elements."""
+
+    class Source:
+        def pair(self, tensor, *, sample, step):
+            return make_pair(np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32), None, np.ones((2, 3), np.int8))
+
+    return Source()
+
+
+@pytest.mark.parametrize(("name", "kind"), [("t.npy", "codes"), ("t.npz", "reference, backend, backend_codes")])
+def test_the_tensor_is_written(make_scene, source, name, kind):
+    path, act = exports.prepared(name, make_scene(), screenshot=str)
+    assert act(source, path).startswith(kind)
+    loaded = np.load(path)
+    codes = loaded if name.endswith("npy") else loaded["backend_codes"]
+    assert (codes.dtype, codes.shape) == (np.int8, (2, 3))
+    assert name.endswith("npy") or (loaded["backend"] == 0).all()
+
+
+@pytest.mark.parametrize("name", ["screen.pdf", "noform", ""])
+def test_an_unknown_form_is_refused_with_those_there_are(make_scene, name):
+    with pytest.raises(UsageError) as caught:
+        exports.prepared(name, make_scene(), screenshot=str)
+    assert ".npz" in caught.value.hint
+
+
+def test_nothing_is_overwritten(make_scene, folder):
+    (folder / "x.svg").write_text("mine")
+    with pytest.raises(UsageError, match="exists"):
+        exports.prepared("x.svg", make_scene(), screenshot=str)
+    path, act = exports.prepared("y.svg", make_scene(), screenshot=str)
+    path.write_text("came between")
+    with pytest.raises(UsageError, match=r"'y\.svg' cannot be written: File exists"):
+        act(None, path)
+    assert path.read_text() == "came between"
+
+
+def test_what_is_not_compared_has_no_values_to_write(make_scene):
+    with pytest.raises(UsageError, match="not compared"):
+        exports.prepared("x.npy", make_scene(row=25), screenshot=str)
+
+
+def test_what_was_noted_and_marked_goes_into_the_json_beside_the_comparison(make_scene):
+    scene = make_scene(names=("\x1b[2J", "plain"), row=0)
+    plain = scene.result.to_dict()
+    scene.navigator.trail.note(1, 'ask "Kim"\n')
+    scene.navigator.trail.toggle(0)
+    path, said = write("all.json", scene)
+    written = json.loads(path.read_text())
+    jsonschema.Draft202012Validator(load_schema("diff")).validate(written)
+    assert written.pop("notes") == [
+        {"node": "\x1b[2J", "tensor": "\x1b[2J_out", "text": ""},
+        {"node": "plain", "tensor": "plain_out", "text": 'ask "Kim"\n'},
+    ]
+    assert written == json.loads(json.dumps(plain))
+    assert said == "the comparison and 2 marks"
+
+
+def test_the_json_says_too_if_nothing_was_noted(make_scene):
+    path, said = write("all.json", make_scene())
+    assert json.loads(path.read_text())["notes"] == []
+    assert said == "the comparison"
+
+
+def test_a_file_of_which_not_all_could_be_written_is_not_left(folder):
+    path = folder / "out.json"
+
+    def write():
+        with new_file(path, text=True) as file:
+            file.write("half of it")
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with pytest.raises(UsageError, match=r"'.*out\.json' cannot be written: No space left on device"):
+        write()
+    assert not path.exists()
+
+
+def test_a_file_that_exists_or_has_no_folder_is_said_and_left_alone(folder):
+    path = folder / "there.npz"
+    path.write_bytes(b"kept")
+    with pytest.raises(UsageError, match="cannot be written: File exists"), new_file(path, text=False):
+        pass
+    assert path.read_bytes() == b"kept"
+    with (
+        pytest.raises(UsageError, match=r"o\.csv' cannot be written: No such file"),
+        new_file(folder / "no" / "o.csv", text=True),
+    ):
+        pass
