@@ -71,9 +71,10 @@ class Explanation(ExplainedRun):
 
     def __str__(self) -> str:
         """Return the report that `qdebug explain` prints."""
-        from qdebug.present.reports.explain import explain_report
+        from qdebug.present.reports.explain import explain_document
+        from qdebug.present.reports.terminal import terminal
 
-        return _printed(explain_report(self))
+        return _printed(terminal(explain_document(self)))
 
 
 def _printed(report: RenderableType) -> str:

@@ -49,7 +49,7 @@ tensors, measure every pair on real values, and name the first node that is beyo
 the limit. What was not compared is listed with its reason, and never counts as
 good. Without limits of your own, a quantized node may add at most 1.5 LSB of its own
 output unless an arithmetic that backends are known to use gives its very codes, a
-float node what rounding its sums accounts for; a node that cannot be replayed must
+float node the rounding error of its sums; a node that cannot be replayed must
 reach an SQNR of 20 dB. The report says which limits were in force."""
 
 _EPILOG = """\

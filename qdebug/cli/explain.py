@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits_file, limits_of, with_allowances
-from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
+from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import (
     Parser,
     add_debug,
@@ -24,15 +24,14 @@ from qdebug.cli.parser import (
     suffix_format,
     typed,
 )
+from qdebug.cli.reports import document_text
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from qdebug.cli.parser import Verbs
-    from qdebug.compare.explaining.explanation import ExplainedRun, NodeExplanation
+    from qdebug.compare.explaining.explanation import ExplainedRun
     from qdebug.model import Recording
 
 __all__ = ["ExplainOptions", "add_parser", "run"]
@@ -43,7 +42,7 @@ backends use (rounding, multiplier, accumulator, order of the steps) on the inpu
 that the backend recorded, and name those that give its recorded output bit for bit.
 Nothing less than every element counts. What no arithmetic reproduces is listed with
 the pattern of the wrong elements and the likely cause: that is where to look for a
-bug. Float nodes are held against what rounding their sums accounts for.
+bug. Float nodes are held against the rounding error of their sums.
 
 Arithmetics that are one function of these nodes count as one; those that are left
 are the class. Witnesses are the different sums or codes that the runner-up, the
@@ -166,25 +165,12 @@ def _renumbered(explanation: ExplainedRun, sample: int) -> ExplainedRun:
 def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
     if options.form == "json":
         return json.dumps(explanation.to_dict(), indent=2, allow_nan=False)
+    from qdebug.present.reports.explain import explain_document, explained_node_document
+
+    shown = [explain_document(explanation, everything=options.everything)]
     if options.node is not None:
-        return "\n".join(_node_text(node, options) for node in explanation.nodes)
-    from qdebug.present.reports.explain import explain_markdown, explain_report
-
-    if options.form == "markdown":
-        return explain_markdown(explanation, everything=options.everything)
-    return _shown(explain_report(explanation, everything=options.everything), options)
-
-
-def _node_text(node: NodeExplanation, options: ExplainOptions) -> str:
-    from qdebug.present.reports.explain import explained_node_markdown, explained_node_report
-
-    return explained_node_markdown(node) if options.form == "markdown" else _shown(explained_node_report(node), options)
-
-
-def _shown(renderable: RenderableType, options: ExplainOptions) -> str:
-    plain = options.output is not None
-    width = None if plain else terminal_width()
-    return rendered(renderable, width=width or natural_width(renderable), plain=plain)
+        shown = [explained_node_document(node) for node in explanation.nodes]
+    return "\n".join(document_text(each, options.form, plain=options.output is not None) for each in shown)
 
 
 def _write_arithmetic(explanation: ExplainedRun, target: Path) -> None:

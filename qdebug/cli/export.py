@@ -289,7 +289,7 @@ def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[st
     from qdebug.workflow.repro import make_float_reproducer
 
     found = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
-    said = f"the error is within what {found.precision} accounts for: the test passes" if found.within else ""
+    said = f"the error is within the {found.precision} rounding bound: the test passes" if found.within else ""
     return float_reproducer_text(found, options.output), said
 
 

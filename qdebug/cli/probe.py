@@ -8,13 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
+from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import Parser, add_debug, add_format, add_output, suffix_format, typed
 from qdebug.cli.record import BackendChoice, backend_choice
+from qdebug.cli.reports import document_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from qdebug.arithmetic.fingerprints import FingerprintComparison
     from qdebug.cli.parser import Verbs
     from qdebug.workflow.probe import ProbeResult
@@ -124,26 +123,16 @@ def _comparison_text(found: FingerprintComparison, options: ProbeOptions) -> str
     form = suffix_format(options.format, options.output)
     if form == "json":
         return json.dumps(found.to_dict(), indent=2, allow_nan=False)
-    from qdebug.present.reports.probe import comparison_markdown, comparison_report
+    from qdebug.present.reports.probe import comparison_document
 
-    if form == "markdown":
-        return comparison_markdown(found, everything=options.everything)
-    return _laid_out(comparison_report(found, everything=options.everything), options)
-
-
-def _laid_out(report: RenderableType, options: ProbeOptions) -> str:
-    """Lay a report out for the terminal, or for a file."""
-    plain = options.output is not None
-    width = None if plain else terminal_width()
-    return rendered(report, width=width or natural_width(report), plain=plain)
+    document = comparison_document(found, everything=options.everything)
+    return document_text(document, form, plain=options.output is not None)
 
 
 def _text(result: ProbeResult, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return json.dumps(result.to_dict(), indent=2, allow_nan=False)
-    from qdebug.present.reports.probe import probe_markdown, probe_report
+    from qdebug.present.reports.probe import probe_document
 
-    if form == "markdown":
-        return probe_markdown(result, everything=options.everything)
-    return _laid_out(probe_report(result, everything=options.everything), options)
+    return document_text(probe_document(result, everything=options.everything), form, plain=options.output is not None)

@@ -9,14 +9,21 @@ from typing import TYPE_CHECKING
 from qdebug.cli.output import natural_width, rendered, terminal_width
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from qdebug.compare.result.result import RunComparison
     from qdebug.numerics.agreement import Agreement
     from qdebug.present.contents import Contents
     from qdebug.present.detail import NodeDetail
+    from qdebug.present.reports.document import Document
 
-__all__ = ["contents_text", "definitions_text", "diff_text", "exchange_text", "matrix_text", "node_text"]
+__all__ = [
+    "contents_text",
+    "definitions_text",
+    "diff_text",
+    "document_text",
+    "exchange_text",
+    "matrix_text",
+    "node_text",
+]
 
 
 _UNBOUNDED = 10_000
@@ -34,7 +41,7 @@ def diff_text(result: RunComparison, form: str, *, everything: bool = False, pla
     if form == "json":
         return json.dumps(result.to_dict(), indent=2, allow_nan=False)
     if form == "markdown":
-        from qdebug.present.reports.markdown import diff_markdown
+        from qdebug.present.reports.comparison import diff_markdown
 
         return diff_markdown(result)
     from qdebug.present.reports.table import diff_report, fitting_width
@@ -83,12 +90,9 @@ def matrix_text(
         form: "table" or "markdown".
         plain: For a file: no colours.
     """
-    from qdebug.present.reports.matrix import matrix_markdown, matrix_report
+    from qdebug.present.reports.matrix import matrix_document
 
-    if form == "markdown":
-        return matrix_markdown(results, agreement)
-    width = (None if plain else terminal_width()) or 120
-    return rendered(matrix_report(results, agreement, width=width), width=width, plain=plain)
+    return document_text(matrix_document(results, agreement), form, plain=plain)
 
 
 def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
@@ -99,15 +103,9 @@ def node_text(detail: NodeDetail, form: str, *, plain: bool = False) -> str:
         form: "table" or "markdown".
         plain: For a file: no colours.
     """
-    if form == "markdown":
-        from qdebug.present.reports.node import node_markdown
+    from qdebug.present.reports.node import node_document
 
-        return node_markdown(detail)
-    from qdebug.present.reports.node import node_report
-
-    width = None if plain else terminal_width()
-    report = node_report(detail, width=width or _UNBOUNDED)
-    return rendered(report, width=width or natural_width(report), plain=plain)
+    return document_text(node_document(detail), form, plain=plain)
 
 
 def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain: bool = False) -> str:
@@ -123,22 +121,32 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
         from qdebug.present.contents import contents_dict
 
         return json.dumps(contents_dict(contents, tensors=tensors), indent=2, allow_nan=False)
-    from qdebug.present.reports.info import info_markdown, info_report
+    from qdebug.present.reports.info import info_document
 
-    if form == "markdown":
-        return info_markdown(contents, tensors=tensors)
-    return _table(info_report(contents, tensors=tensors), plain=plain)
+    return document_text(info_document(contents, tensors=tensors), form, plain=plain)
 
 
 def definitions_text(form: str) -> str:
     """Return the definitions of all metrics as text."""
-    from qdebug.present.reports.definitions import definitions_json, definitions_markdown, definitions_report
+    from qdebug.present.reports.definitions import definitions_document, definitions_json
 
-    if form == "json":
-        return json.dumps(definitions_json(), indent=2)
-    return definitions_markdown() if form == "markdown" else _table(definitions_report())
+    return json.dumps(definitions_json(), indent=2) if form == "json" else document_text(definitions_document(), form)
 
 
-def _table(renderable: RenderableType, *, plain: bool = False) -> str:
+def document_text(document: Document, form: str, *, plain: bool = False) -> str:
+    """Return a document as text.
+
+    Args:
+        document: What to show.
+        form: "markdown", or any other for a terminal.
+        plain: For a file: no colours, and as wide as its lines are.
+    """
+    if form == "markdown":
+        from qdebug.present.reports.markdown import markdown
+
+        return markdown(document)
+    from qdebug.present.reports.terminal import terminal
+
     width = None if plain else terminal_width()
-    return rendered(renderable, width=width or natural_width(renderable), plain=plain)
+    report = terminal(document, width=width or _UNBOUNDED)
+    return rendered(report, width=width or natural_width(report), plain=plain)

@@ -38,6 +38,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "file": "the file: crashes, following a run, check and pack",
         "huge": "huge and partial recordings: keep less, join files",
         "metrics": "the definition of every number",
+        "glossary": "the words, one for each thing",
         "design": "how qdebug is built",
         "extending": "a new operator, check, metric, screen or runtime",
     }

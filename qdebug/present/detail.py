@@ -177,7 +177,7 @@ def attribution_facts(result: NodeResult) -> list[tuple[str, str]]:
 
 def precision_sentence(name: str) -> str:
     """Say that values were rounded to a float format of few digits in the backend alone."""
-    return f"its values are what {safe_text(name, limit=20)} holds, whatever they are kept in; the reference's are not"
+    return f"all its values are exactly representable in {safe_text(name, limit=20)}; the reference's are not"
 
 
 def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:

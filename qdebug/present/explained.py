@@ -28,7 +28,7 @@ __all__ = [
     "verdict_word",
 ]
 
-GROUP_TITLES = ("nodes", "op", "types", "class", "witnesses", "runner-up", "explained by", "known as")
+GROUP_TITLES = ("nodes", "class", "witnesses", "runner-up", "op, types", "explained by", "known as")
 """Headings of the table of groups."""
 NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 """Headings of the table of nodes."""
@@ -98,7 +98,7 @@ def headline(explanation: ExplainedRun) -> str:
         accepted = sum(node.accepted is not None for node in explanation.nodes)
         parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
     if counts[ExplainStatus.IN_BAND]:
-        parts.append(f"{_counted(counts[ExplainStatus.IN_BAND], 'float node')} within what rounding sums accounts for")
+        parts.append(f"{_counted(counts[ExplainStatus.IN_BAND], 'float node')} within the rounding error of their sums")
     missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
     if missing:
         parts.append(f"{missing} not looked at")
@@ -130,11 +130,10 @@ def group_rows(explanation: ExplainedRun) -> list[tuple[str, ...]]:
         rows.append(
             (
                 f"{len(group.nodes)} of {group.of}",
-                safe_text(group.op),
-                safe_text(group.dtypes),
                 str(len(first.variants)) if searched else numbers.MISSING,
                 numbers.grouped(sum(node.witnesses for node in group.nodes)) if searched else numbers.MISSING,
                 numbers.MISSING if runner is None else share(runner),
+                f"{safe_text(group.op)} {safe_text(group.dtypes)}".strip(),
                 safe_text("; ".join(filter(None, (first.words or ", ".join(first.variants[:1]), first.reason)))),
                 known_as(first.presets),
             )
@@ -285,4 +284,4 @@ def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
 def _band(node: NodeExplanation) -> str:
     if node.band is None or node.band.ratio is None:
         return "no bound is known for it"
-    return f"{numbers.number(node.band.ratio)} of the error that {node.band.precision} accounts for"
+    return f"{numbers.number(node.band.ratio)} of the {node.band.precision} rounding bound"

@@ -10,7 +10,6 @@ from qdebug.present.text import safe_text
 from qdebug.workflow.probe import ProbeEntry, ProbeResult
 
 __all__ = [
-    "COMPARISON_TITLES",
     "KIND_TITLES",
     "PRESET_TITLES",
     "comparison_headline",
@@ -21,13 +20,10 @@ __all__ = [
     "preset_rows",
 ]
 
-KIND_TITLES = ("nodes of kind", "status", "arithmetic", "class", "match", "runner-up", "known as")
+KIND_TITLES = ("class", "match", "status", "nodes of kind", "arithmetic", "runner-up", "known as")
 """Headings of the table of kinds."""
 PRESET_TITLES = ("arithmetic", "fits", "conflicts", "how it is known")
 """Headings of the table of presets."""
-
-COMPARISON_TITLES = ("nodes of kind", "verdict", "first", "second")
-"""Headings of the table of a comparison."""
 
 _SHOWN = 5
 _SIZE = 140
@@ -51,11 +47,11 @@ def kind_rows(result: ProbeResult) -> list[tuple[str, ...]]:
     """Return the rows of the table of kinds, as safe texts under `KIND_TITLES`."""
     return [
         (
-            safe_text(entry.title),
-            entry.status,
-            safe_text(entry.words or numbers.MISSING),
             str(len(entry.variants)) if entry.status == "explained" else numbers.MISSING,
             numbers.MISSING if entry.match is None else share(entry.match),
+            entry.status,
+            safe_text(entry.title),
+            safe_text(entry.words or numbers.MISSING),
             _rival(entry),
             safe_text(", ".join(entry.presets), limit=_SIZE) or numbers.MISSING,
         )
@@ -111,7 +107,7 @@ def comparison_headline(found: FingerprintComparison) -> str:
 
 
 def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -> list[tuple[str, ...]]:
-    """Return the rows of the table of a comparison, as safe texts under `COMPARISON_TITLES`.
+    """Return the rows of a comparison as safe texts: kind, verdict, the words of the first and of the second.
 
     Args:
         found: What to show.

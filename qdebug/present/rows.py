@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
@@ -40,6 +40,7 @@ __all__ = [
     "part_cell",
     "position",
     "quant_text",
+    "row_cell",
     "select",
 ]
 
@@ -147,7 +148,7 @@ def columns() -> Mapping[str, Column]:
             numeric=True,
             definition="error that the node's arithmetic makes beside its limit: its output against a replay of it on "
             "its own recorded inputs and constants; the largest in LSB if the output is quantized, without what "
-            "saturation cuts off; of real numbers the share of what rounding accounts for (the bound); of other "
+            "saturation cuts off; of real numbers its share of the rounding bound; of other "
             "integers how many are off",
         ),
         Column(
@@ -216,34 +217,24 @@ def node_row(result: NodeResult) -> NodeRow:
     Args:
         result: The comparison.
     """
-    cells = {
-        "index": Cell(text=str(result.index), value=result.index, state="muted"),
-        "status": _status(result),
-        "node": _name(result.node),
-        "op": _name(result.op),
-        "tensor": _name(result.tensor),
-        "reference_tensor": _name(result.reference_tensor),
-        "match": _match(result),
-        "placement": _name(result.placement or numbers.MISSING),
-        "why": _name(_why(result) or numbers.MISSING),
-        "reason": _name(result.reason or numbers.MISSING, limit=400),
-        "quant": Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
-        "dtype": _name("" if result.quant is None else result.quant.dtype),
-        "saturated": _saturation(result.saturation),
-        "arithmetic": judged_cell(result),
-        "clipping": _clipping(result.clipping),
-        "constants": part_cell(result, result.constants),
-        "introduced": part_cell(result, result.introduced),
-        "gain": Cell(text=numbers.number(result.relative_gain), value=result.relative_gain),
-    }
-    cells.update(_metric_cells(result))
     return NodeRow(
         index=result.index,
         node=result.node,
         tensor=result.tensor,
         status=result.status,
-        cells=MappingProxyType(cells),
+        cells=MappingProxyType({key: row_cell(result, key) for key in columns()}),
     )
+
+
+def row_cell(result: NodeResult, key: str) -> Cell:
+    """Make one cell of the row of a compared tensor.
+
+    Args:
+        result: The comparison.
+        key: A key of `columns`.
+    """
+    make = _CELLS.get(key)
+    return _metric_cell(key, result.metrics, _alarm(result)) if make is None else make(result)
 
 
 def badness(result: NodeResult) -> tuple[int, float, float]:
@@ -363,10 +354,6 @@ def _saturation(rails: Rails | None) -> Cell:
     return Cell(text=text, value=share, state="warn" if share >= _SATURATION_WARNS else "")
 
 
-def _metric_cells(result: NodeResult) -> dict[str, Cell]:
-    return {spec.name: _metric_cell(spec.name, result.metrics, _alarm(result)) for spec in ERROR_METRICS}
-
-
 def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
     value = None if stats is None else getattr(stats, name, None)
     if value is None:
@@ -374,6 +361,31 @@ def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
     if isinstance(value, tuple):
         return Cell(text=position(value), value=str(value))
     return Cell(text=numbers.metric(name, value), value=value, state=state if name == "sqnr_db" else "")
+
+
+_CELLS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
+    {
+        "index": lambda result: Cell(text=str(result.index), value=result.index, state="muted"),
+        "status": _status,
+        "node": lambda result: _name(result.node),
+        "op": lambda result: _name(result.op),
+        "tensor": lambda result: _name(result.tensor),
+        "reference_tensor": lambda result: _name(result.reference_tensor),
+        "match": _match,
+        "placement": lambda result: _name(result.placement or numbers.MISSING),
+        "why": lambda result: _name(_why(result) or numbers.MISSING),
+        "reason": lambda result: _name(result.reason or numbers.MISSING, limit=400),
+        "quant": lambda result: Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
+        "dtype": lambda result: _name("" if result.quant is None else result.quant.dtype),
+        "saturated": lambda result: _saturation(result.saturation),
+        "arithmetic": judged_cell,
+        "clipping": lambda result: _clipping(result.clipping),
+        "constants": lambda result: part_cell(result, result.constants),
+        "introduced": lambda result: part_cell(result, result.introduced),
+        "gain": lambda result: Cell(text=numbers.number(result.relative_gain), value=result.relative_gain),
+    }
+)
+"""What makes each cell but those of metrics."""
 
 
 def position(index: Sequence[int] | None) -> str:

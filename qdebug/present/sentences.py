@@ -18,6 +18,7 @@ from qdebug.present import numbers
 from qdebug.present.text import safe_text
 
 __all__ = [
+    "WAYS",
     "acknowledged_sentences",
     "arithmetic_sentence",
     "benign_reasons",
@@ -34,6 +35,9 @@ __all__ = [
     "timing_sentence",
     "verdict_sentence",
 ]
+
+WAYS = "--min-sqnr, --max-lsb, --atol or --rtol"
+"""How limits are given on the command line."""
 
 _LIMITS = {
     "min_sqnr": "SQNR at least {} dB",
@@ -53,7 +57,7 @@ _CONSTANT = "constant"
 
 _REPRODUCED = " (any number if a known arithmetic reproduces it)"
 
-_INTEGERS = "; integers that are no codes, and booleans, must be what the node's inputs give"
+_INTEGERS = "; integers that are not quantized codes, and booleans, must be what the node's inputs give"
 
 _QUOTED = re.compile("'[^']*'")
 
@@ -69,7 +73,7 @@ def verdict_sentence(result: RunComparison) -> str:
     return safe_text(result.verdict.sentence)
 
 
-def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max-lsb, --atol or --rtol") -> str:
+def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
     """Say which limits decided the verdict and where they came from.
 
     Args:
@@ -95,8 +99,8 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = "--min-sqnr, --max
             f"derived: a quantized node may introduce {steps:g} LSB beside saturation"
             f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, and its codes must hold the "
             f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
-            f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce what rounding its "
-            f"sums accounts for{_INTEGERS if 'introduced_of_integers' in limits else ''}; "
+            f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce the rounding "
+            f"error of its sums{_INTEGERS if 'introduced_of_integers' in limits else ''}; "
             f"a node that cannot be replayed needs an SQNR of {floor:g} dB, or of "
             f"{limits.get('min_sqnr_of_scale', 0):g} where no code is off by more than {steps:g}; "
             f"each output of the network needs {limits.get('min_output_sqnr', 0):g} dB; "
@@ -218,7 +222,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
             if len(said) == most:
                 more += 1
                 continue
-            about = "worth saying" if note else "is within the given limits; found all the same"
+            about = "note" if note else "is within the given limits; found all the same"
             name = f"#{node.index} {safe_text(node.node, limit=120)}"
             text = safe_text(found.sentence, limit=300)
             said.append(f"{about}: {name}: {text}" if note else f"{name} {about}: {text}")
@@ -226,7 +230,7 @@ def found_sentences(nodes: Sequence[NodeResult], *, most: int = 8) -> list[str]:
         first = safe_text(dead[0].node, limit=120)
         lost = f"{numbers.grouped(len(dead))} {'node has' if len(dead) == 1 else 'nodes have'} channels"
         where = f"the first #{dead[0].index} {first}; --node shows which"
-        said.append(f"worth saying: {lost} that their step rounds to zero, {where}")
+        said.append(f"note: {lost} that their step rounds to zero, {where}")
     return [*said, f"{numbers.grouped(more)} more findings; -f json has them all"] if more else said
 
 
@@ -270,9 +274,9 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
 def compounding_sentences(compounding: Sequence[Compounding]) -> list[str]:
     """Say of each node where error compounds by how much, at most so many."""
     said = [
-        f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} hands on {numbers.number(entry.gain)} "
-        f"times the error it gets; {numbers.number(entry.usual)} times is usual for {numbers.grouped(entry.nodes)} of "
-        "its kind"
+        f"{safe_text(entry.op, limit=60)} {safe_text(entry.node, limit=120)} amplifies the error of its input "
+        f"{numbers.number(entry.gain)} times; the median of {numbers.grouped(entry.nodes)} of its kind is "
+        f"{numbers.number(entry.usual)}"
         for entry in compounding[:_COMPOUNDING_SHOWN]
     ]
     more = len(compounding) - len(said)
@@ -321,8 +325,8 @@ def coverage_sentence(result: RunComparison) -> str:
         return f"{compared} {plural} compared, none left out"
     constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
     benign = len(unmatched) - lost - constants
-    parts = [f"{numbers.grouped(benign)} without partner for a benign reason"] if benign else []
+    parts = [f"{numbers.grouped(benign)} unmatched as expected"] if benign else []
     if constants:
-        parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} beside them")
+        parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} skipped")
     parts.append(f"{numbers.grouped(lost)} LOST" if lost else "none lost")
     return f"{compared} {plural} compared, " + ", ".join(parts)

@@ -121,10 +121,10 @@ def test_one_sample_alone_keeps_its_number(run, recordings):
 
 def test_markdown(run, recordings):
     done = run("diff", recordings.reference, recordings.diverged, "-f", "markdown")
-    assert done.out.startswith("## qdebug: diverged\n")
+    assert done.out.startswith("## qdebug: DIVERGED\n")
     assert "| 2 | **diverged** | `conv2` | `Conv` |" in done.out
     one = run("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--node", "conv2")
-    assert one.out.startswith("## conv2: diverged\n")
+    assert one.out.startswith("## qdebug: DIVERGED\n\n#<!-- -->2 conv2")
 
 
 def test_several_backends(run, recordings):
@@ -178,7 +178,7 @@ def test_several_backends_stand_beside_each_other_first(run, recordings):
     head, *_ = done.out.partition("==> ")
     for part in ("A ", "B ", "wrong alike", "conv2", "all backends differ from the reference"):
         assert part in head
-    assert run("diff", *paths, "-f", "markdown").out.startswith("## qdebug: several backends\n")
+    assert run("diff", *paths, "-f", "markdown").out.startswith("### Several backends\n")
     plain = valid("diffs", run("diff", *paths, "--json").out)
     assert plain["matrix"]["agreement"][0]["elements"] > 0
 

@@ -111,7 +111,7 @@ def test_an_accepted_node_is_no_failure(run, tmp_path, broken):
 
 def test_markdown_and_every_node(run, broken):
     text = run("explain", broken, "-f", "markdown").out
-    assert text.startswith("## 0 of 1 node reproduced bit for bit; 1 unexplained")
+    assert text.startswith("## qdebug: UNEXPLAINED\n\n0 of 1 node reproduced bit for bit; 1 unexplained")
     assert "\x1b" not in text
     listed = run("explain", DIGITS, "--all").out
     assert "logits_DequantizeLinear" in listed

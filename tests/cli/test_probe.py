@@ -57,11 +57,11 @@ def test_two_fingerprints_are_compared(capsys, tmp_path):
     out = capsys.readouterr().out
     assert "2 of 2 kinds of node are computed in another way; 30 more are explained in one alone" in out
     assert "ai-edge-litert 2.3.0 (kernels=reference) on avx2" in out
-    assert "differs  quantize float32 -> uint8\n    divided by the output scale, ties away from zero" in out
+    assert "differs quantize float32 -> uint8\n    divided by the output scale, ties away from zero" in out
     assert main(["probe", "--compare", str(mine), str(mine)]) == 0
     assert "SAME  0 of 2 kinds" in capsys.readouterr().out
     assert main(["probe", "--compare", str(mine), str(mine), "--all", "--format", "markdown"]) == 0
-    assert r"| quantize float32 -\> int8 | same |" in capsys.readouterr().out
+    assert r"- **same** quantize float32 -\> int8" in capsys.readouterr().out
     assert main(["probe", "--compare", "litert-2.3.0-reference-avx2", str(mine), "--json"]) == 1
     plain = json.loads(capsys.readouterr().out)
     jsonschema.validate(plain, load_schema("probe-comparison"))

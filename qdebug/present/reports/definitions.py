@@ -1,38 +1,21 @@
-"""What every metric means, printed from the one table that defines them."""
+"""What every metric means, from the one table that defines them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from rich.console import RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from qdebug.numerics.metric_table import METRICS, MetricGroup
+from qdebug.present.reports.document import Document, Grid
 from qdebug.present.rows import columns, metric_title
 
-__all__ = ["definitions_json", "definitions_markdown", "definitions_report"]
+__all__ = ["definitions_document", "definitions_json"]
 
 
-def definitions_report() -> RenderableType:
-    """Make the table of metric definitions."""
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for title in ("metric", "in tables", "in JSON", "unit", "better"):
-        table.add_column(title, no_wrap=True)
-    table.add_column("definition")
-    for row in _rows():
-        table.add_row(*map(Text, (row.name, row.title, row.where, row.unit, row.better, row.definition)))
-    return table
-
-
-def definitions_markdown() -> str:
-    """Return the metric definitions as a Markdown table."""
-    lines = ["| metric | in JSON | unit | better | definition |", "|---|---|---|---|---|"]
-    lines += [
-        f"| {row.name} | {row.where} | {row.unit} | {row.better} | {row.definition.replace('|', chr(92) + '|')} |"
-        for row in _rows()
-    ]
-    return "\n".join(lines) + "\n"
+def definitions_document() -> Document:
+    """Return the definitions of all metrics."""
+    titles = ("metric", "in tables", "in JSON", "unit", "better", "definition")
+    rows = [(row.name, row.title, row.where, row.unit, row.better, row.definition) for row in _rows()]
+    return [Grid(titles=titles, rows=rows, names=frozenset({0}))]
 
 
 def definitions_json() -> dict[str, object]:

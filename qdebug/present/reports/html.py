@@ -9,23 +9,16 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib import resources
 
-from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.errors import LimitsError
 from qdebug.numerics.agreement import Agreement
 from qdebug.present import numbers, sentences
-from qdebug.present.detail import (
-    WORST_TITLES,
-    NodeDetail,
-    attribution_facts,
-    error_rows,
-    rail_facts,
-    side_facts,
-    worst_rows,
-)
+from qdebug.present.detail import NodeDetail
 from qdebug.present.matrix import matrix_of
 from qdebug.present.profile import error_bars, profile_facts, value_bars
+from qdebug.present.reports.comparison import comparison_facts, coverage_blocks, remarks
+from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Paragraph, Section
 from qdebug.present.reports.html_plots import (
     Element,
     channel_map,
@@ -38,6 +31,7 @@ from qdebug.present.reports.html_plots import (
     sample_map,
     table,
 )
+from qdebug.present.reports.node import node_facts, node_numbers, worst_blocks
 from qdebug.present.rows import Gap, badness, columns, node_row, select
 from qdebug.workflow.map_file import map_text
 
@@ -58,20 +52,33 @@ def detail_section(detail: NodeDetail, *, anchor: str) -> Element:
     made = element("details", element("summary", f"#{result.index} {result.node} ({result.op}): ", status), id=anchor)
     if result.reason:
         made.append(element("p", result.reason))
-    known = [("pair", sentences.pair_words(result)), *attribution_facts(result)]
-    if result.note:
-        known.append(("note", result.note))
-    made.append(facts([*known, *rail_facts(result.saturation)]))
+    made.extend(elements([FactList(node_facts(detail))]))
     if detail.profile is not None:
         made.append(_pictures(detail))
-    made.append(table(("", "reference", "backend"), [(f.label, f.reference, f.backend) for f in side_facts(detail)]))
-    titles, rows = error_rows(result)
-    if rows:
-        made.append(table(titles, rows))
-    if detail.worst:
-        made.append(element("h3", "Worst elements"))
-        made.append(table(WORST_TITLES, worst_rows(detail.worst)))
+    made.extend(elements([*node_numbers(detail), *worst_blocks(detail)]))
     return made
+
+
+def elements(document: Document) -> list[Element]:
+    """Return the elements of a document; a title is the page's own."""
+    made: list[Element] = []
+    for block in document:
+        if isinstance(block, Section):
+            made.append(element("h3", block.text[:1].upper() + block.text[1:]))
+        elif isinstance(block, Paragraph):
+            made.append(element("p", block.text))
+        elif isinstance(block, FactList) and block.facts:
+            made.append(facts([(fact.label, fact.text) for fact in block.facts]))
+        elif isinstance(block, Grid) and block.rows:
+            made.append(table(block.titles, block.rows))
+        elif isinstance(block, Items) and block.items:
+            made.append(element("ul", *(_item(item) for item in block.items)))
+    return made
+
+
+def _item(item: Item) -> Element:
+    kind: list[Element | str] = [element("b", item.kind), " "] if item.kind else []
+    return element("li", *kind, item.text, *(element("p", line) for line in item.more))
 
 
 def _pictures(detail: NodeDetail) -> Element:
@@ -113,7 +120,6 @@ _KEYS = (
     *("mismatches", "cosine", "saturated", "quant", "match", "reason"),
 )
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
-_LOST_SHOWN = 500
 _PAIRS_SHOWN = 2000
 
 
@@ -224,7 +230,7 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
     first = next((node for node in result.nodes if is_beyond(node)), None)
     link = None if first is None else element("a", "Show its row.", href=f"#{prefix}{first.index}")
     made.append(element("p", verdict, " ", sentences.verdict_sentence(result), " ", link))
-    made.append(facts(_facts(result)))
+    made.extend(elements([comparison_facts(result), remarks(result.nodes)]))
     if not result.nodes:
         made.append(element("p", "No node was compared."))
         return made
@@ -239,42 +245,6 @@ def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *,
     made.append(_coverage(result))
     made.append(_pairs(result))
     return made
-
-
-def _pairs(result: RunComparison) -> Element:
-    """Show how each pair was made, and the map that makes it again."""
-    made = element("div", element("h3", "How tensors were paired"))
-    shown = result.nodes[:_PAIRS_SHOWN]
-    rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
-    pairs = element("details", element("summary", f"{len(result.nodes)} pairs"))
-    pairs.append(table(("backend tensor", "reference tensor", "how it was made, and its layout"), rows))
-    if len(shown) < len(result.nodes):
-        pairs.append(element("p", f"{len(result.nodes) - len(shown)} more pairs; the JSON has them all"))
-    made.append(pairs)
-    with suppress(LimitsError):  # of a name that no map can hold
-        kept = element("details", element("summary", "A map to complete by hand, for qdebug diff --map FILE"))
-        kept.append(element("pre", map_text(result)))
-        made.append(kept)
-    return made
-
-
-def _facts(result: RunComparison) -> list[tuple[str, str]]:
-    known: list[tuple[str, str]] = []
-    for label, info in (("reference", result.reference), ("backend", result.backend)):
-        known.append((label, sentences.run_facts(info)))
-        known.append(("", f"fidelity {sentences.fidelity_sentence(info)}"))
-    known.append(("limits", sentences.limits_sentence(result.limits)))
-    samples = sentences.samples_sentence(result.nodes)
-    if samples:
-        known.append(("samples", samples))
-    known.append(("nodes", sentences.status_counts([node.status for node in result.nodes]) or "none"))
-    arithmetic = sentences.arithmetic_sentence(result.nodes)
-    known += [] if arithmetic is None else [("arithmetic", arithmetic)]
-    known += [("compounding", said) for said in sentences.compounding_sentences(result.verdict.compounding)]
-    known += [("output", said) for said in sentences.ranking_sentences(result.outputs)]
-    known += [("acknowledged", said) for said in sentences.acknowledged_sentences(result.nodes)]
-    known += [("found", said) for said in sentences.found_sentences(result.nodes)]
-    return [*known, ("coverage", sentences.coverage_sentence(result))]
 
 
 def _plots(result: RunComparison, prefix: str) -> Element:
@@ -360,20 +330,28 @@ def _sort_value(value: float | str | None) -> str:
     return str(value)
 
 
+def _pairs(result: RunComparison) -> Element:
+    """Show how each pair was made, and the map that makes it again."""
+    made = element("div", element("h3", "How tensors were paired"))
+    shown = result.nodes[:_PAIRS_SHOWN]
+    rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
+    pairs = element("details", element("summary", f"{len(result.nodes)} pairs"))
+    pairs.append(table(("backend tensor", "reference tensor", "how it was made, and its layout"), rows))
+    if len(shown) < len(result.nodes):
+        pairs.append(element("p", f"{len(result.nodes) - len(shown)} more pairs; the JSON has them all"))
+    made.append(pairs)
+    with suppress(LimitsError):  # of a name that no map can hold
+        kept = element("details", element("summary", "A map to complete by hand, for qdebug diff --map FILE"))
+        kept.append(element("pre", map_text(result)))
+        made.append(kept)
+    return made
+
+
 def _coverage(result: RunComparison) -> Element:
     made = element("div", element("h3", "What was not compared"))
-    unmatched = result.coverage.unmatched
-    benign = sentences.benign_reasons(unmatched)
-    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
-    if not unmatched:
-        made.append(element("p", "Nothing was left out."))
     for clause in result.shortcomings:
         made.append(element("p", clause, class_="incomplete"))
-    items = [element("li", f"{many} {side}, benign: {reason}") for many, side, reason in benign[:_LOST_SHOWN]]
-    items += [element("li", element("b", "lost"), f" {e.side} {e.tensor}: {e.said}") for e in lost[:_LOST_SHOWN]]
-    if len(lost) > _LOST_SHOWN:
-        items.append(element("li", f"{len(lost) - _LOST_SHOWN} more lost tensors; the JSON has them all"))
-    made.append(element("ul", *items))
+    made.extend(elements(coverage_blocks(result)))
     return made
 
 

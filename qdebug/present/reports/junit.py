@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.present import numbers, sentences
+from qdebug.present.reports.comparison import comparison_facts
 from qdebug.present.text import safe_text
 
 __all__ = ["diff_junit"]
@@ -44,9 +45,7 @@ def _suite(root: ET.Element, name: str, result: RunComparison) -> None:
         ("sentence", result.verdict.sentence),
         ("first_divergence", result.first_divergence),
         ("origin", result.origin),
-        ("reference", sentences.run_facts(result.reference)),
-        ("backend", sentences.run_facts(result.backend)),
-        ("limits", sentences.limits_sentence(result.limits)),
+        *((fact.label, fact.text) for fact in comparison_facts(result).facts if fact.label),
     ):
         ET.SubElement(properties, "property", name=key, value="" if value is None else _safe(value))
     for node in result.nodes:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-from rich.console import RenderableType
-from rich.text import Text
 
 from qdebug.numerics.histogram import ExponentHistogram, ValueHistogram
 from qdebug.numerics.profile import TensorProfile
@@ -23,63 +21,37 @@ from qdebug.present.profile import (
     ulp_bars,
     value_bars,
 )
-from qdebug.present.reports.markdown import markdown_table, markdown_text
-from qdebug.present.reports.table import fact_table, plain_grid
+from qdebug.present.reports.document import Block, FactList, Grid, Section
 
-__all__ = ["profile_dict", "profile_markdown", "profile_parts"]
+__all__ = ["profile_blocks", "profile_dict"]
 
 _BAR = 20
 """Characters of the longest bar."""
 
 
-def profile_parts(profile: TensorProfile) -> list[RenderableType]:
-    """Make the tables of a profile, each after an empty line; the worst elements are not among them.
+def profile_blocks(profile: TensorProfile) -> list[Block]:
+    """Return the parts of a profile; the worst elements are not among them.
 
     Args:
         profile: What to show.
     """
-    parts: list[RenderableType] = []
-    facts = profile_facts(profile)
-    if facts:
-        parts += [Text(""), fact_table([(label, Text(text)) for label, text in facts])]
-    for title, bars in _histograms(profile):
-        parts += [Text(""), plain_grid((title, "elements", ""), _bar_rows(bars), right={1})]
-    values = value_bars(profile)
-    if values:
-        rows = [
-            (ours.label, numbers.grouped(ours.count), bar(ours.length, _BAR), numbers.grouped(theirs.count), drawn)
-            for ours, theirs in values
-            for drawn in (bar(theirs.length, _BAR),)
-        ]
-        parts += [Text(""), plain_grid(("values", "reference", "", "backend", ""), rows, right={1, 3})]
-    channels = channel_rows(profile.channels)
-    if channels:
-        parts += [Text(""), Text(_channel_title(profile), style="bold")]
-        parts.append(plain_grid(CHANNEL_TITLES, channels, right=set(range(len(CHANNEL_TITLES)))))
-    return parts
-
-
-def profile_markdown(profile: TensorProfile) -> list[str]:
-    """Return the lines of a profile as Markdown, without the worst elements.
-
-    Args:
-        profile: What to show.
-    """
-    lines = [""] + [f"- **{label}**: {markdown_text(text)}" for label, text in profile_facts(profile)]
-    for title, bars in _histograms(profile):
-        rows = [(markdown_text(label), count, drawn) for label, count, drawn in _bar_rows(bars)]
-        lines += ["", *markdown_table((markdown_text(title), "elements", ""), rows)]
     values = [
-        (markdown_text(ours.label), numbers.grouped(ours.count), numbers.grouped(theirs.count))
+        (ours.label, numbers.grouped(ours.count), bar(ours.length, _BAR), numbers.grouped(theirs.count), drawn)
         for ours, theirs in value_bars(profile)
+        for drawn in (bar(theirs.length, _BAR),)
     ]
-    if values:
-        lines += ["", *markdown_table(("values", "reference", "backend"), values)]
     channels = channel_rows(profile.channels)
-    if channels:
-        lines += ["", f"### {_channel_title(profile).capitalize()}", ""]
-        lines += markdown_table(CHANNEL_TITLES, [tuple(map(markdown_text, row)) for row in channels])
-    return lines
+    heading: list[Block] = [Section(_channel_title(profile))] if channels else []
+    return [
+        FactList.of(profile_facts(profile)),
+        *(
+            Grid(titles=(title, "elements", ""), rows=_bar_rows(bars), right=frozenset({1}))
+            for title, bars in _histograms(profile)
+        ),
+        Grid(titles=("values", "reference", "", "backend", ""), rows=values, right=frozenset({1, 3})),
+        *heading,
+        Grid(titles=CHANNEL_TITLES, rows=channels, right=frozenset(range(len(CHANNEL_TITLES)))),
+    ]
 
 
 def _histograms(profile: TensorProfile) -> list[tuple[str, Sequence[Bar]]]:

@@ -287,12 +287,12 @@ def shifted(v, bits, rounding):
 
 _REFERENCE = '''
 def reference():
-    """Give the codes that the node should give."""
+    """Return the codes that the node should give."""
 '''
 
 _CONV = '''
 def sums():
-    """Give the exact sums of products, per output channel and position, in int64."""
+    """Return the exact sums of products, per output channel and position, in int64."""
     x = np.pad(X.astype(np.float64) - X_ZERO, ((0, 0), (0, 0), *PADS))
     w = W.astype(np.float64) - W_ZERO
     axes = tuple(range(2, x.ndim))
@@ -311,13 +311,13 @@ def sums():
 
 _LINEAR = '''
 def sums():
-    """Give the exact sums of products in int64."""
+    """Return the exact sums of products in int64."""
     return np.matmul(X.astype(np.float64) - X_ZERO, W.astype(np.float64) - W_ZERO).astype(np.int64) + BIAS
 '''
 
 _PRODUCT = '''
 def sums():
-    """Give the products of the codes without their zero points."""
+    """Return the products of the codes without their zero points."""
     return (X.astype(np.int64) - X_ZERO) * (W.astype(np.int64) - W_ZERO)
 '''
 
@@ -432,7 +432,7 @@ def _turned(unit: Unit) -> str:
 
 _STORED = '''
 def reference():
-    """Give the codes that the node should give; they were computed when this file was made."""
+    """Return the codes that the node should give; they were computed when this file was made."""
     return EXPECTED
 '''
 
@@ -585,7 +585,7 @@ def _float_sentences(found: FloatReproducer, *, there: bool) -> list[str]:
     """Say what the file is about, and where its tolerance comes from."""
     if found.allowed:
         held = f"; {found.siblings} other {plain(found.node.op)} nodes of the run have that" if found.siblings else ""
-        source = f"what rounding its sums in {plain(found.precision)} accounts for{held}"
+        source = f"the rounding bound of its sums in {plain(found.precision)}{held}"
     else:
         source = f"none, since {plain(found.node.op)} rounds nothing"
     times = f", {found.error / found.allowed:.3g} times that" if found.allowed else ""

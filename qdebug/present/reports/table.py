@@ -1,40 +1,26 @@
-"""The comparison as a terminal shows it: verdict first, then what ran, then the nodes, then what was left out."""
+"""The comparison as a terminal shows it: its document, with the table of nodes in the columns that fit."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from qdebug.compare.align.pairs import Match, UnmatchedKind
+from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
-from qdebug.model import Fidelity, RunInfo
-from qdebug.present import numbers, sentences
+from qdebug.present import numbers
+from qdebug.present.reports.comparison import comparison_facts, coverage_blocks, remarks, title
+from qdebug.present.reports.document import Item, Items
+from qdebug.present.reports.terminal import GAP, terminal
 from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, columns, node_row, select
-from qdebug.present.text import safe_text, shorten, styled
+from qdebug.present.text import safe_text, shorten
 
-__all__ = [
-    "GAP",
-    "ORDER",
-    "PlacedColumn",
-    "diff_report",
-    "fact_table",
-    "figure_lines",
-    "fitting_width",
-    "indented",
-    "natural_width",
-    "place",
-    "plain_grid",
-]
-
-GAP = 2
-"""Blank cells between two columns."""
+__all__ = ["ORDER", "PlacedColumn", "diff_report", "fitting_width", "natural_width", "place"]
 
 ORDER = (
     "index",
@@ -145,106 +131,12 @@ def diff_report(result: RunComparison, *, width: int, everything: bool = False) 
     """
     blank = Text("")
     return Group(
-        _verdict(result),
-        blank,
-        fact_table(_run_facts(result)),
+        terminal([title(result), comparison_facts(result)]),
         blank,
         *_node_section(result, width=width, everything=everything),
         blank,
-        *_coverage_section(result, everything=everything),
+        terminal(coverage_blocks(result, everything=everything)),
     )
-
-
-def fact_table(facts: Iterable[tuple[str, Text]]) -> Table:
-    """Lay out labelled facts, one a line, long ones wrapped under themselves."""
-    table = Table.grid(padding=(0, 2, 0, 0))
-    table.add_column(style="dim", no_wrap=True)
-    table.add_column(overflow="fold")
-    for label, text in facts:
-        table.add_row(Text(label), text)
-    return table
-
-
-def plain_grid(
-    titles: Sequence[str],
-    rows: Iterable[Sequence[str]],
-    *,
-    right: Collection[int] = (),
-    dim: Collection[int] = (),
-) -> Table:
-    """Lay out rows of safe text under headings, without lines.
-
-    Args:
-        titles: Headings.
-        rows: One text a column.
-        right: Columns aligned to the right.
-        dim: Columns shown faintly.
-    """
-    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
-    for position, title in enumerate(titles):
-        table.add_column(
-            Text(title),
-            justify="right" if position in right else "left",
-            style="dim" if position in dim else "",
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(*(Text(text) for text in row))
-    return table
-
-
-def figure_lines(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
-    """Lay out rows of safe text as lines, each under the heading that is the first row; the last column is not padded.
-
-    Args:
-        rows: Headings, then one text a column.
-        right: Columns aligned to the right.
-    """
-    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
-    return [
-        "  ".join(
-            text.rjust(width) if column in right else text.ljust(width)
-            for column, (text, width) in enumerate(zip(row, widths, strict=True))
-        ).rstrip()
-        for row in rows
-    ]
-
-
-def indented(text: str, style: str = "") -> RenderableType:
-    """Indent a paragraph below such a line, however often it is wrapped."""
-    return Padding(Text(text, style=style), (0, 0, 0, 4))
-
-
-def _verdict(result: RunComparison) -> Text:
-    word = str(result.status).upper()
-    return Text.assemble((word, STYLES[result.status]), "  ", sentences.verdict_sentence(result))
-
-
-def _run_facts(result: RunComparison) -> list[tuple[str, Text]]:
-    facts: list[tuple[str, Text]] = []
-    for label, info in (("reference", result.reference), ("backend", result.backend)):
-        facts.append((label, Text(sentences.run_facts(info), style="" if info.complete else "yellow")))
-        facts.append(("", Text("fidelity " + sentences.fidelity_sentence(info), style=_fidelity_style(info))))
-    facts.append(("limits", Text(sentences.limits_sentence(result.limits))))
-    samples = sentences.samples_sentence(result.nodes)
-    if samples:
-        facts.append(("samples", Text(samples)))
-    counts = sentences.status_counts([node.status for node in result.nodes])
-    facts.append(("nodes", Text(counts or "none")))
-    arithmetic = sentences.arithmetic_sentence(result.nodes)
-    if arithmetic is not None:
-        style = "yellow" if any(node.reproduced is False for node in result.nodes) else ""
-        facts.append(("arithmetic", Text(arithmetic, style=style)))
-    for position, said in enumerate(sentences.compounding_sentences(result.verdict.compounding)):
-        facts.append(("" if position else "compounding", Text(said)))
-    same = all(output.top1_agreement == 1.0 for output in result.outputs)
-    for position, said in enumerate(sentences.ranking_sentences(result.outputs)):
-        facts.append(("" if position else "outputs", Text(said, style="" if same else "yellow")))
-    return facts
-
-
-def _fidelity_style(info: RunInfo) -> str:
-    return {Fidelity.DIFFERS: "bold red", Fidelity.BIT_EQUAL: "green"}.get(info.fidelity, "")
 
 
 def _rows(result: RunComparison, shown: Sequence[int | Gap]) -> dict[int, NodeRow]:
@@ -307,44 +199,19 @@ def _gap_cells(gap: Gap, placed: Sequence[PlacedColumn]) -> list[Text]:
     return [Text(words if entry.column.key == "node" else "", style="dim italic") for entry in placed]
 
 
-def _reasons(nodes: Sequence[NodeResult]) -> list[Text]:
+def _reasons(nodes: Sequence[NodeResult]) -> list[RenderableType]:
     """Say why nodes fail, were not compared, or do not count: numbers cannot."""
     unusual = [node for node in nodes if node.reason and (breaks_limit(node) or node.status is Status.INCOMPARABLE)]
-    lines = [
-        Text.assemble(
-            (f"{node.status} ", STYLES[node.status]),
-            f"#{node.index} {safe_text(node.node, limit=120)}: ",
-            safe_text(node.reason, limit=400),
+    items = [
+        Item(
+            f"#{node.index} {safe_text(node.node, limit=120)}: {safe_text(node.reason, limit=400)}",
+            str(node.status),
+            STYLES[node.status],
         )
         for node in unusual[:_REASONS_SHOWN]
     ]
     if len(unusual) > _REASONS_SHOWN:
-        lines.append(
-            Text(f"{len(unusual) - _REASONS_SHOWN} more with a reason; --node NAME or -f json says it", style="dim")
-        )
-    said = sentences.acknowledged_sentences(nodes)
-    lines += [Text(text, style="yellow") for text in said[:_REASONS_SHOWN]]
-    if len(said) > _REASONS_SHOWN:
-        lines.append(Text(f"{len(said) - _REASONS_SHOWN} more are acknowledged; -f json says why", style="dim"))
-    lines += [Text(text, style="yellow") for text in sentences.found_sentences(nodes)]
-    return [Text(""), *lines] if lines else []
-
-
-def _coverage_section(result: RunComparison, *, everything: bool) -> list[RenderableType]:
-    unmatched = result.coverage.unmatched
-    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
-    lines: list[RenderableType] = [fact_table([("coverage", Text(sentences.coverage_sentence(result)))])]
-    for many, side, reason in sentences.benign_reasons(unmatched):
-        lines.append(Text(f"  {numbers.grouped(many)} {side}: {reason}", style="dim"))
-    lines.extend(_lost_line(entry.side, entry.tensor, entry.said) for entry in lost)
-    if everything:
-        lines.extend(
-            Text.assemble("  benign ", f"{entry.side} ", styled(entry.tensor, limit=200), ": ", safe_text(entry.reason))
-            for entry in unmatched
-            if entry.kind is UnmatchedKind.BENIGN
-        )
-    return lines
-
-
-def _lost_line(side: str, tensor: str, reason: str) -> Text:
-    return Text.assemble(("  LOST ", "bold yellow"), f"{side} ", safe_text(tensor, limit=200), ": ", safe_text(reason))
+        more = len(unusual) - _REASONS_SHOWN
+        items.append(Item(f"{more} more with a reason; --node NAME or -f json says it", style="dim"))
+    said = [*items, *remarks(nodes).items]
+    return [Text(""), terminal([Items(said)])] if said else []

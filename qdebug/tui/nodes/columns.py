@@ -5,16 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
-from qdebug.numerics.metric_table import metric
 from qdebug.present import numbers
-from qdebug.present.rows import judged_cell, metric_title, part_cell, quant_text
+from qdebug.present.rows import metric_title, quant_text, row_cell
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, State
 
-__all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "row_cells"]
+__all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "metric_text", "row_cells"]
 
 _NAME_LEAST = 24
 _NAME_AMPLE = 40
@@ -138,7 +135,7 @@ def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: Glyp
     """Return the text of each cell of a row, each exactly as wide as its column; the mark column is left blank."""
     cells = []
     for column in layout.columns:
-        text = _TEXTS.get(column.key, _metric)(navigator, row, column.key)
+        text = _text(navigator, row, column.key)
         if column.right:
             cells.append(glyphs.right(text, column.width))
         else:
@@ -158,46 +155,25 @@ def header_cells(navigator: Navigator, layout: ColumnLayout, glyphs: GlyphSet) -
     return cells
 
 
-def _metric(navigator: Navigator, row: int, key: str) -> str:
-    table = navigator.table
-    value = table.number(key, row, navigator.sample)
-    if np.isnan(value):
-        return absent(table, row, key, navigator.sample) if table.state[row] != State.PENDING else ""
-    if key in {"propagated", "gain"}:
-        return numbers.number(value)
-    counts = metric(key).unit == "elements"
-    return numbers.metric(key, int(value) if counts else value)
-
-
-def absent(table: NodeTable, row: int, key: str, sample: int | None = None) -> str:
-    """Say of a metric that the columns have no number for whether it is NaN, or not known.
+def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None) -> str:
+    """Return what is known of a row as its cell shows it; "" until its turn comes.
 
     Args:
         table: The rows.
         row: The row.
-        key: A metric of a tensor or of a sample, by its name there.
+        key: A metric, or a number of the node's own; of one sample a metric that samples have.
         sample: One sample; None for all.
     """
     result = table.results[row]
-    holder: object = None if result is None else result.metrics
-    if result is not None and sample is not None:
-        holder = next((one for one in result.samples if one.sample == sample), None)
-    value = getattr(holder, key, None)
-    return "NaN" if value is not None and np.isnan(value) else numbers.MISSING
-
-
-def _own_error(navigator: Navigator, row: int, key: str) -> str:
-    result = navigator.table.results[row]
     if result is None:
-        return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    return judged_cell(result).text if key == "arithmetic" else part_cell(result, getattr(result, key)).text
-
-
-def _saturated(navigator: Navigator, row: int, _: str) -> str:
-    share = navigator.table.number("saturated", row, None)
-    if np.isnan(share):
-        return numbers.MISSING if navigator.table.state[row] != State.PENDING else ""
-    return "0" if share == 0 else numbers.percent(share, 1.0)
+        return "" if table.state[row] == State.PENDING else numbers.MISSING
+    if sample is not None:
+        return numbers.metric(
+            key, getattr(next((one for one in result.samples if one.sample == sample), None), key, None)
+        )
+    if key == "propagated":
+        return numbers.number(None if result.propagated is None else result.propagated.rel_l2)
+    return row_cell(result, key).text
 
 
 def _number(table: NodeTable, row: int) -> str:
@@ -210,21 +186,25 @@ def _explained(table: NodeTable, row: int) -> str:
     return numbers.MISSING if result is None or result.explained is None else result.explained
 
 
-_TEXTS: dict[str, Callable[[Navigator, int, str], str]] = {
-    "arithmetic": _own_error,
-    "constants": _own_error,
-    "introduced": _own_error,
-    "explained": lambda navigator, row, _: _explained(navigator.table, row),
+def _text(navigator: Navigator, row: int, key: str) -> str:
+    show = _TEXTS.get(key)
+    of_all = key in {"saturated", "arithmetic", "constants", "introduced", "gain", "propagated"}
+    if show is None:
+        return metric_text(navigator.table, row, key, None if of_all else navigator.sample)
+    return show(navigator, row)
+
+
+_TEXTS: dict[str, Callable[[Navigator, int], str]] = {
+    "explained": lambda navigator, row: _explained(navigator.table, row),
     "mark": lambda *_: "",
-    "number": lambda navigator, row, _: _number(navigator.table, row),
-    "name": lambda navigator, row, _: navigator.table.names[row],
-    "saturated": _saturated,
-    "state_word": lambda navigator, row, _: State(int(navigator.table.states(navigator.sample)[row])).word,
-    "op": lambda navigator, row, _: navigator.table.rows[row].op,
-    "quant": lambda navigator, row, _: quant_text(navigator.table.rows[row].quant),
-    "dtype": lambda navigator, row, _: navigator.table.rows[row].dtype or numbers.MISSING,
-    "shape": lambda navigator, row, _: numbers.shape(navigator.table.rows[row].shape),
-    "placement": lambda navigator, row, _: navigator.table.rows[row].placement or numbers.MISSING,
-    "match": lambda navigator, row, _: navigator.table.rows[row].match or numbers.MISSING,
-    "reference_tensor": lambda navigator, row, _: navigator.table.rows[row].reference_tensor,
+    "number": lambda navigator, row: _number(navigator.table, row),
+    "name": lambda navigator, row: navigator.table.names[row],
+    "state_word": lambda navigator, row: State(int(navigator.table.states(navigator.sample)[row])).word,
+    "op": lambda navigator, row: navigator.table.rows[row].op,
+    "quant": lambda navigator, row: quant_text(navigator.table.rows[row].quant),
+    "dtype": lambda navigator, row: navigator.table.rows[row].dtype or numbers.MISSING,
+    "shape": lambda navigator, row: numbers.shape(navigator.table.rows[row].shape),
+    "placement": lambda navigator, row: navigator.table.rows[row].placement or numbers.MISSING,
+    "match": lambda navigator, row: navigator.table.rows[row].match or numbers.MISSING,
+    "reference_tensor": lambda navigator, row: navigator.table.rows[row].reference_tensor,
 }

@@ -500,9 +500,7 @@ class Navigator:
         failing = self.table.failing() if self.sample is not None else np.zeros(0, np.int64)
         first = self.table.results[int(failing[0])] if len(failing) else None
         if first is not None and not first.samples:
-            return (
-                f"nothing is known of single samples of {self._name(int(failing[0]))}, which fails; , goes back to all"
-            )
+            return f"{self._name(int(failing[0]))} fails, and has no results of single samples; , goes back to all"
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
         return f"no node is beyond its limit{self._so_far()}"

@@ -172,13 +172,6 @@ class RowColumns(Mapping[str, np.ndarray]):
         """Names of the columns that are there; asked by any thread."""
         return tuple(self._made)
 
-    def number(self, name: str, row: int) -> float:
-        """Return one number, without making its column."""
-        if name in self._made:
-            return float(self._made[name][row])
-        result = self._results[row]
-        return np.nan if result is None else number_of(result, name)
-
     def put(self, rows: np.ndarray, results: Sequence[NodeResult], columns: Mapping[str, np.ndarray]) -> None:
         """Fill in the numbers of some rows in the columns that are there.
 
@@ -417,10 +410,6 @@ class NodeTable:
     def values(self, metric: str, sample: int | None) -> np.ndarray:
         """Return a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
         return self.metrics[metric] if sample is None else self._sample(sample)[metric]
-
-    def number(self, metric: str, row: int, sample: int | None) -> float:
-        """Return a metric of one row, NaN where unknown, as `values` does for all."""
-        return self.metrics.number(metric, row) if sample is None else float(self._sample(sample)[metric][row])
 
     def failing(self, sample: int | None = None) -> np.ndarray:
         """Return the rows beyond their limit and not acknowledged, in topological order."""

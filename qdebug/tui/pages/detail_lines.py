@@ -334,7 +334,7 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
     one = result.samples[chosen]
     judged = any(each.status in _FAILING for each in result.samples) or result.status not in _FAILING
-    said = f"{'the one shown is' if one.sample == sample else 'the noisiest is'} {one.sample} of 0..{many - 1}: "
+    said = f"{'shown:' if one.sample == sample else 'worst:'} sample {one.sample} of 0..{many - 1}: "
     said += f"{one.status}, " if judged else ""  # where none is beyond the limit alone, the whole is
     said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
     if sample is None and shown not in (None, one.sample):

@@ -10,7 +10,7 @@ from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
-from qdebug.tui.nodes.columns import absent
+from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable, State
@@ -178,11 +178,11 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
     first = table.first_divergence() == row
     sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
     texts = {
-        "rel L2": _error(table, row),
+        "rel L2": metric_text(table, row, "rel_l2"),
         "introduced": numbers.number(_known(table.metrics["introduced"][row])),
         "in LSB": _steps(table, row),
         "propagated": numbers.number(_known(table.metrics["propagated"][row])),
-        "sat": _share(table.saturated[row]),
+        "sat": metric_text(table, row, "saturated"),
         "explained": _explained(scene, row) or numbers.MISSING,
     }
     line: Line = [
@@ -196,11 +196,6 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
     for title, size in shown:
         line.append((" " + glyphs.right(texts[title], size), "plain"))
     return line
-
-
-def _error(table: NodeTable, row: int) -> str:
-    value = float(table.metrics["rel_l2"][row])
-    return absent(table, row, "rel_l2") if np.isnan(value) else numbers.number(value)
 
 
 def _steps(table: NodeTable, row: int) -> str:
@@ -220,10 +215,6 @@ def _explained(scene: Scene, row: int) -> str | None:
 
 def _known(value: float) -> float | None:
     return None if np.isnan(value) else float(value)
-
-
-def _share(value: float) -> str:
-    return numbers.MISSING if np.isnan(value) else "0" if value == 0 else numbers.percent(float(value), 1.0)
 
 
 def _coverage(scene: Scene) -> str:

@@ -13,7 +13,7 @@ from qdebug.present import numbers
 from qdebug.present.rows import metric_title, part_cell
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
-from qdebug.tui.nodes.columns import absent
+from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.rows import NodeTable, State
 from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
 from qdebug.tui.screens import ScreenId
@@ -45,7 +45,7 @@ class SamplesPage(Page):
             return [head, [], [(" not compared yet" if scene.planned.missing is None else " not compared", "muted")]]
         samples = result.samples
         if not samples:
-            return [head, [], [(" nothing is known of single samples", "muted")]]
+            return [head, [], [(" there are no results of single samples", "muted")]]
         error = sample_errors(samples)
         worst = int(np.argmax(error))
         chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
@@ -98,7 +98,7 @@ class SamplesPage(Page):
         """Choose the sample with the largest error relative to its signal."""
         result = scene.outcome
         if result is None or not result.samples:
-            return "nothing is known of single samples yet"
+            return "there are no results of single samples yet"
         error = sample_errors(result.samples)
         if not error.any():
             return "no sample of this node has an error"
@@ -212,12 +212,7 @@ def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str
     state = State(int(table.state[at]))
     if state is State.PENDING:
         return "..", "muted"
-    value = table.metrics[scene.navigator.metric][at]
-    text = (
-        absent(table, at, scene.navigator.metric)
-        if np.isnan(value)
-        else numbers.metric(scene.navigator.metric, float(value))
-    )
+    text = metric_text(table, at, scene.navigator.metric)
     result = table.results[at]
     own = "" if size < _PAIR or result is None else part_cell(result, result.introduced).text.rjust(_TITLE)
     return f"{sign_of(table, at)}{text}{own}", state_style(state)

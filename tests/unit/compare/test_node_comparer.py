@@ -6,8 +6,8 @@ import pytest
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.present.reports.comparison import diff_markdown
 from qdebug.present.reports.html import diff_html
-from qdebug.present.reports.markdown import diff_markdown
 from qdebug.present.sentences import found_sentences
 from qdebug.session import DiffSession
 

@@ -75,9 +75,9 @@ def test_coverage_says_what_is_lost(made):
     whole = made.result([made.node(0)])
     assert sentences.coverage_sentence(whole) == "1 tensor compared, none left out"
     benign = made.result([made.node(0), made.node(1)], left_out=[made.unmatched()])
-    assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 without partner for a benign reason, none lost"
+    assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 unmatched as expected, none lost"
     apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant")])
-    said = "1 tensor compared, 1 without partner for a benign reason, 1 constant beside them, none lost"
+    said = "1 tensor compared, 1 unmatched as expected, 1 constant skipped, none lost"
     assert sentences.coverage_sentence(apart) == said
     lost = made.result([made.node(0)], left_out=[made.unmatched(kind=UnmatchedKind.LOST)])
     assert sentences.coverage_sentence(lost) == "1 tensor compared, 1 LOST"
@@ -145,7 +145,7 @@ def test_the_name_of_an_output_is_safe_to_print(made):
 def test_nodes_where_error_compounds_are_said_with_what_is_usual():
     one = Compounding(node="a\x1b[31m", op="Conv", tensor="t", gain=8.0, usual=1.1, nodes=24)
     assert sentences.compounding_sentences([one]) == [
-        r"Conv a\x1b[31m hands on 8.00 times the error it gets; 1.10 times is usual for 24 of its kind"
+        r"Conv a\x1b[31m amplifies the error of its input 8.00 times; the median of 24 of its kind is 1.10"
     ]
     assert sentences.compounding_sentences([one] * 7)[5:] == ["2 more nodes; the JSON has them all"]
     assert sentences.compounding_sentences([]) == []

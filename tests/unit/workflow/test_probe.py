@@ -10,8 +10,10 @@ import pytest
 from qdebug.backends import load_backend
 from qdebug.errors import BackendError, UsageError
 from qdebug.present import probed
-from qdebug.present.reports.probe import probe_markdown, probe_report
+from qdebug.present.reports.markdown import markdown
+from qdebug.present.reports.probe import probe_document
 from qdebug.present.reports.schema import load_schema
+from qdebug.present.reports.terminal import terminal
 from qdebug.workflow import probe
 from qdebug.workflow.probe import run_probe
 
@@ -136,20 +138,20 @@ def test_the_report_says_kinds_presets_and_classes(glow):
 
     console = Console(width=400, no_color=True)
     with console.capture() as capture:
-        console.print(probe_report(glow))
+        console.print(terminal(probe_document(glow)))
     text = capture.get()
     assert "computes as glow-cpu" in text
     assert "source: glow libjit_defs.h" in text
     assert "ort-mlas" not in text.partition("arithmetic  ")[0]
-    everything = probe_markdown(glow, everything=True)
+    everything = markdown(probe_document(glow, everything=True))
     assert "| ort-mlas |" in everything
-    assert "| ort-mlas |" not in probe_markdown(glow)
+    assert "| ort-mlas |" not in markdown(probe_document(glow))
 
 
 def test_names_of_a_backend_are_shown_as_text():
     entry = probe.ProbeEntry(kind="conv", title="conv\x1b[31m", status="failed", reason="\x1b]0;x\x07")
     result = probe.ProbeResult(run=probe.RunInfo(backend="a\x1bb"), entries=(entry,))
-    assert "\x1b" not in probe_markdown(result)
+    assert "\x1b" not in markdown(probe_document(result))
     assert not any("\x1b" in cell for row in probed.kind_rows(result) for cell in row)
     assert np.array([probed.notes(result)]).size == 1
 

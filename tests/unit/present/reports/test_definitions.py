@@ -5,18 +5,20 @@ import io
 from rich.console import Console
 
 from qdebug.numerics.metric_table import METRICS
-from qdebug.present.reports.definitions import definitions_json, definitions_markdown, definitions_report
+from qdebug.present.reports.definitions import definitions_document, definitions_json
+from qdebug.present.reports.markdown import markdown
+from qdebug.present.reports.terminal import terminal
 
 
 def test_every_metric_is_defined_in_every_form():
     console = Console(file=io.StringIO(), width=300)
-    console.print(definitions_report())
+    console.print(terminal(definitions_document()))
     table = console.file.getvalue()
-    markdown = definitions_markdown()
+    written = markdown(definitions_document())
     named = {entry["name"]: entry for entry in definitions_json()["metrics"]}
     for spec in METRICS:
         assert spec.name in table
         assert spec.definition in table
-        assert f"| {spec.name} |" in markdown
+        assert f"| `{spec.name}` |" in written
         assert named[spec.name]["definition"] == spec.definition
     assert "codes at qmin or qmax, without those that are a Relu's zero" in table

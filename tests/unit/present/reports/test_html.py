@@ -186,5 +186,5 @@ def test_the_page_of_several_backends_begins_with_their_verdicts_and_leads_to_ea
 def test_acknowledged_nodes_stand_at_the_top_too(made):
     known = Acknowledgement(node="conv0", reason="a table of 256 entries")
     text = diff_html({"a.h5": made.result([made.node(0, Status.DIVERGED, acknowledged=known)])})
-    assert "<dt>acknowledged</dt>" in text
+    assert "<li>acknowledged #0 conv0: a table of 256 entries</li>" in text
     assert text.count("a table of 256 entries") == 2

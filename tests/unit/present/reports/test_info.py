@@ -8,7 +8,9 @@ from rich.console import Console
 
 from qdebug.model import Graph, MemoryRecording, Node, RunInfo, TensorInfo
 from qdebug.present.contents import Contents
-from qdebug.present.reports.info import info_markdown, info_report
+from qdebug.present.reports.info import info_document
+from qdebug.present.reports.markdown import markdown
+from qdebug.present.reports.terminal import terminal
 
 
 @pytest.fixture
@@ -25,15 +27,15 @@ def contents():
 
 def test_the_report_lists_facts_and_tensors_on_request(contents):
     console = Console(file=io.StringIO(), width=100, highlight=False)
-    console.print(info_report(contents))
+    console.print(terminal(info_document(contents)))
     assert "npu_[bold]" in console.file.getvalue()
     assert "Relu a|b" not in console.file.getvalue()
-    console.print(info_report(contents, tensors=True))
+    console.print(terminal(info_document(contents, tensors=True)))
     assert r"Relu a|b\x1b[2J" in console.file.getvalue()
 
 
 def test_markdown_shows_names_literally(contents):
-    text = info_markdown(contents, tensors=True)
+    text = markdown(info_document(contents, tensors=True))
     assert r"- **backend**: npu\_\[bold\]" in text
     assert r"`Relu a\|b\x1b[2J`" in text
-    assert "| tensor |" not in info_markdown(contents)
+    assert "| tensor |" not in markdown(info_document(contents))

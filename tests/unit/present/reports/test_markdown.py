@@ -9,8 +9,9 @@ from qdebug.compare.result.limits import Acknowledgement
 from qdebug.compare.result.result import Status
 from qdebug.model import TensorInfo
 from qdebug.present.detail import NodeDetail
-from qdebug.present.reports.markdown import MARKDOWN_LIMIT, code, diff_markdown, markdown_text
-from qdebug.present.reports.node import node_markdown
+from qdebug.present.reports.comparison import MARKDOWN_LIMIT, diff_markdown
+from qdebug.present.reports.markdown import code, markdown, markdown_text
+from qdebug.present.reports.node import node_document
 
 markdown_it = pytest.importorskip("markdown_it")
 
@@ -55,10 +56,10 @@ def test_a_comparison_is_told_in_full(made):
     nodes = [made.node(0), made.node(1, Status.DIVERGED, node="conv|1")]
     left_out = [made.unmatched("b"), made.unmatched("out*put", kind=UnmatchedKind.LOST, reason="no partner")]
     text = diff_markdown(made.result(nodes, left_out=left_out))
-    assert text.startswith("## qdebug: diverged\n")
+    assert text.startswith("## qdebug: DIVERGED\n")
     assert "- **limits**: default: SQNR at least 20 dB" in text
     assert r"| 1 | **diverged** | `conv\|1` |" in text
-    assert r"- **lost** backend out\*put: no partner" in text
+    assert r"- **LOST** backend out\*put: no partner" in text
     assert html(text).count("<tr>") == 3
 
 
@@ -80,7 +81,7 @@ def test_the_default_limit_is_below_that_of_a_job_summary(made):
     nodes = [made.node(i, node="名" * 200) for i in range(3000)]
     text = diff_markdown(made.result(nodes, left_out=left_out))
     assert len(text.encode()) <= MARKDOWN_LIMIT < 1024 * 1024
-    assert "2500 more lost tensors are cut" in text
+    assert "2500 more lost tensors; the JSON has them all" in text
 
 
 def test_one_node_in_full(made):
@@ -89,8 +90,8 @@ def test_one_node_in_full(made):
         backend=TensorInfo(name="conv4_q", shape=(1, 2), dtype="int8"),
         worst=[made.worst()],
     )
-    text = node_markdown(detail)
-    assert text.startswith("## conv4: diverged\n")
+    text = markdown(node_document(detail))
+    assert text.startswith("## qdebug: DIVERGED\n")
     assert "| max LSB | 5.00 LSB |" in text
     assert "| 0,3,1 | 1 | 1.2500 | 0.75000 | -0.5000 | -10.0 | - | 12 |" in text
     assert "- sample 1: diverged" in text
@@ -99,7 +100,7 @@ def test_one_node_in_full(made):
 
 def test_the_agreement_on_the_winner_has_a_line_for_each_output(made):
     text = diff_markdown(made.result([made.node(0)], outputs=(made.ranking("a_b"),)))
-    assert "- **output** a\\_b, if these are scores: top-1 agreement 14 of 16" in text
+    assert "- **outputs**: a\\_b, if these are scores: top-1 agreement 14 of 16" in text
     assert "**output**" not in diff_markdown(made.result([made.node(0)]))
 
 

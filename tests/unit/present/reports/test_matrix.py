@@ -7,7 +7,9 @@ from rich.console import Console
 
 from qdebug.compare.result.result import Status
 from qdebug.numerics.agreement import Agreement
-from qdebug.present.reports.matrix import diffs_dict, matrix_markdown, matrix_report
+from qdebug.present.reports.markdown import markdown
+from qdebug.present.reports.matrix import diffs_dict, matrix_document
+from qdebug.present.reports.terminal import terminal
 
 ALIKE = {"conv0_out": Agreement(elements=100, differ=80, same=60)}
 
@@ -26,12 +28,12 @@ def shown(renderable, width):
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_verdicts_then_the_worst_tensors(results, width):
-    text = shown(matrix_report(results, ALIKE, width=width), width)
+    text = shown(terminal(matrix_document(results, ALIKE)), width)
     lines = text.splitlines()
-    assert lines[1].split()[:3] == ["A", "good.h5", "within"]
-    assert r"B evil\x1b[0m|x.h5" in lines[2]
-    assert "conv4" in lines[2]
-    assert lines[5].split()[:3] == ["conv4", "-", "30.0"]
+    assert lines[2].split()[:3] == ["A", "good.h5", "within"]
+    assert r"B evil\x1b[0m|x.h5" in lines[3]
+    assert "conv4" in lines[3]
+    assert lines[6].split()[:3] == ["conv4", "-", "30.0"]
     assert "75.0 % of 80" in text
     assert "the 12 worst of 20 tensors; the JSON has all" in text
     assert max(map(len, lines)) <= width
@@ -39,25 +41,25 @@ def test_verdicts_then_the_worst_tensors(results, width):
 
 
 def test_without_agreement_there_is_no_such_column(results):
-    assert "wrong alike" not in shown(matrix_report(results, {}, width=100), 100)
+    assert "wrong alike" not in shown(terminal(matrix_document(results, {})), 100)
 
 
 def test_equal_backends_are_said_to_be(made):
     equal = made.result([made.node(0, Status.IDENTICAL, metrics=made.stats(mismatches=0))])
-    text = shown(matrix_report({"a": equal, "b": equal}, {}, width=100), 100)
+    text = shown(terminal(matrix_document({"a": equal, "b": equal}, {})), 100)
     assert "Every backend equals the reference" in text
 
 
 def test_many_backends_have_letters(made):
     many = {f"b{i}.h5": made.result([made.node(0)]) for i in range(28)}
-    text = shown(matrix_report(many, {}, width=300), 300)
+    text = shown(terminal(matrix_document(many, {})), 300)
     assert "Z b25.h5" in text
     assert "A1 b26.h5" in text
 
 
 def test_markdown(results):
-    text = matrix_markdown(results, ALIKE)
-    assert "| A `good.h5` | within |" in text
+    text = markdown(matrix_document(results, ALIKE))
+    assert "| `A good.h5` | within |" in text
     assert "| `conv4` | \\- |" in text.replace("| - |", "| \\- |")
     assert "75.0 % of 80" in text
     assert "\x1b" not in text

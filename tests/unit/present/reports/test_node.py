@@ -8,7 +8,8 @@ from rich.console import Console
 from qdebug.compare.result.result import Status
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.present.detail import NodeDetail
-from qdebug.present.reports.node import node_report, with_detail
+from qdebug.present.reports.node import node_document, with_detail
+from qdebug.present.reports.terminal import terminal
 
 
 def shown(renderable, width=100):
@@ -31,7 +32,7 @@ def detail(made, **changed):
 
 
 def test_the_report_says_everything_about_the_node(made):
-    text = shown(node_report(detail(made), width=100))
+    text = shown(terminal(node_document(detail(made)), width=100))
     assert text.startswith("DIVERGED  #4 conv4  QLinearConv  (all samples)\nSQNR 8 dB is below 20 dB\n")
     for expected in (
         "pair    quantization: codes of the same tensor",
@@ -52,12 +53,12 @@ def test_the_report_says_everything_about_the_node(made):
 
 def test_the_parts_of_the_error_stand_side_by_side_where_there_is_room(made):
     result = made.node(4, introduced=made.stats(sqnr_db=41.5), propagated=made.stats(sqnr_db=31.0), relative_gain=2.0)
-    wide = shown(node_report(detail(made, result=result), width=160), width=160)
+    wide = shown(terminal(node_document(detail(made, result=result)), width=160), width=160)
     assert "whole  introduced  propagated  definition" in wide
     assert "gain    2.00" in wide
     row = next(line for line in wide.splitlines() if line.startswith("SQNR dB"))
     assert row.split()[2:8] == ["30.0", "dB", "41.5", "dB", "31.0", "dB"]
-    narrow = shown(node_report(detail(made, result=result), width=80), width=80)
+    narrow = shown(terminal(node_document(detail(made, result=result)), width=80), width=80)
     assert "41.5 dB" in narrow
     assert "10 log10" not in narrow
     assert "--explain-metrics" in narrow
@@ -66,18 +67,18 @@ def test_the_parts_of_the_error_stand_side_by_side_where_there_is_room(made):
 
 def test_an_incomparable_node_says_why_and_shows_no_empty_parts(made):
     result = made.node(4, Status.INCOMPARABLE, reason="shape 1x2 against 1x3", saturation=None, samples=())
-    text = shown(node_report(detail(made, result=result, worst=(), inputs=()), width=100))
+    text = shown(terminal(node_document(detail(made, result=result, worst=(), inputs=())), width=100))
     assert "shape 1x2 against 1x3" in text
     for part in ("worst elements", "saturation", "definition", "sample "):
         assert part not in text
 
 
 def test_one_sample_is_named(made):
-    assert "(sample 3)" in shown(node_report(detail(made, sample=3), width=100))
+    assert "(sample 3)" in shown(terminal(node_document(detail(made, sample=3)), width=100))
 
 
 def test_it_fits_80_columns(made):
-    assert max(map(len, shown(node_report(detail(made), width=80), width=80).splitlines())) <= 80
+    assert max(map(len, shown(terminal(node_document(detail(made)), width=80), width=80).splitlines())) <= 80
 
 
 def test_the_json_is_the_comparison_with_one_node_in_full(made):

@@ -5,10 +5,12 @@ import json
 
 import numpy as np
 import pytest
-from rich.console import Console, Group
+from rich.console import Console
 
 from qdebug.numerics.profile import profile_tensor
-from qdebug.present.reports.profile import profile_dict, profile_markdown, profile_parts
+from qdebug.present.reports.markdown import markdown_blocks
+from qdebug.present.reports.profile import profile_blocks, profile_dict
+from qdebug.present.reports.terminal import terminal
 
 F32 = np.float32
 
@@ -22,21 +24,21 @@ def profile():
 
 def shown(parts, width=100):
     console = Console(file=io.StringIO(), width=width, highlight=False)
-    console.print(Group(*parts))
+    console.print(terminal(parts))
     return console.file.getvalue()
 
 
 def test_a_terminal_shows_every_part(profile):
-    text = shown(profile_parts(profile))
+    text = shown(profile_blocks(profile))
     for part in ("ULP  at most", "abs(difference)  ", "abs(difference)/abs(reference)", "ULP apart", "values"):
         assert part in text
     assert "worst of 3 channels along axis 0" in text
     assert "\u2588" * 20 in text
-    assert max(map(len, shown(profile_parts(profile), width=80).splitlines())) <= 80
+    assert max(map(len, shown(profile_blocks(profile), width=80).splitlines())) <= 80
 
 
 def test_markdown_has_the_same_parts(profile):
-    lines = profile_markdown(profile)
+    lines = markdown_blocks(profile_blocks(profile))
     assert any(line.startswith("- **ULP**: at most") for line in lines)
     assert "### Worst of 3 channels along axis 0" in lines
     assert sum(line.startswith("|---") for line in lines) == 5
@@ -44,10 +46,10 @@ def test_markdown_has_the_same_parts(profile):
 
 def test_what_is_not_there_takes_no_table():
     codes = profile_tensor(np.int8([1, 2]), np.int8([1, 3]))
-    text = shown(profile_parts(codes))
+    text = shown(profile_blocks(codes))
     assert "ULP" not in text
     assert "channels" not in text
-    assert all("channels" not in line for line in profile_markdown(codes))
+    assert all("channels" not in line for line in markdown_blocks(profile_blocks(codes)))
 
 
 def test_plain_values_add_up_and_are_json(profile):

@@ -10,8 +10,10 @@ from rich.console import Console
 from qdebug.compare.align.pairs import Side, UnmatchedKind
 from qdebug.compare.result.result import Compounding, Status
 from qdebug.model import Fidelity, RunInfo
-from qdebug.present.reports.markdown import diff_markdown
-from qdebug.present.reports.table import diff_report, figure_lines, fitting_width, plain_grid
+from qdebug.present.reports.comparison import diff_markdown
+from qdebug.present.reports.document import Grid
+from qdebug.present.reports.table import diff_report, fitting_width
+from qdebug.present.reports.terminal import figure_lines, terminal
 
 
 def shown(renderable, width=100, **options):
@@ -129,7 +131,7 @@ def test_lost_tensors_of_both_sides_are_named(made):
 
 
 def test_a_grid_is_text_and_never_markup():
-    text = shown(plain_grid(("a", "b"), [("[red]x[/red]", "1")], right={1}))
+    text = shown(terminal([Grid(titles=("a", "b"), rows=[("[red]x[/red]", "1")], right=frozenset({1}))]))
     assert "[red]x[/red]" in text
 
 
@@ -147,7 +149,7 @@ def test_nodes_where_error_compounds_are_listed(made):
     result = made.result([made.node(0)])
     found = Compounding(node="conv0", op="Conv", tensor="t", gain=8.0, usual=1.1, nodes=24)
     listed = replace(result, verdict=replace(result.verdict, compounding=(found,)))
-    said = "Conv conv0 hands on 8.00 times the error it gets"
+    said = "Conv conv0 amplifies the error of its input 8.00 times"
     text = shown(diff_report(listed, width=160), 160)
     assert "compounding" in text
     assert said in text

@@ -356,4 +356,4 @@ def test_of_a_failing_node_without_samples_no_sample_is_called_right(make_naviga
     assert navigator.cursor == 9
     navigator.table.put(replace(failing, samples=()))
     said = navigator.failing(1)
-    assert said.startswith("nothing is known of single samples of block2/qlinearadd_9, which fails")
+    assert said.startswith("block2/qlinearadd_9 fails, and has no results of single samples")

@@ -56,8 +56,6 @@ def test_columns_follow_the_results_whenever_they_are_looked_at(session):
             np.testing.assert_array_equal(table.metrics[name], expected(table, name))
     for name in NAMES:
         np.testing.assert_array_equal(table.metrics[name], expected(table, name))
-        numbers = [table.number(name, row, None) for row in range(table.size)]
-        np.testing.assert_array_equal(numbers, expected(table, name))
 
 
 def test_results_put_into_columns_before_one_was_looked_at_are_in_it_all_the_same(session):
@@ -84,16 +82,3 @@ def test_one_sample_follows_results_that_a_session_holds(session, looked_at):
     other.apply(other.batch(session.compared))
     np.testing.assert_array_equal(table.values("max_abs", 0), other.values("max_abs", 0))
     assert table.states(0).tolist() == other.states(0).tolist()
-
-
-def test_one_number_needs_no_column(session):
-    table = describe(session).table
-    list(map(table.put, session.results()))
-    assert np.isfinite(table.number("max_abs", 3, None))
-    assert table.metrics.made == ()
-
-
-def test_one_number_of_one_sample_is_that_of_its_column(make_table):
-    table = make_table(6, samples=3, filled=4)
-    for row in range(table.size):
-        np.testing.assert_equal(table.number("sqnr_db", row, 2), table.values("sqnr_db", 2)[row])

@@ -67,7 +67,7 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     assert "at qmax 2 (1.4 %)" in text
     assert "worst elements of sample 2" in text
     assert "0,4,2,1" in text
-    assert "the noisiest is 2 of 0..2: diverged" in text
+    assert "worst: sample 2 of 0..2: diverged" in text
 
 
 def test_before_the_values_come_the_comparison_is_there(make_navigator):
@@ -102,7 +102,7 @@ def test_a_chosen_sample_is_the_one_described(make_navigator, ready):
     navigator.go(9)
     navigator.choose_sample(1)
     text = said(detail_lines(navigator, ready(navigator.table.results[9], sample=1), 100, UNICODE))
-    assert "the one shown is 1 of 0..2: diverged" in text
+    assert "shown: sample 1 of 0..2: diverged" in text
 
 
 @pytest.mark.parametrize("width", [36, 38, 58, 70, 78, 140])

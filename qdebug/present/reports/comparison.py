@@ -1,0 +1,173 @@
+"""A comparison as a document: what is said of it as a whole; and as Markdown, never larger than a summary may be."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from qdebug.compare.align.pairs import UnmatchedKind
+from qdebug.compare.result.node_result import is_beyond
+from qdebug.compare.result.result import NodeResult, RunComparison
+from qdebug.model import Fidelity, RunInfo
+from qdebug.present import numbers, sentences
+from qdebug.present.reports.document import Block, Fact, FactList, Item, Items, Section, Title
+from qdebug.present.reports.markdown import code, markdown_blocks, markdown_table, markdown_text
+from qdebug.present.rows import STYLES, NodeRow, badness, columns, node_row
+from qdebug.present.text import safe_text
+
+__all__ = ["MARKDOWN_LIMIT", "comparison_facts", "coverage_blocks", "diff_markdown", "remarks", "title"]
+
+MARKDOWN_LIMIT = 900 * 1024
+"""Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
+
+_KEYS = (
+    *(
+        "index",
+        "status",
+        "node",
+        "op",
+        "sqnr_db",
+        "arithmetic",
+        "clipping",
+        "constants",
+        "introduced",
+        "gain",
+        "max_lsb",
+    ),
+    *("rel_l2", "max_abs", "mismatches", "saturated", "quant", "reason"),
+)
+"""Columns of the table in Markdown."""
+_LISTED = 500
+"""Tensors that are listed, however many were lost."""
+
+
+def title(result: RunComparison) -> Title:
+    """Return the verdict."""
+    return Title(str(result.status).upper(), sentences.verdict_sentence(result), STYLES[result.status])
+
+
+def comparison_facts(result: RunComparison, *, ways: str = sentences.WAYS) -> FactList:
+    """Return what ran, the limits, and what the comparison says of the run as a whole.
+
+    Args:
+        result: The comparison.
+        ways: How the reader could give other limits.
+    """
+    facts: list[Fact] = []
+    for label, info in (("reference", result.reference), ("backend", result.backend)):
+        facts.append(Fact(label, sentences.run_facts(info), "" if info.complete else "yellow"))
+        facts.append(Fact("", f"fidelity {sentences.fidelity_sentence(info)}", _fidelity_style(info)))
+    facts.append(Fact("limits", sentences.limits_sentence(result.limits, ways=ways)))
+    samples = sentences.samples_sentence(result.nodes)
+    if samples:
+        facts.append(Fact("samples", samples))
+    facts.append(Fact("nodes", sentences.status_counts([node.status for node in result.nodes]) or "none"))
+    arithmetic = sentences.arithmetic_sentence(result.nodes)
+    if arithmetic is not None:
+        left = any(node.reproduced is False for node in result.nodes)
+        facts.append(Fact("arithmetic", arithmetic, "yellow" if left else ""))
+    facts += _under("compounding", sentences.compounding_sentences(result.verdict.compounding))
+    same = all(output.top1_agreement == 1.0 for output in result.outputs)
+    facts += _under("outputs", sentences.ranking_sentences(result.outputs), style="" if same else "yellow")
+    return FactList(facts)
+
+
+def _under(label: str, said: Iterable[str], *, style: str = "") -> list[Fact]:
+    return [Fact("" if at else label, text, style) for at, text in enumerate(said)]
+
+
+def _fidelity_style(info: RunInfo) -> str:
+    return {Fidelity.DIFFERS: "bold red", Fidelity.BIT_EQUAL: "green"}.get(info.fidelity, "")
+
+
+def remarks(nodes: Sequence[NodeResult]) -> Items:
+    """Return what is said of nodes that do not decide: those that are accepted, and what was found within limits."""
+    return Items.of([*sentences.acknowledged_sentences(nodes), *sentences.found_sentences(nodes)], style="yellow")
+
+
+def coverage_blocks(result: RunComparison, *, everything: bool = False) -> list[Block]:
+    """Return how much was compared, and what was not.
+
+    Args:
+        result: The comparison.
+        everything: List each tensor that was left out on purpose too.
+    """
+    unmatched = result.coverage.unmatched
+    benign = [entry for entry in unmatched if entry.kind is UnmatchedKind.BENIGN]
+    lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
+    items = [
+        Item(f"{numbers.grouped(many)} {side}: {reason}", style="dim")
+        for many, side, reason in sentences.benign_reasons(unmatched)[:_LISTED]
+    ]
+    items += [
+        Item(f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.said)}", "LOST", "bold yellow")
+        for entry in lost[:_LISTED]
+    ]
+    if len(lost) > _LISTED:
+        items.append(Item(f"{len(lost) - _LISTED} more lost tensors; the JSON has them all", style="bold yellow"))
+    for entry in benign if everything else ():
+        items.append(Item(f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.reason)}", "benign"))
+    return [FactList.of([("coverage", sentences.coverage_sentence(result))]), Items(items)]
+
+
+def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
+    """Return a comparison as Markdown.
+
+    If it grows beyond the limit, the best nodes are left out first, and how many is said.
+
+    Args:
+        result: What to show.
+        limit: Most bytes in UTF-8.
+    """
+    head = _lines([*markdown_blocks([title(result), comparison_facts(result)]), ""])
+    said = remarks(result.nodes)
+    heading: list[Block] = [Section("Remarks")] if said.items else []
+    rest = markdown_blocks([*heading, said, Section("Coverage"), *coverage_blocks(result)])
+    tail = _lines(_fitted(["", *rest], limit // 3))
+    budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
+    first = next((node.index for node in result.nodes if is_beyond(node)), None)
+    rows = [_row(node, first=node.index == first) for node in result.nodes]
+    kept = _fitting(result.nodes, [len(row.encode()) + 1 for row in rows], budget)
+    known = columns()
+    lines = markdown_table([known[key].title for key in _KEYS], ())
+    lines += [rows[position] for position in kept]
+    if len(kept) < len(rows):
+        cut = f"{len(rows) - len(kept)} of {len(rows)} nodes are cut"
+        lines += ["", f"**{cut}, the best ones first, to stay under {limit} bytes.**"]
+    return head + _lines(lines) + tail
+
+
+def _lines(lines: Iterable[str]) -> str:
+    return "\n".join(lines) + "\n"
+
+
+def _row(node: NodeResult, *, first: bool) -> str:
+    """Return the line of a node; the first divergence is set in bold."""
+    row: NodeRow = node_row(node)
+    cells = {key: row.cells[key].text for key in _KEYS}
+    shown = [code(text) if key in {"node", "op"} else markdown_text(text) for key, text in cells.items()]
+    if first:
+        shown = [f"**{text}**" if key == "status" else text for key, text in zip(_KEYS, shown, strict=True)]
+    return "| " + " | ".join(shown) + " |"
+
+
+def _fitted(lines: Sequence[str], budget: int) -> list[str]:
+    """Cut lines that would leave no room for the nodes, and say how many."""
+    used = 0
+    for position, line in enumerate(lines):
+        used += len(line.encode()) + 1
+        if used > budget:
+            return [*lines[:position], "", f"**{len(lines) - position} lines are cut; the JSON has them all.**"]
+    return list(lines)
+
+
+def _fitting(nodes: Sequence[NodeResult], sizes: Sequence[int], budget: int) -> list[int]:
+    """Choose positions, the worst first, whose rows fit the budget; in topological order."""
+    if sum(sizes) <= budget:
+        return list(range(len(nodes)))
+    kept, used = [], 0
+    for position in sorted(range(len(nodes)), key=lambda position: badness(nodes[position])):
+        if used + sizes[position] > budget:
+            break
+        kept.append(position)
+        used += sizes[position]
+    return sorted(kept)

@@ -1,0 +1,134 @@
+"""A document as a terminal shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from qdebug.present import numbers
+from qdebug.present.reports.document import (
+    Block,
+    Document,
+    Fact,
+    FactList,
+    Grid,
+    Item,
+    Items,
+    Paragraph,
+    Section,
+    Title,
+)
+
+__all__ = ["GAP", "figure_lines", "terminal"]
+
+GAP = 2
+"""Blank cells between two columns."""
+
+_ANY = 10_000
+
+
+def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
+    """Lay a document out for a terminal: an empty line between two blocks, none below a heading.
+
+    Args:
+        document: What to show.
+        width: Characters a line may take.
+    """
+    parts: list[RenderableType] = []
+    before: Block | None = None
+    for block in document:
+        drawn = _drawn(block, width)
+        joined = before is None or isinstance(before, Section) or (isinstance(block, Paragraph))
+        if drawn:
+            parts += drawn if joined else [Text(""), *drawn]
+            before = block
+    return Group(*parts)
+
+
+def _drawn(block: Block, width: int) -> list[RenderableType]:
+    if isinstance(block, Title):
+        return [Text.assemble((block.word, block.style), f"  {block.text}")]
+    if isinstance(block, Section):
+        return [Text(block.text, style="bold")]
+    if isinstance(block, Paragraph):
+        return [Text(block.text, style=block.style)]
+    if isinstance(block, FactList):
+        return [_facts(block.facts)] if block.facts else []
+    if isinstance(block, Items):
+        return [line for item in block.items for line in _item(item)]
+    if not block.rows:
+        return []
+    return _stacked(block) if block.below else _grid(block, width)
+
+
+def _facts(facts: Iterable[Fact]) -> Table:
+    """Lay out labelled facts, one a line, long ones wrapped under themselves."""
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    table.add_column(style="dim", no_wrap=True)
+    table.add_column(overflow="fold")
+    for fact in facts:
+        table.add_row(Text(fact.label), Text(fact.text, style=fact.style))
+    return table
+
+
+def _item(item: Item) -> list[RenderableType]:
+    if not item.kind:
+        return [Text(item.text, style=item.style), *map(_indented, item.more)]
+    return [Text.assemble((item.kind, item.style), f" {item.text}"), *map(_indented, item.more)]
+
+
+def _indented(text: str, style: str = "") -> RenderableType:
+    """Indent a paragraph below a line, however often it is wrapped."""
+    return Padding(Text(text, style=style), (0, 0, 0, 4))
+
+
+def _grid(grid: Grid, width: int) -> list[RenderableType]:
+    """Lay out rows under headings, without lines."""
+    shown = len(grid.titles) - (width < grid.wide)
+    table = Table(box=None, padding=(0, GAP, 0, 0), pad_edge=False, header_style="bold")
+    for at, title in enumerate(grid.titles[:shown]):
+        table.add_column(
+            Text(title),
+            justify="right" if at in grid.right else "left",
+            style="dim" if at in grid.dim else "",
+            overflow="fold",
+        )
+    for row in grid.rows:
+        table.add_row(*map(Text, row[:shown]))
+    return [table] if shown == len(grid.titles) else [table, Text(grid.instead, style="dim")]
+
+
+def _stacked(grid: Grid) -> list[RenderableType]:
+    """Lay out each row as a line of figures, and below it what is too long for a column."""
+    beside = [at for at in range(len(grid.titles)) if at not in grid.below]
+    right = {place for place, at in enumerate(beside) if at in grid.right}
+    lines: list[RenderableType] = []
+    rows = [grid.titles, *grid.rows]
+    for at, line in enumerate(figure_lines([[row[column] for column in beside] for row in rows], right=right)):
+        lines.append(Text(line, style="" if at else "bold"))
+        for column, before in grid.below.items() if at else ():
+            text = grid.rows[at - 1][column]
+            if text not in ("", numbers.MISSING):
+                lines.append(_indented(before + text, "dim" if before else ""))
+    return lines
+
+
+def figure_lines(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:
+    """Lay out rows of safe text as lines, each under the heading that is the first row; the last column is not padded.
+
+    Args:
+        rows: Headings, then one text a column.
+        right: Columns aligned to the right.
+    """
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return [
+        "  ".join(
+            text.rjust(width) if column in right else text.ljust(width)
+            for column, (text, width) in enumerate(zip(row, widths, strict=True))
+        ).rstrip()
+        for row in rows
+    ]
