@@ -234,7 +234,7 @@ class DelegatedGraph(ExportedGraph):
         return reads and all(_is_quantizer(each) or (_is_fused(each) and self._is_inner(each)) for each in node.users)
 
     def without_dequantized(self) -> bool:
-        """Give up taps on dequantized values, which may keep a delegate from what it does; False if there are none."""
+        """Drop taps on dequantized values, which may keep a delegate from what it does; False if there are none."""
         given_up = [name for name in self.taps if _is_dequantizer(self._fx[name]) and not self._every]
         for name in given_up:
             tensor = self.taps.pop(name)

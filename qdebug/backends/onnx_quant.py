@@ -10,7 +10,7 @@ __all__ = ["stands_for"]
 
 
 def stands_for(nodes: Sequence[Node], outputs: Sequence[str] = ()) -> dict[str, str]:
-    """Give, for each tensor that holds another one's values as codes or dequantized, the name of that other one.
+    """Return, for each tensor that holds another one's values as codes or dequantized, the name of that other one.
 
     For q = QuantizeLinear(x) and d = DequantizeLinear(q) both stand for x; where codes come out of an
     integer operator, they stand for what DequantizeLinear makes of them. An output of the graph is what

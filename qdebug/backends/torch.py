@@ -85,7 +85,7 @@ class TorchRun:
         }
 
     def restart(self) -> None:
-        """Give buffers that the program changes their first values again."""
+        """Put the first values back into buffers that the program changes."""
         if self._module is not None:
             self._reset()
 

@@ -220,7 +220,7 @@ def _short(of: ResultTable) -> str:
     name = first.precision
     alike = sum(node.precision == name for node in of.nodes) - 1
     more = f" and of {alike} more {'tensor' if alike == 1 else 'tensors'}" if alike else ""
-    return f" The values of {first.tensor!r}{more} are what {name} holds; the reference's are not."
+    return f" The values of {first.tensor!r}{more} are exactly representable in {name}; the reference's are not."
 
 
 def _overruled(of: ResultTable) -> str:
@@ -534,7 +534,7 @@ def _born(of: ResultTable, found: Nonfinite, said: str, origin: NodeResult | Non
         each = born.selected[0]
         why = f"A difference of {each.difference:.3g} in {each.tensor!r} selects it"
         finite = origin is not None and of.rows[origin.tensor] != found.row
-        text += f" {why}{'' if finite else ', and no node beyond its limit accounts for that'}."
+        text += f" {why}{'' if finite else ', and no node beyond its limit explains that'}."
     nodes = [repr(name) for name in found.path]
     if found.left_out:
         middle = len(nodes) // 2

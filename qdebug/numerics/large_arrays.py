@@ -57,7 +57,7 @@ class PassedPages:
         self._next = (place + STRETCH - self._offset) // self._itemsize
 
     def read_up_to(self, element: int) -> None:
-        """Give back what lies before an element, once there is enough of it."""
+        """Release what lies before an element, once there is enough of it."""
         if element < self._next:
             if element == 0:
                 self._begin(self._first)
@@ -86,7 +86,7 @@ class TouchedPages:
         self._step, self._touched = min(step, mmap.PAGESIZE), 0
 
     def read(self, elements: int) -> None:
-        """Give all back, once enough of it was read; before so many elements more are."""
+        """Release all, once enough of it was read; before so many elements more are."""
         self._touched += elements * self._step
         if self._touched >= STRETCH:
             self._mapped.madvise(mmap.MADV_DONTNEED, *self._span)

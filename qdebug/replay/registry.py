@@ -68,7 +68,7 @@ Moved = Callable[[str, tuple[int, ...], bool], "np.ndarray | None"]
 codes at run time. None leaves it."""
 
 Provider = Callable[[str, str], "Kernel | None"]
-"""Gives the kernel of an operator and domain that has none here, or None."""
+"""Returns the kernel of an operator and domain that has none here, or None."""
 
 _PROVIDERS: list[Provider] = []
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}

@@ -29,7 +29,7 @@ from qdebug.replay.run import run_nodes
 __all__ = ["Read", "Run", "moved", "offsets", "run_form", "run_real", "run_segment", "spread"]
 
 Read = Callable[[Node, str], np.ndarray]
-"""Gives an input of a node's real form that no node of the segment makes: called with the form and the name."""
+"""Returns an input of a node's real form that no node of the segment makes: called with the form and the name."""
 
 Run = Callable[[Node, Node, Mapping[str, int], Mapping[str, np.ndarray]], Mapping[str, np.ndarray]]
 """Computes a node: called with the node, its real form, the operator sets that this is read by, and its inputs."""

@@ -64,7 +64,7 @@ class Window:
         return still and self.out == self.extent and not any(self.begin)
 
     def taps(self, first: int = 0, last: int | None = None) -> Iterator[tuple[Any, ...]]:
-        """Give, for each tap in C order, the index of what it reads of the padded input (..., *covered).
+        """Return, for each tap in C order, the index of what it reads of the padded input (..., *covered).
 
         Args:
             first: First output along the first axis.

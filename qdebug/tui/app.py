@@ -219,7 +219,7 @@ def _unheeded(limits_file: Path) -> str:
 
     many = sum(not entry.expired for entry in load_limits(limits_file).acknowledged)
     nodes = "1 node" if many == 1 else f"{many} nodes"
-    return f"{limits_file} accepts {nodes}; to heed it: --limits {limits_file}" if many else ""
+    return f"{limits_file} acknowledges {nodes}; to use it: --limits {limits_file}" if many else ""
 
 
 def _looks(path: Path) -> tuple[int, ...]:

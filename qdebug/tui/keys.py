@@ -134,7 +134,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Look", "b", "views.backend", None, "next backend"),
     KeyRow("Look", "z", "views.zoom", None, "one panel alone, and back", "zoom", 11),
     KeyRow("Look", "t", "views.theme", None, "next colours: dark, light, high contrast"),
-    KeyRow("Do", "i", "writing.acknowledge", None, "accept the node's error with a reason, in the limits file"),
+    KeyRow("Do", "i", "writing.acknowledge", None, "acknowledge the node's error with a reason, in the limits file"),
     KeyRow("Do", "a", "writing.note", None, "note on the node, which marks it; kept in the limits file"),
     KeyRow("Do", "p", "writing.pair", None, "say the tensor's partner by hand, in the map file"),
     KeyRow("Do", "y", "writing.copy", None, "send the name to the terminal's clipboard"),

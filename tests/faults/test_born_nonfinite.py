@@ -247,7 +247,7 @@ def test_where_rounding_within_the_limits_selects_it_its_own_node_is_the_origin(
     step = np.spacing(np.float32(1e4))
     result = rig.compared(nodes, {"x": x}, ONE | {"big": np.float32(1e4)}, {"sum": wrong(-step)})
     assert (result.verdict.origin, result.verdict.first_divergence) == ("born", "born")
-    said = f"A difference of {step:.3g} in 'made' selects it, and no node beyond its limit accounts for that."
+    said = f"A difference of {step:.3g} in 'made' selects it, and no node beyond its limit explains that."
     assert said in result.verdict.sentence
 
 

@@ -12,7 +12,7 @@ from syrupy.extensions.single_file import SingleFileSnapshotExtension, WriteMode
 
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.drawing.palette import DARK, LIGHT
-from qdebug.tui.screens import VIEWS
+from qdebug.tui.screens import VIEWS, ScreenId
 
 PINNED = "8.2.8"
 
@@ -52,19 +52,18 @@ def capture(seen, make_picture_app, settled, monkeypatch):
             monkeypatch.setenv("NO_COLOR", "1")
         palette, found = LIGHT if look == "light" else DARK, {}
         columns, lines = map(int, size.split("x"))
-        for backends, views in ((1, VIEWS[:-1]), (2, VIEWS[-1:])):
+        alone = [view for view in VIEWS if view is not ScreenId.BACKENDS]
+        for backends, views in ((1, alone), (2, [ScreenId.BACKENDS])):
             app = make_picture_app(backends=backends, palette=palette, glyphs=glyphs)
             async with app.run_test(size=(columns, lines)) as pilot:
                 await settled.until(pilot, settled.computed)
                 await pilot.press("exclamation_mark")
                 for view in views:
-                    await pilot.press(str((VIEWS.index(view) + 1) % 10))
+                    await pilot.press(view.key)
                     await settled.until(pilot, lambda main, view=view: main.view is view and settled.shown(main))
-                    found[str(view)] = [
-                        list(strip.crop(0, columns)) for strip in app.screen._compositor.render_strips()
-                    ]
-        seen[size, look, glyphs.name] = found
-        return found
+                    found[view] = [list(strip.crop(0, columns)) for strip in app.screen._compositor.render_strips()]
+        seen[size, look, glyphs.name] = {str(view): found[view] for view in VIEWS}
+        return seen[size, look, glyphs.name]
 
     return run
 

@@ -14,7 +14,7 @@ from qdebug.numerics.stats import ErrorStats
 
 __all__ = ["differing", "elements", "integers", "judged", "steps", "sums"]
 
-_WHOLE = "integers that are no codes, or booleans"
+_WHOLE = "integers that are not quantized codes, or booleans"
 
 
 def judged(of: Measured) -> Judged | None:
@@ -75,7 +75,7 @@ def sums(of: Measured) -> Finding | None:
     found = _differing(of, "bound")
     if found is None or found.amount <= 1:  # codes made real numbers may be rounded once
         return None
-    said = f"its arithmetic makes {apart(found.amount, 1)} times the error that rounding its sums accounts for"
+    said = f"its arithmetic makes {apart(found.amount, 1)} times the expected rounding error of its sums"
     judged = found.amount, 1, "times the rounding bound"
     case = breach(of, FindingKind.ARITHMETIC, said, judged=judged, given=False)
     return _as_cost(case, of) if of.excused else case
@@ -87,7 +87,7 @@ def elements(of: Measured) -> Finding | None:
     if found is None or whole is None or not whole.amount <= 1 or not found[1].unexplained_elements or of.excused:
         return None
     stats, beyond = found[0], found[1].unexplained_elements
-    said = f"{beyond} of {stats.count} elements are off by more than rounding what each is made of accounts for"
+    said = f"{beyond} of {stats.count} elements are off by more than rounding their operands explains"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(beyond, 0, "elements"), given=False)
 
 

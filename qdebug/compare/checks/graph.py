@@ -54,9 +54,7 @@ def otherwise_said(context: NodeContext) -> Finding | None:
     """Say that the reference's nodes account for the values, and the operator that was recorded does not."""
     if not context.by_reference:
         return None
-    said = (
-        "what its node is said to do does not give its values; what the reference's nodes make of the same inputs does"
-    )
+    said = "the recorded operator does not reproduce this tensor; the reference's does"
     return Finding(kind=FindingKind.OPERATOR, role=FindingRole.NOTE, node=context.name, sentence=said)
 
 
@@ -174,6 +172,6 @@ def precision(context: NodeContext) -> Finding | None:
     name = context.short_format
     if name is None:
         return None
-    said = f"its values are what {name} holds, whatever they are kept in; the reference's are not"
+    said = f"all its values are exactly representable in {name}; the reference's are not"
     role = FindingRole.CAUSE if context.diverges else FindingRole.NOTE
     return Finding(kind=FindingKind.PRECISION, role=role, node=context.name, sentence=said, evidence=name)

@@ -161,7 +161,7 @@ def judge_float(recording: Recording, node: Node, tensor: str, at: Sequence[Plac
             return replace(found, band=Band(precision=precision, ratio=ratio, spread=spread), within=True)
     if _rounds_nothing(node):
         return replace(found, reason=f"{total - equal} of {total} elements differ, and {node.op} rounds nothing")
-    said = f"it is off by {single.ratio:.3g} times what rounding accounts for{case.where(at)}"
+    said = f"it is off by {single.ratio:.3g} times the rounding bound{case.where(at)}"
     return replace(found, reason=said)
 
 

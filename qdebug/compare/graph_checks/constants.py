@@ -411,7 +411,7 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
 
 
 def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> Finding:
-    said = f"{wrong} of {count} elements of its {title} {name!r} are not the reference's"
+    said = f"{wrong} of {count} elements of {title} {name!r} differ from the reference"
     return replace(_finding(node, title, said, evidence=name), amount=float(wrong), limit=0.0, unit="elements")
 
 

@@ -149,7 +149,7 @@ class GraphDifferences:
             return self._difference_wide(node, segment)
         known = " + ".join(each.op for each in segment.nodes)
         return self.stated(node, segment) or _difference(
-            FindingKind.OPERATOR, node, f"it does not do what {known} does"
+            FindingKind.OPERATOR, node, f"its operator computes something else than {known}"
         )
 
     def stated(self, node: Node, segment: Segment) -> Finding | None:
@@ -267,7 +267,7 @@ class GraphDifferences:
     def _difference_wide(self, node: Node, segment: Segment) -> Finding:
         known, own = (" + ".join(n.op for n in nodes) for nodes in (segment.nodes, segment.own))
         read = ", ".join(repr(tensor) for tensor in segment.feeds.values())
-        said = f"{own} on {read} does not do what {known or 'no node'} of the reference does"
+        said = f"{own} on {read} computes something else than {known or 'no node'} of the reference"
         inside = (
             self.constants.different_weight(segment)
             or _other_operator(segment)

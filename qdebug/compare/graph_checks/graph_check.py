@@ -626,7 +626,7 @@ _STATED = (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKi
 
 def rounded_first(formats: Sequence[str]) -> str:
     """Say in a clause that rounding factors accounts for what a product is off by."""
-    return f"rounding what it multiplies to {' or '.join(formats)} first accounts for it"
+    return f"rounding its operands to {' or '.join(formats)} first explains it"
 
 
 def _beyond_one_end(one: np.ndarray, other: np.ndarray, span: tuple[float | None, float | None]) -> np.ndarray:

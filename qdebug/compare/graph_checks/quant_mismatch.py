@@ -111,7 +111,7 @@ def _handed_on(recording: Recording, node: Node) -> Finding | None:
         (FindingKind.ZERO_POINT, "zero point", source.zero_point, target.zero_point),
     ):
         if not np.array_equal(one, other):
-            said = f"it hands on codes written with {title} {_short(one)}, and they are read by {_short(other)}"
+            said = f"its codes are written with {title} {_short(one)} and read with {_short(other)}"
             return _cause(kind, node, said, node.outputs[0], (other, one))
     return None
 

@@ -41,7 +41,7 @@ __all__ = [
 ]
 
 ErrorsByInput = Callable[[str, Sequence[str], int], Mapping[str, float] | None]
-"""Gives the error that each of some inputs alone makes of a compared tensor in one sample; None where that is not
+"""Returns the error that each of some inputs alone makes of a compared tensor in one sample; None where that is not
 known."""
 
 

@@ -60,7 +60,7 @@ def winner_rank(reference: np.ndarray, backend: np.ndarray) -> Rank | None:
 
 
 PairLoader = Callable[[str, int, int], tuple[np.ndarray, np.ndarray]]
-"""Gives the real values of the reference and of the backend for a backend tensor, sample and step."""
+"""Returns the real values of the reference and of the backend for a backend tensor, sample and step."""
 
 _LEAST_ENTRIES = 2
 

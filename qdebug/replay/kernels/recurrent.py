@@ -92,7 +92,7 @@ def _lstm_step(layer: _Layer, peephole: np.ndarray | None) -> _Step:
 
 
 def _steps(call: Call) -> Iterator[tuple[int, _Step, bool]]:
-    """Give, for each direction, its position, its step function, and whether it runs backwards."""
+    """Return, for each direction, its position, its step function, and whether it runs backwards."""
     way = call.text("direction", "forward")
     peepholes = call.optional(7) if call.op == "LSTM" else None
     for direction in range(call.array(1).shape[0]):

@@ -391,9 +391,9 @@ class Reader(threading.Thread):
                     comparison.hand_over_all(result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
         file = safe_text(job.path, limit=60)
-        said = f"no longer accepted: {safe_text(job.node, limit=50)}, in {file}"
+        said = f"no longer acknowledged: {safe_text(job.node, limit=50)}, in {file}"
         if job.reason:
-            said = f"accepted {safe_text(job.node, limit=50)}, in {file}; heeded by: qdebug diff --limits {file}"
+            said = f"acknowledged {safe_text(job.node, limit=50)} in {file}; to use it: qdebug diff --limits {file}"
         self._post(StatusMessage(message=said))
 
     def _note(self, job: NoteRequest) -> None:

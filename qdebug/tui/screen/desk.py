@@ -233,7 +233,7 @@ class DetailDesk:
         return moved
 
     def want_nothing(self) -> None:
-        """Give up what was asked and not answered: nothing on the screen needs it."""
+        """Withdraw what was asked and not answered: nothing on the screen needs it."""
         self._wanted = None
         self._window.want_nothing()
         self._give_up()

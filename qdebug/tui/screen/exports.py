@@ -114,7 +114,7 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
     """
     path = Path(text.strip()).expanduser()
     if path.suffix not in SUFFIXES:
-        raise UsageError(f"The name {path.name!r} says no form.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
+        raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
     if path.exists():
         raise UsageError(f"{str(path)!r} exists.", hint="Give another name.")
     if path.suffix == ".svg":

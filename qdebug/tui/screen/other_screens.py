@@ -27,7 +27,7 @@ _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
     ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
     ("?", "not compared; the detail says why"),
-    ("~", "acknowledged: beyond its limit, and accepted with a reason"),
+    ("~", "acknowledged: beyond its limit, with a reason that was given"),
     ("'", "marked by you"),
     (".", "its turn has not come yet"),
     (" ", "within its limit"),

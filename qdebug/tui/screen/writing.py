@@ -34,7 +34,7 @@ class Writing:
         if scene is None:
             return self._screen.without_scene("there is no node")
         if scene.planned.missing is not None or not scene.planned.tensor:
-            return self._screen.say("this tensor is not compared: there is nothing to accept")
+            return self._screen.say("this tensor is not compared: there is nothing to acknowledge")
         node, backend, path = scene.planned.node, self._screen.backend, self._screen.qdebug.limits_file
 
         def given(text: str) -> str:
@@ -48,7 +48,7 @@ class Writing:
 
         return self._screen.prompt.ask(
             Question(
-                label=f"accept {safe_text(node, limit=24)} because",
+                label=f"acknowledge {safe_text(node, limit=24)} because",
                 placeholder=f"reason, optionally: until 2027-01-31; {exports.TAKE_BACK} takes it back; in {path.name}",
                 given=given,
             )

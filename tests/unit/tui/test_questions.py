@@ -130,7 +130,7 @@ async def test_an_accepted_node_is_passed_by_and_shown(make_app, make_session, s
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "exclamation_mark", "i", list("known"), "enter")
-        await settle(pilot, until=lambda main: "heeded by: qdebug diff --limits qdebug-limits.toml" in main.message)
+        await settle(pilot, until=lambda main: "to use it: qdebug diff --limits qdebug-limits.toml" in main.message)
         await opened(pilot, "Y")
         assert "qdebug tui --limits qdebug-limits.toml REF BACKEND --node block2/" in main.message
         await opened(pilot, "g", "exclamation_mark")
@@ -149,7 +149,7 @@ async def test_an_accepted_node_can_be_taken_back(make_app, make_session, settle
         await opened(pilot, "i", list("known"), "enter")
         await settle(pilot, until=lambda main: main.scene.table.acknowledged[9])
         await opened(pilot, "i", "minus", "enter")
-        await settle(pilot, until=lambda main: "no longer accepted" in main.message)
+        await settle(pilot, until=lambda main: "no longer acknowledged" in main.message)
         assert not main.scene.table.acknowledged.any()
         assert "acknowledged" not in (tmp_path / "qdebug-limits.toml").read_text()
 

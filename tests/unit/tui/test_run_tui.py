@@ -253,11 +253,11 @@ def test_a_file_that_accepts_nodes_without_being_in_force_is_pointed_at(tmp_path
     opening = _opening(*sides, TuiChoices(), path, apart=True)
     assert opening.remark() == ""
     acknowledge(path, "conv1", reason="known")
-    assert opening.remark() == f"{path} accepts 1 node; to heed it: --limits {path}"
+    assert opening.remark() == f"{path} acknowledges 1 node; to use it: --limits {path}"
     acknowledge(path, "conv2", reason="over", expires=dt.date(2001, 1, 1), today=dt.date(2000, 1, 1))
-    assert "accepts 1 node;" in opening.remark()
+    assert "acknowledges 1 node;" in opening.remark()
     acknowledge(path, "conv3", reason="known as well")
-    assert "accepts 2 nodes;" in opening.remark()
+    assert "acknowledges 2 nodes;" in opening.remark()
     assert _opening(*sides, TuiChoices(), path).remark is None
 
 

@@ -97,7 +97,7 @@ def test_the_precision_of_the_siblings_is_the_tolerance():
     assert (wrong.precision, wrong.siblings) == ("bf16 inputs", 2)
     text = text_of(broken)
     said = text.replace("\n", " ")
-    assert "what rounding its sums in bf16 inputs accounts for; 2 other Conv nodes of the run have that" in said
+    assert "the rounding bound of its sums in bf16 inputs; 2 other Conv nodes of the run have that" in said
     with pytest.raises(AssertionError, match="times what is allowed"):
         run(text)()
 

@@ -44,7 +44,7 @@ def test_values_of_a_short_format_are_told_at_the_first_tensor_that_has_them(nam
     """Whether their node can be replayed or not."""
     dtype = getattr(ml_dtypes, name, np.float16)
     found = diff(run(op=op), run(op=op, results=rounded_to(dtype)))
-    assert f"The values of 'a' and of 2 more tensors are what {name} holds; the reference's are not." in (
+    assert f"The values of 'a' and of 2 more tensors are exactly representable in {name}; the reference's are not." in (
         found.verdict.sentence
     )
     assert {node.tensor: node.precision for node in found.nodes} == {"x": None, "a": name, "r": name, "y": name}
@@ -80,7 +80,7 @@ def test_nothing_is_told_of_whole_numbers():
 def test_a_product_of_rounded_factors_is_told_as_such(dtype, said):
     found = diff(run(), run(factors=rounded_to(dtype)))
     assert found.verdict.first_divergence == "one"
-    assert f"rounding what it multiplies to {said} first accounts for it" in found.verdict.sentence
+    assert f"rounding its operands to {said} first explains it" in found.verdict.sentence
 
 
 def test_a_product_that_is_wrong_in_another_way_is_not_told_as_rounded():
@@ -124,7 +124,7 @@ def dense(*, bias):
 def test_rounded_factors_are_told_of_what_other_frameworks_compute_too(bias):
     assert diff(dense(bias=bias), harness(exact, bias=bias)).verdict.origin is None
     found = diff(dense(bias=bias), harness(rounded_to(ml_dtypes.bfloat16), bias=bias))
-    assert "rounding what it multiplies to bfloat16 first accounts for it" in found.verdict.sentence
+    assert "rounding its operands to bfloat16 first explains it" in found.verdict.sentence
     other = diff(dense(bias=bias), harness(lambda values: values * np.float32(1.01), bias=bias))
     assert other.verdict.origin is not None
     assert "rounding what it multiplies" not in other.verdict.sentence

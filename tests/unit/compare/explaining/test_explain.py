@@ -86,7 +86,7 @@ def test_float_nodes_are_in_band_or_not():
     assert right.status is ExplainStatus.IN_BAND
     wrong = only(one_node(node, {"x": x, "y": np.tanh(x) + np.float32(0.1)}))
     assert wrong.status is ExplainStatus.UNEXPLAINED
-    assert "times what rounding accounts for" in wrong.reason
+    assert "times the rounding bound" in wrong.reason
     assert wrong.kind is None
 
 

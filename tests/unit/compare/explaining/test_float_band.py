@@ -87,7 +87,7 @@ def test_a_wrong_column_is_out_of_every_band():
     y[:, -2:] *= 1.5
     found = judged(a, b, y)
     assert not found.within
-    assert "times what rounding accounts for" in found.reason
+    assert "times the rounding bound" in found.reason
     assert "last 2 channels of 32" in found.reason
 
 

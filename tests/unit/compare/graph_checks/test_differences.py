@@ -53,7 +53,7 @@ def test_a_wrong_constant_of_codes_is_named_whatever_its_shape(shape):
     verdict = diff(recorded(right), recorded(wrong, coded=True)).verdict
     assert (verdict.first_divergence, verdict.origin) == ("n", "n")
     count = max(1, right.size)
-    assert f"{count} of {count} elements of its constant 'c' are not the reference's" in verdict.sentence
+    assert f"{count} of {count} elements of constant 'c' differ from the reference" in verdict.sentence
 
 
 def chain(*, clamps):
@@ -83,7 +83,7 @@ def test_a_wrong_constant_may_come_first():
         return MemoryRecording.single(graph, {name: given.load(name) for name in given.names})
 
     verdict = diff(swapped(np.float32(0.25)), swapped(np.float32(0.5))).verdict
-    assert "1 of 1 elements of its constant 'c' are not the reference's" in verdict.sentence
+    assert "1 of 1 elements of constant 'c' differ from the reference" in verdict.sentence
 
 
 def looked_up(zero_point=None):
@@ -118,4 +118,4 @@ def test_a_table_read_by_a_zero_point_one_off_is_found_as_no_rounding_moves_all_
     assert diff(looked_up(), looked_up(128)).origin is None
     verdict = diff(looked_up(), looked_up(129)).verdict
     assert (verdict.first_divergence, verdict.origin) == ("look", "look")
-    assert "of its constant 't_q' are not the reference's" in verdict.sentence
+    assert "of constant 't_q' differ from the reference" in verdict.sentence

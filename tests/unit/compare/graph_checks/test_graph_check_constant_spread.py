@@ -60,7 +60,7 @@ def test_a_wrong_constant_in_16_bits_is_found_and_its_rounding_is_not(case):
     wrong = {**healthy, spoilt: np.roll(healthy[spoilt], 1, axis=-1)}
     result = diff(reference, recorded((cell,), wrong, constants=constants))
     assert result.origin == "n_y"
-    assert f"{spoilt!r} are not the reference's" in result.verdict.sentence
+    assert f"{spoilt!r} differ from the reference" in result.verdict.sentence
 
 
 def scaled(alpha):

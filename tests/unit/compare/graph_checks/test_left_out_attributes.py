@@ -113,4 +113,4 @@ def test_nodes_are_named_in_their_order(first):
     values = {name: fused.load(name) for name in fused.names}
     other = MemoryRecording.single(graph, {**values, "y": np.maximum(values["y"], 0)})
     kind, said = reason(run("Conv", CONV, {"pads": (1, 1, 1, 1)}, first=first), other)
-    assert (kind, said) == ("operator", f"it does not do what {first} + Conv does")
+    assert (kind, said) == ("operator", f"its operator computes something else than {first} + Conv")

@@ -83,11 +83,11 @@ def test_rolled_scales_of_channels_are_shortened():
         (None, None),
         (
             QuantParams(dtype="uint8", scale=1.0, zero_point=3),
-            "it hands on codes written with scale 0.5, and they are read by 1",
+            "its codes are written with scale 0.5 and read with 1",
         ),
         (
             QuantParams(dtype="uint8", scale=0.5, zero_point=0),
-            "it hands on codes written with zero point 3, and they are read by 0",
+            "its codes are written with zero point 3 and read with 0",
         ),
     ],
 )
