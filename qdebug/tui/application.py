@@ -215,6 +215,10 @@ class QdebugApp(App[int]):
         """Compare this backend before the others."""
         self._reader.prefer(backend)
 
+    async def action_quit(self) -> None:
+        """End as the key of the table does; Textual binds a key to this before any screen can."""
+        self.exit(0)
+
     def action_interrupt(self) -> None:
         """End as Ctrl-C ends a program."""
         self.exit(INTERRUPTED)

@@ -1,7 +1,7 @@
 """The keys that go where an error is: first divergence, failing nodes, worst input, origin.
 
-Some have no answer yet while nodes are compared: then the wish waits in sight, and is done once the answer is known.
-Any other key takes the wish back: the cursor moves for nobody who has gone on to something else.
+Some have no answer yet while recordings are opened and compared. Then the wish waits in sight, and is done once the
+answer is known. Any other key takes the wish back: the cursor moves for nobody who has gone on to something else.
 """
 
 from __future__ import annotations
@@ -105,8 +105,10 @@ class Journey:
     def _go(self, wish: _Wish, *, follow: bool = False) -> None:
         """Go somewhere now, or once it is known where that is."""
         scene = self._screen.scene
-        if scene is None or self._all_known(scene) or wish.known(scene):
+        if scene is not None and (self._all_known(scene) or wish.known(scene)):
             return self._screen.with_scene(wish.go)
+        if scene is None and (self._screen.now.opened is not None or self._screen.now.failure is not None):
+            return self._screen.with_scene(wish.go)  # which says why it cannot
         self._screen.untouched = self._screen.untouched and follow
         self._wish = wish
         return self._screen.say(wish.words)

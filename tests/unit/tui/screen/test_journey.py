@@ -1,8 +1,10 @@
 """Keys pressed before their answer is known: they wait in sight, go where they ask for, and others take them back."""
 
+import threading
+
 import pytest
 
-from qdebug.tui.reading.messages import StatusMessage
+from qdebug.tui.reading.messages import Opening, StatusMessage
 
 pytestmark = pytest.mark.asyncio
 
@@ -126,3 +128,21 @@ async def test_a_click_takes_the_wish_back(held, settle):
         assert main.navigator.cursor == 2
 
     await held(act)
+
+
+async def test_before_the_recordings_are_open_the_first_divergence_is_waited_for(make_app, make_session, settle):
+    opened, session = threading.Event(), make_session()
+
+    def slow():
+        opened.wait(20)
+        return session
+
+    app = make_app(session)
+    app._reader._comparisons[0].opening = Opening(compare=slow)
+    async with app.run_test(size=(80, 24)) as pilot:
+        await pilot.press("!")
+        assert app.screen.message.startswith(FIRST)
+        opened.set()
+        main = await settle(pilot)
+        assert main.navigator.cursor == 9
+        assert main.message.startswith("at the first divergence")
