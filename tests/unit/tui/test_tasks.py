@@ -178,7 +178,7 @@ async def test_see_where_in_the_tensor_the_error_is(walk):
 
 
 async def test_accept_a_node_with_a_reason(walk, tmp_path):
-    main, _ = await walk("!", "i", list("known, until 2999-01-31"), "enter", until=lambda text: "accepted" in text)
+    main, _ = await walk("!", "i", list("known, until 2999-01-31"), "enter", until=lambda text: "acknowledged " in text)
     assert "2999-01-31" in (tmp_path / "qdebug-limits.toml").read_text()
     row = main.navigator.cursor
     assert main.last_scene.table.acknowledged[row]
