@@ -57,8 +57,6 @@ _CONSTANT = "constant"
 
 _REPRODUCED = " (any number if a known arithmetic reproduces it)"
 
-_INTEGERS = "; integers that are not quantized codes, and booleans, must be what the node's inputs give"
-
 _QUOTED = re.compile("'[^']*'")
 
 _FIDELITY = {
@@ -94,17 +92,11 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
     if source == "derived" and "file" in limits:
         return f"derived from each node's own arithmetic{', and ' + said if parts else ''}{_from_file(limits)}"
     if source == "derived":
-        steps, floor = limits.get("introduced_lsb", DERIVED_LSB), limits.get("min_sqnr_without_replay", 0)
+        steps = limits.get("introduced_lsb", DERIVED_LSB)
         return (
-            f"derived: a quantized node may introduce {steps:g} LSB beside saturation"
-            f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, and its codes must hold the "
-            f"reference's values (SQNR {limits.get('min_sqnr_of_range', 0):g} dB after saturation, "
-            f"{limits.get('min_sqnr_of_scale', 0):g} dB after rounding); a float node may introduce the rounding "
-            f"error of its sums{_INTEGERS if 'introduced_of_integers' in limits else ''}; "
-            f"a node that cannot be replayed needs an SQNR of {floor:g} dB, or of "
-            f"{limits.get('min_sqnr_of_scale', 0):g} where no code is off by more than {steps:g}; "
-            f"each output of the network needs {limits.get('min_output_sqnr', 0):g} dB; "
-            f"{ways} set your own"
+            f"derived for each node: {steps:g} LSB beside saturation if it is quantized"
+            f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, the rounding error of its sums if it is "
+            f"float; {limits.get('min_output_sqnr', 0):g} dB for each output; {ways} set your own (qdebug help limits)"
         )
     if source == "default":
         return f"default: {said}; give {ways} for your own"

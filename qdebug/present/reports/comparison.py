@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from qdebug.compare.align.pairs import UnmatchedKind
+from qdebug.compare.align.pairs import Unmatched, UnmatchedKind
 from qdebug.compare.result.node_result import is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.model import Fidelity, RunInfo
 from qdebug.present import numbers, sentences
-from qdebug.present.reports.document import Block, Fact, FactList, Item, Items, Section, Title
+from qdebug.present.reports.document import Block, Fact, FactList, Items, Section, Title
 from qdebug.present.reports.markdown import code, markdown_blocks, markdown_table, markdown_text
 from qdebug.present.rows import STYLES, NodeRow, badness, columns, node_row
 from qdebug.present.text import safe_text
 
-__all__ = ["MARKDOWN_LIMIT", "comparison_facts", "coverage_blocks", "diff_markdown", "remarks", "title"]
+__all__ = ["MARKDOWN_LIMIT", "comparison_facts", "coverage", "diff_markdown", "remarks", "title"]
 
 MARKDOWN_LIMIT = 900 * 1024
 """Bytes. GitHub drops a job summary above 1024 KiB as a whole, so this stays well below."""
@@ -84,7 +84,7 @@ def remarks(nodes: Sequence[NodeResult]) -> Items:
     return Items.of([*sentences.acknowledged_sentences(nodes), *sentences.found_sentences(nodes)], style="yellow")
 
 
-def coverage_blocks(result: RunComparison, *, everything: bool = False) -> list[Block]:
+def coverage(result: RunComparison, *, everything: bool = False) -> FactList:
     """Return how much was compared, and what was not.
 
     Args:
@@ -94,19 +94,19 @@ def coverage_blocks(result: RunComparison, *, everything: bool = False) -> list[
     unmatched = result.coverage.unmatched
     benign = [entry for entry in unmatched if entry.kind is UnmatchedKind.BENIGN]
     lost = [entry for entry in unmatched if entry.kind is UnmatchedKind.LOST]
-    items = [
-        Item(f"{numbers.grouped(many)} {side}: {reason}", style="dim")
+    facts = [Fact("coverage", sentences.coverage_sentence(result))]
+    facts += [
+        Fact("", f"{numbers.grouped(many)} {side}: {reason}", "dim")
         for many, side, reason in sentences.benign_reasons(unmatched)[:_LISTED]
     ]
-    items += [
-        Item(f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.said)}", "LOST", "bold yellow")
-        for entry in lost[:_LISTED]
-    ]
+    facts += [Fact("", f"LOST {_left_out(entry)}", "bold yellow") for entry in lost[:_LISTED]]
     if len(lost) > _LISTED:
-        items.append(Item(f"{len(lost) - _LISTED} more lost tensors; the JSON has them all", style="bold yellow"))
-    for entry in benign if everything else ():
-        items.append(Item(f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.reason)}", "benign"))
-    return [FactList.of([("coverage", sentences.coverage_sentence(result))]), Items(items)]
+        facts.append(Fact("", f"{len(lost) - _LISTED} more lost tensors; the JSON has them all", "bold yellow"))
+    return FactList([*facts, *(Fact("", f"benign {_left_out(entry)}") for entry in benign if everything)])
+
+
+def _left_out(entry: Unmatched) -> str:
+    return f"{entry.side} {safe_text(entry.tensor, limit=200)}: {safe_text(entry.said)}"
 
 
 def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
@@ -121,7 +121,7 @@ def diff_markdown(result: RunComparison, *, limit: int = MARKDOWN_LIMIT) -> str:
     head = _lines([*markdown_blocks([title(result), comparison_facts(result)]), ""])
     said = remarks(result.nodes)
     heading: list[Block] = [Section("Remarks")] if said.items else []
-    rest = markdown_blocks([*heading, said, Section("Coverage"), *coverage_blocks(result)])
+    rest = markdown_blocks([*heading, said, Section("Coverage"), coverage(result)])
     tail = _lines(_fitted(["", *rest], limit // 3))
     budget = limit - len(head.encode()) - len(tail.encode()) - 400  # room for the table's head and the notes
     first = next((node.index for node in result.nodes if is_beyond(node)), None)

@@ -17,7 +17,7 @@ from qdebug.present import numbers, sentences
 from qdebug.present.detail import NodeDetail
 from qdebug.present.matrix import matrix_of
 from qdebug.present.profile import error_bars, profile_facts, value_bars
-from qdebug.present.reports.comparison import comparison_facts, coverage_blocks, remarks
+from qdebug.present.reports.comparison import comparison_facts, coverage, remarks
 from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Paragraph, Section
 from qdebug.present.reports.html_plots import (
     Element,
@@ -351,7 +351,7 @@ def _coverage(result: RunComparison) -> Element:
     made = element("div", element("h3", "What was not compared"))
     for clause in result.shortcomings:
         made.append(element("p", clause, class_="incomplete"))
-    made.extend(elements(coverage_blocks(result)))
+    made.extend(elements([coverage(result)]))
     return made
 
 

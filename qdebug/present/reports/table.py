@@ -14,7 +14,7 @@ from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.node_result import breaks_limit, is_beyond
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.present import numbers
-from qdebug.present.reports.comparison import comparison_facts, coverage_blocks, remarks, title
+from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, title
 from qdebug.present.reports.document import Item, Items
 from qdebug.present.reports.terminal import GAP, terminal
 from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, columns, node_row, select
@@ -135,7 +135,7 @@ def diff_report(result: RunComparison, *, width: int, everything: bool = False) 
         blank,
         *_node_section(result, width=width, everything=everything),
         blank,
-        terminal(coverage_blocks(result, everything=everything)),
+        terminal([coverage(result, everything=everything)]),
     )
 
 

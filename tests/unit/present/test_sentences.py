@@ -34,10 +34,10 @@ def test_limits_are_said_exactly(limits, said):
 
 def test_derived_limits_say_how_they_judge():
     said = sentences.limits_sentence(Limits().to_dict())
-    assert said.startswith("derived: a quantized node may introduce 1.5 LSB beside saturation")
-    assert "(SQNR 20 dB after saturation, 10 dB after rounding)" in said
-    assert "a node that cannot be replayed needs an SQNR of 20 dB" in said
+    assert said.startswith("derived for each node: 1.5 LSB beside saturation if it is quantized")
+    assert "20 dB for each output" in said
     assert "--min-sqnr" in said
+    assert "qdebug help limits" in said
 
 
 def test_the_samples_looked_at_are_said(made):

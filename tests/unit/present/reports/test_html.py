@@ -65,7 +65,7 @@ def test_the_page_is_well_formed_and_says_what_the_result_says(nodes, made):
     assert page.open == []
     assert "It diverges." in page.text("p")
     assert "DIVERGED" in page.text("span")
-    assert "backend gone: nobody has it" in page.text("li", "b")
+    assert "LOST backend gone: nobody has it" in page.text("dd")
     assert "another shape" in page.text("td")
     assert "acknowledged: known" in page.text("td")
     assert len([a for a in page.named("tr") if a.get("id", "").startswith("b0-")]) == len(nodes)

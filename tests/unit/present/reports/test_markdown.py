@@ -59,7 +59,7 @@ def test_a_comparison_is_told_in_full(made):
     assert text.startswith("## qdebug: DIVERGED\n")
     assert "- **limits**: default: SQNR at least 20 dB" in text
     assert r"| 1 | **diverged** | `conv\|1` |" in text
-    assert r"- **LOST** backend out\*put: no partner" in text
+    assert r"  - LOST backend out\*put: no partner" in text
     assert html(text).count("<tr>") == 3
 
 
