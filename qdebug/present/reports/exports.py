@@ -36,7 +36,7 @@ from qdebug.present.rows import metric_title, on_rails, quant_text
 from qdebug.present.text import safe_text
 from qdebug.workflow.dumps import TENSOR_NAMES
 
-__all__ = ["diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
+__all__ = ["csv_cell", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
 
 _FORMULA = tuple("=+-@\t\r\n|%\uff1d\uff0b\uff0d\uff20")
 """Characters with which a spreadsheet may begin to compute, the full-width forms included."""
@@ -56,7 +56,7 @@ def diff_csv(results: Mapping[str, RunComparison]) -> str:
     writer.writerow([*(["backend"] if several else []), *COLUMNS])
     for backend, result in results.items():
         first = [guarded(backend)] if several else []
-        writer.writerows([*first, *(_cell(row[name]) for name in COLUMNS)] for row in result.to_rows())
+        writer.writerows([*first, *(csv_cell(row[name]) for name in COLUMNS)] for row in result.to_rows())
     return text.getvalue()
 
 
@@ -80,7 +80,7 @@ def element_csv(values: PairedValues) -> str:
     writer.writerow(["index", *columns])
     flat = [column.ravel().tolist() for column in columns.values()]
     for index, *row in zip(np.ndindex(backend.shape), *flat, strict=True):
-        writer.writerow([",".join(map(str, index)), *map(_cell, row)])
+        writer.writerow([",".join(map(str, index)), *map(csv_cell, row)])
     return text.getvalue()
 
 
@@ -106,7 +106,8 @@ def guarded(value: object) -> str:
     return f"'{text}" if text.lstrip().startswith(_FORMULA) else text
 
 
-def _cell(value: Any) -> str:
+def csv_cell(value: Any) -> str:
+    """Return a value as a cell of CSV: numbers in full, texts guarded, nothing for None."""
     if value is None:
         return ""
     if isinstance(value, float):

@@ -46,7 +46,6 @@ SUFFIXES = (".svg", ".csv", ".json", ".npy", ".npz")
 """What can be written: the screen, the nodes shown, the whole comparison, the backend's elements, both sides."""
 
 _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")
 
 Write = Callable[["DiffSession", Path], str]
 
@@ -190,41 +189,32 @@ def _write_csv(
     marks: Mapping[int, str],
 ) -> str:
     """Write the nodes of the list; numbers in full, texts so that no spreadsheet takes them for a formula."""
+    from qdebug.present.reports.exports import csv_cell  # not before something is written
+
     out, (counts, states) = io.StringIO(), columns
     writer = csv.writer(out, lineterminator="\n")
     metrics = [name for name in METRIC_CHOICES if name != "introduced"]
     heads = ["row", "node", "op", "tensor", "reference_tensor", "state", "reason", *metrics]
     writer.writerow([*heads, "introduced_rel_l2", "propagated_rel_l2", "gain", "explained", "marked", "note"])
+    paths: list[tuple[str, ...]] = [
+        *(("metrics", name) for name in metrics),
+        ("introduced", "rel_l2"),
+        ("propagated", "rel_l2"),
+    ]
+    paths += [("relative_gain",), ("explained",)]
     for row, planned, result in rows:
         texts = (planned.node, planned.op, planned.tensor, planned.reference_tensor, State(states[row]).word)
         reason = planned.missing if result is None else result.reason
-        numbers = [None if result is None else getattr(result.metrics, name, None) for name in metrics]
-        parts = (None, None) if result is None else (result.introduced, result.propagated)
-        numbers += [getattr(part, "rel_l2", None) for part in parts]
-        numbers.append(None if result is None else result.relative_gain)
-        explained = "" if result is None else result.explained or ""
-        cells = [_number(value) for value in numbers]
-        writer.writerow(
-            [
-                counts[row],
-                *map(_cell, texts),
-                _cell(reason or ""),
-                *cells,
-                _cell(explained),
-                row in marks,
-                _cell(marks.get(row, "")),
-            ]
-        )
+        cells = [csv_cell(each) for each in (*texts, reason, *(_at(result, path) for path in paths))]
+        writer.writerow([counts[row], *cells, row in marks, csv_cell(marks.get(row))])
     return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} nodes")
 
 
-def _number(value: float | None) -> str:
-    return "" if value is None else repr(float(value)) if isinstance(value, float) else str(value)
-
-
-def _cell(text: str) -> str:
-    shown = safe_text(text, limit=5000)
-    return f"'{shown}" if shown.startswith(_FORMULA) else shown
+def _at(value: object, path: Sequence[str]) -> object:
+    """Return what stands at the end of a path of attributes; None where one of them is not there."""
+    for name in path:
+        value = getattr(value, name, None)
+    return value
 
 
 @contextmanager
