@@ -40,5 +40,5 @@ def load_pages() -> None:
     for view in ScreenId:
         if view.page:
             _class_of(view)
-    for name in ("tui.pages.detail_lines", "present.explained", "present.sentences"):
+    for name in ("tui.pages.detail_lines", "present.explained", "present.reports.comparison"):
         import_module(f"qdebug.{name}")

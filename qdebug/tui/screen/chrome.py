@@ -300,7 +300,7 @@ def verdict_text(now: Compared, width: int, glyphs: GlyphSet) -> Sequence[Sequen
     lines: list[Sequence[Piece]] = [[("Verdict", "accent"), ("   esc closes, j k scroll", "muted")], []]
     lines += verdict_lines(now, width, _MOST, glyphs)
     for label, text in _facts(now):
-        lines.append([])
+        lines += [[]] if label else []
         for at, line in enumerate(wrap(glyphs.plain(text), max(width - _LABEL - 2, 10))):
             lines.append([(("" if at else label).rjust(_LABEL) + "  ", "muted"), (line, "plain")])
     return lines
@@ -312,13 +312,8 @@ def _facts(now: Compared) -> list[tuple[str, str]]:
     result = now.result
     if result is None:
         return []
-    from qdebug.present import sentences
+    from qdebug.present.reports.comparison import comparison_facts, coverage  # long loaded where there is a result
 
-    facts = [("missing", safe_text(said, limit=_MOST)) for said in result.shortcomings]
-    facts.append(("limits", sentences.limits_sentence(result.limits)))
-    facts.append(("compared", sentences.coverage_sentence(result)))
-    facts += [("output", said) for said in sentences.ranking_sentences(result.outputs)]
-    facts += [("compounding", said) for said in sentences.compounding_sentences(result.verdict.compounding)]
-    for side, info in (("reference", result.reference), ("backend", result.backend)):
-        facts.append((side, f"{sentences.run_facts(info)}; fidelity {sentences.fidelity_sentence(info)}"))
-    return facts
+    missing = [("missing", safe_text(said, limit=_MOST)) for said in result.shortcomings]
+    facts = (*comparison_facts(result).facts, *coverage(result).facts)
+    return [*missing, *((fact.label, fact.text) for fact in facts)]
