@@ -27,6 +27,7 @@ def picture(snap_compare, make_picture_app, settled):
     def compare(keys=(), *, size=USUAL, **options):
         async def settle(pilot):
             await settled.until(pilot, settled.computed)
+            pilot.app.screen_stack[0].line.cursor_blink = False  # a picture must not depend on when it is taken
             await pilot.press(*keys)
             await settled.until(pilot, settled.shown)
 
