@@ -163,7 +163,7 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
         raise UsageError(f"The reference has no tensor {partner!r}.{also}")
     write(path, tensor, partner)
     made = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
-    return f"{made}; heeded by: qdebug tui --map {path}"
+    return f"{made}; to use it: qdebug tui --map {path}"
 
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:

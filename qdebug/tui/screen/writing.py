@@ -86,7 +86,8 @@ class Writing:
             return self._screen.without_scene("there is no tensor")
         tensor, partner = scene.planned.tensor, scene.planned.reference_tensor
         if not tensor:
-            return self._screen.say(f"{safe_text(partner, limit=60)} is the reference's: pair it at the backend's tensor")
+            said = f"{safe_text(partner, limit=60)} is a tensor of the reference: pair it at the backend's tensor"
+            return self._screen.say(said)
         backend, path = self._screen.backend, self._screen.qdebug.map_file
 
         def given(text: str) -> str:
