@@ -176,14 +176,14 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collecti
     twins = {name: name for name in by_name if name in named.tensors}
     readers: dict[tuple[str, tuple[str, ...]], list[Node]] = {}
     for node in named.nodes:
-        readers.setdefault((_operator(node), _data(node, named)), []).append(node)
+        readers.setdefault(_reading(node, _data(node, named)), []).append(node)
     called = {node.name: node for node in named.nodes}
     taken: set[str] = set()
     for node in executed.nodes:
         data = _data(node, executed)
         if any(name not in twins for name in data):
             continue
-        alike = readers.get((_operator(node), tuple(twins[name] for name in data)), [])
+        alike = readers.get(_reading(node, [twins[name] for name in data]), [])
         alike = [other for other in alike if _shaped_alike(node, other)]
         free = [n for n in alike if n.name not in taken and len(n.outputs) == len(node.outputs)]
         twin = _choose(node, {other: _called(other, named, made) for other in free})
@@ -194,6 +194,11 @@ def _twins(executed: Graph, named: Graph, by_name: Iterable[str], made: Collecti
         elif node.op in LAYOUT_CHANGES and not alike and data:
             twins.setdefault(node.outputs[0], twins[data[0]])
     return twins
+
+
+def _reading(node: Node, data: Iterable[str]) -> tuple[str, tuple[str, ...]]:
+    """Return what a node does on what: a fused sum has the other operand second, whichever it was in the model."""
+    return _operator(node), tuple(sorted(data) if operators.plain(node).commutes else data)
 
 
 def _operator(node: Node) -> str:

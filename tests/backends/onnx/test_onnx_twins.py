@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from qdebug.backends.onnx_executed import source_tensors
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
@@ -53,6 +55,24 @@ def test_renamed_tensors_are_found_through_inserted_transposes():
     assert found["c2"] == "b_q"
     assert found["t1"] == "b_q"
     assert found["y"] == "y"
+
+
+@pytest.mark.parametrize("order", ["x a", "a x"])
+def test_a_sum_that_was_fused_is_found_whichever_operand_came_first(order):
+    named = graph(
+        node("Conv", "x w1", "a", name="c1"),
+        node("Add", order, "s", name="sum"),
+        node("Conv", "s w2", "y", name="c2"),
+        constants="w1 w2 b1",
+    )
+    executed = graph(
+        node("ReorderInput", "x", "t0"),
+        node("Conv", "t0 w1 b1 t0", "t1", name="c1_nchwc", domain="com.microsoft.nchwc"),
+        node("Conv", "t1 w2", "t2", name="c2_nchwc", domain="com.microsoft.nchwc"),
+        node("ReorderOutput", "t2", "y"),
+        constants="w1 w2 b1",
+    )
+    assert source_tensors(named, executed, named)["t1"] == "s"
 
 
 def test_two_readers_of_one_tensor_are_told_apart_by_their_names():
