@@ -390,7 +390,6 @@ def taps(size, out):
     low = at.astype(np.int64)
     return low, np.minimum(low + 1, size - 1), (at - low).astype(np.float32)
 
-
 real = (x - zx).astype(np.float32) * sx
 l, h, above = taps(x.shape[-1], columns)
 v = real[..., l] + (real[..., h] - real[..., l]) * above
