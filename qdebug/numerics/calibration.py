@@ -1,0 +1,394 @@
+"""Calibrators: which range of a histogram the codes shall hold.
+
+Each takes a histogram and a scheme and returns a range. The scheme makes scale and zero point of it. A calibrator of
+your own is any object with a `name` and a method `choose`; see `Calibrator`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Protocol
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.entropy import EntropyChoice, entropy_range, mxnet_threshold, ort_threshold
+from qdebug.numerics.range_histogram import RangeHistogram
+from qdebug.numerics.scheme import QuantScheme
+
+__all__ = [
+    "CALIBRATORS",
+    "CalibratedRange",
+    "Calibrator",
+    "Entropy",
+    "LeastSquares",
+    "MinMax",
+    "MovingAverage",
+    "Percentile",
+    "calibrate",
+    "calibrate_each",
+    "calibrator_named",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibratedRange:
+    """The range that a calibrator chose.
+
+    Args:
+        low: Lower end in real units.
+        high: Upper end.
+        score: What was minimized; None if nothing was.
+        unit: What the score is, such as "nats" or "mean squared error".
+        reason: One clause on how the range came about.
+    """
+
+    low: float
+    high: float
+    score: float | None = None
+    unit: str = ""
+    reason: str = ""
+
+
+class Calibrator(Protocol):
+    """Chooses the range that codes shall hold. Subclass it, or write any class with these two members.
+
+    A calibrator that always leaves out the largest value of a tensor:
+
+        class AllButOne(Calibrator):
+            name = "all-but-one"
+
+            def choose(self, histogram, scheme):
+                filled = histogram.edges[:-1][histogram.counts > 0]
+                return CalibratedRange(low=histogram.low, high=float(filled[-1]), reason="without the last bin")
+    """
+
+    name: str
+    """What reports and the command line call it."""
+
+    def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        """Return the range for the values of a histogram.
+
+        Args:
+            histogram: At least one value, all finite: `calibrate` refuses others before.
+            scheme: How scale and zero point are made of the range; `scheme.levels` is the number of codes.
+
+        Returns:
+            The range. A pure function of both arguments.
+
+        Raises:
+            UsageError: No range can be chosen; the message says why.
+        """
+
+
+def calibrate(
+    calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme
+) -> tuple[QuantParams, CalibratedRange]:
+    """Return the parameters that a calibrator and a scheme choose.
+
+    Args:
+        calibrator: Chooses the range.
+        histogram: The values.
+        scheme: Makes scale and zero point of the range.
+
+    Raises:
+        UsageError: There are no values, some are NaN or infinite, or the calibrator has no answer.
+    """
+    if histogram.nan or histogram.infinite:
+        raise UsageError(
+            f"{histogram.nan} NaN and {histogram.infinite} infinite values have no code: no scale is right for them.",
+            hint="Find where they are born: qdebug diff REF BACKEND.",
+        )
+    if not histogram.total:
+        raise UsageError("There are no values to calibrate with.", hint="Record the tensor with --keep full.")
+    found = calibrator.choose(histogram, scheme)
+    return scheme.parameters(found.low, found.high), found
+
+
+class MinMax(Calibrator):
+    """The whole range of the values."""
+
+    name = "minmax"
+
+    def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        """Return the smallest and the largest value."""
+        del scheme
+        return CalibratedRange(low=histogram.low, high=histogram.high, reason="all values")
+
+
+class MovingAverage(Calibrator):
+    """The exponential moving average of the ranges of the samples, in order: low += rate * (own - low).
+
+    The formula is PyTorch's `MovingAverageMinMaxObserver`, whose rate is 0.01.
+
+    Args:
+        rate: How much of each sample's range is taken, above 0 up to 1.
+    """
+
+    def __init__(self, rate: float = 0.01) -> None:
+        self.rate = _within(rate, 0.0, 1.0, "The rate of a moving average")
+        self.name = "moving-average" if rate == 0.01 else f"moving-average:{rate:g}"
+
+    def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        """Return the averages."""
+        del scheme
+        ranges = histogram.ranges[~np.isnan(histogram.ranges).any(axis=1)]
+        low, high = (float(end) for end in ranges[0])
+        for own in ranges[1:]:
+            low, high = low + self.rate * (own[0] - low), high + self.rate * (own[1] - high)
+        return CalibratedRange(low=low, high=high, reason=f"the average of {len(ranges)} samples")
+
+
+class Percentile(Calibrator):
+    """The range that holds a share of the values; ends are ends of bins.
+
+    Asymmetric schemes leave out half of the rest on each side, schemes with one threshold the largest magnitudes.
+
+    Args:
+        percent: The share that is kept, above 0 up to 100.
+    """
+
+    def __init__(self, percent: float = 99.99) -> None:
+        self.percent = _within(percent, 0.0, 100.0, "A percentile")
+        self.name = f"percentile:{percent:g}"
+
+    def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        """Return the least range of whole bins that leaves out no more than that."""
+        spare = 1.0 - self.percent / 100.0
+        reason = f"{self.percent:g} % of the values"
+        if scheme.one_threshold(histogram.low):
+            counts, width = histogram.mirrored()
+            half = counts.size // 2
+            folded = counts[half:] + counts[:half][::-1]
+            end = (_kept(folded, spare) + 1) * width
+            return _held(histogram, -end, end, reason=reason)
+        edges = histogram.edges
+        share = spare / 2.0 if histogram.low < 0.0 else spare
+        high = edges[_kept(histogram.counts, share) + 1]
+        low = edges[histogram.counts.size - 1 - _kept(histogram.counts[::-1], share)] if histogram.low < 0.0 else 0.0
+        return _held(histogram, float(low), float(high), reason=reason)
+
+
+def _kept(counts: np.ndarray, spare: float) -> int:
+    """Return the first bin after which at most a share of all counts is left."""
+    above = counts.sum() - np.cumsum(counts)
+    return int(np.argmax(above <= spare * counts.sum()))
+
+
+class LeastSquares(Calibrator):
+    """The range with the least mean squared error of what is quantized: rounding inside, clipping outside.
+
+    Rounding makes scale**2 / 12 in the mean, except for 0, which has a code of its own. What is clipped counts with its
+    distance from the end of the range, from the middle of its bin. Both are prefix sums, so that all ranges between
+    bins are compared at once; of two free ends, every so-manieth first, then all beside the best.
+    """
+
+    name = "mse"
+
+    def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        """Return the range of whole bins with the least error; of equal ones the widest."""
+        if scheme.one_threshold(histogram.low):
+            counts, width = histogram.mirrored()
+            half = counts.size // 2
+            folded = counts[half:] + counts[:half][::-1]
+            reach = scheme.qmax - scheme.middle
+            scale = np.arange(1, half + 1) * (width / reach)
+            if scheme.kind == "power_of_two":
+                scale = np.exp2(np.ceil(np.log2(scale)))
+            ends = scale * reach
+            inside = folded.sum() - histogram.zeros
+            error = (_overload(folded, width, ends) + inside * scale**2 / 12.0) / histogram.total
+            best = _last_least(error)
+            return _held(
+                histogram,
+                -float(ends[best]),
+                float(ends[best]),
+                score=float(error[best]),
+                unit="mean squared error",
+                reason="least error of one threshold",
+            )
+        return self._two_ends(histogram, scheme)
+
+    def _two_ends(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        width, zero = histogram.width, -histogram.first
+        up = histogram.counts[zero:]
+        down = histogram.counts[:zero][::-1]
+        above = _overload(up, width, np.arange(up.size + 1) * width)
+        below = _overload(down, width, np.arange(down.size + 1) * width)
+        inside = histogram.total - histogram.zeros
+
+        def error(downs: np.ndarray, ups: np.ndarray) -> np.ndarray:
+            scale = (downs[:, np.newaxis] + ups) * (width / (scheme.levels - 1))
+            return np.asarray(below[downs][:, np.newaxis] + above[ups] + inside * scale**2 / 12.0)
+
+        stride = max(1, (max(up.size, down.size) - 1) // _GRID + 1)
+        downs, ups = _every(down.size, stride), _every(up.size, stride)
+        while True:
+            found = error(downs, ups)
+            if not downs[-1] + ups[-1]:  # nothing but 0
+                return CalibratedRange(low=0.0, high=0.0, score=0.0, unit="mean squared error", reason="all are 0")
+            found[(downs[:, np.newaxis] + ups) == 0] = np.inf
+            row, column = np.unravel_index(_last_least(found.reshape(-1)), found.shape)
+            first, second = int(downs[row]), int(ups[column])
+            if stride == 1:
+                break
+            downs, ups = _around(first, stride, down.size), _around(second, stride, up.size)
+            stride = 1
+        return _held(
+            histogram,
+            -first * width,
+            second * width,
+            score=float(found[row, column]) / histogram.total,
+            unit="mean squared error",
+            reason="least error of two ends",
+        )
+
+
+_GRID = 256
+
+
+def _every(size: int, stride: int) -> np.ndarray:
+    return np.unique(np.append(np.arange(0, size + 1, stride), size))
+
+
+def _around(place: int, stride: int, size: int) -> np.ndarray:
+    return np.arange(max(place - stride, 0), min(place + stride, size) + 1)
+
+
+def _overload(counts: np.ndarray, width: float, ends: np.ndarray) -> np.ndarray:
+    """Return the squared error of clipping counts in bins from 0 up at each of several ends."""
+    middles = (np.arange(counts.size) + 0.5) * width
+    sums = np.zeros((3, counts.size + 1))
+    for row, values in zip(sums, (counts, counts * middles, counts * middles**2), strict=True):
+        row[:-1] = np.cumsum(values[::-1])[::-1]
+    first = np.minimum(np.ceil(ends / width - 0.5).astype(np.int64), counts.size)
+    number, linear, square = sums[:, np.maximum(first, 0)]
+    return np.asarray(np.maximum(square - 2.0 * ends * linear + ends**2 * number, 0.0))
+
+
+def _last_least(values: np.ndarray) -> int:
+    return int(np.flatnonzero(values == values.min())[-1])
+
+
+class Entropy(Calibrator):
+    """The threshold that loses least information, see `qdebug.numerics.entropy`.
+
+    Args:
+        variant: "" for this package's definition, "mxnet" or "ort" for the loops of MXNet and ONNX Runtime.
+    """
+
+    def __init__(self, variant: str = "") -> None:
+        if variant not in ("", "mxnet", "ort"):
+            raise UsageError(f"There is no entropy {variant!r}.", hint="Choose entropy, entropy:mxnet or entropy:ort.")
+        self.variant = variant
+        self.name = f"entropy:{variant}" if variant else "entropy"
+
+    def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        """Return the range of the window with the least divergence."""
+        if histogram.low == histogram.high or not self.variant:
+            return self._own(histogram, scheme)
+        if self.variant == "mxnet":
+            counts, width = histogram.mirrored(center=True)
+            doubled = histogram.low >= 0.0 and not scheme.signed
+            found = mxnet_threshold(
+                counts, scheme.levels * 2 - 1 if doubled else scheme.levels - (scheme.levels + 1) % 2
+            )
+            end = (found.stop - counts.size / 2.0) * width
+            return _held(histogram, -end, end, score=found.divergence, unit="nats", reason=_said(found))
+        counts, width = histogram.mirrored()
+        found = ort_threshold(counts)
+        middle = counts.size // 2
+        low, high = (found.start - middle) * width, (found.stop - middle) * width
+        return _held(histogram, low, high, score=found.divergence, unit="nats", reason=_said(found))
+
+    @staticmethod
+    def _own(histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
+        if histogram.low == histogram.high:
+            return CalibratedRange(
+                low=histogram.low, high=histogram.high, score=0.0, unit="nats", reason="all values are the same"
+            )
+        zero = -histogram.first
+        counts = histogram.counts
+        if scheme.one_threshold(histogram.low):
+            counts, _ = histogram.mirrored()
+            zero = counts.size // 2
+        found = entropy_range(counts, zero, scheme.levels)
+        low, high = (found.start - zero) * histogram.width, (found.stop - zero) * histogram.width
+        if scheme.one_threshold(histogram.low) and found.windows:
+            end = max(-low, high)
+            return _held(histogram, -end, end, score=found.divergence, unit="nats", reason=_said(found))
+        return _held(histogram, low, high, score=found.divergence, unit="nats", reason=_said(found))
+
+
+def _said(found: EntropyChoice) -> str:
+    if not found.windows:
+        return "all values: the histogram has less bins than the scheme has codes"
+    return f"least divergence of {found.windows} windows"
+
+
+def _held(
+    histogram: RangeHistogram, low: float, high: float, *, score: float | None = None, unit: str = "", reason: str
+) -> CalibratedRange:
+    """Return a range cut to that of the values: the ends of bins lie beyond the last of them."""
+    low, high = max(low, min(histogram.low, 0.0)), min(high, max(histogram.high, 0.0))
+    return CalibratedRange(low=low, high=high, score=score, unit=unit, reason=reason)
+
+
+def _within(value: float, least: float, most: float, what: str) -> float:
+    if not (math.isfinite(value) and least < value <= most):
+        raise UsageError(f"{what} is above {least:g} and at most {most:g}, not {value:g}.")
+    return value
+
+
+CALIBRATORS: Mapping[str, tuple[Callable[..., Calibrator], str]] = MappingProxyType(
+    {
+        "minmax": (MinMax, "the whole range"),
+        "moving-average": (MovingAverage, "average of the samples' ranges; moving-average:RATE (0.01)"),
+        "percentile": (Percentile, "the range of a share of the values; percentile:PERCENT (99.99)"),
+        "mse": (LeastSquares, "least mean squared error (L2)"),
+        "entropy": (Entropy, "least divergence (KL), finite for all values, the wider of equal ranges"),
+        "entropy:mxnet": (lambda: Entropy("mxnet"), "the threshold of Apache MXNet's loop"),
+        "entropy:ort": (lambda: Entropy("ort"), "the threshold of ONNX Runtime's loop, 128 quantized bins"),
+    }
+)
+"""Calibrators by name: what makes one, and what it chooses."""
+
+
+def calibrator_named(text: str) -> Calibrator:
+    """Return the calibrator that a text names, such as "minmax" or "percentile:99.9".
+
+    Raises:
+        UsageError: There is none, or its number is none.
+    """
+    if text in CALIBRATORS:
+        return CALIBRATORS[text][0]()
+    name, _, number = text.partition(":")
+    if name not in ("percentile", "moving-average"):
+        raise UsageError(f"There is no calibrator {text!r}.", hint=f"Choose one of {', '.join(CALIBRATORS)}.")
+    try:
+        value = float(number)
+    except ValueError:
+        raise UsageError(f"{number!r} in {text!r} is no number.", hint=f"Write {name}:NUMBER.") from None
+    return CALIBRATORS[name][0](value)
+
+
+def calibrate_each(
+    calibrator: Calibrator, histograms: Sequence[RangeHistogram], scheme: QuantScheme
+) -> list[tuple[float, float]]:
+    """Return the range of each of several histograms, for `QuantScheme.stacked`; empty channels have the range 0.
+
+    Raises:
+        UsageError: One has NaN or infinite values, or the calibrator has no answer.
+    """
+    ranges = []
+    for histogram in histograms:
+        if not histogram.total and not (histogram.nan or histogram.infinite):
+            ranges.append((0.0, 0.0))
+            continue
+        _, found = calibrate(calibrator, histogram, scheme)
+        ranges.append((found.low, found.high))
+    return ranges

@@ -1,0 +1,399 @@
+"""Entropy calibration: the threshold at which quantizing loses least information, from prefix sums.
+
+A candidate keeps the bins of a window and moves what lies outside into the two bins at its ends (P). Merged into as
+many groups as there are levels, each spread evenly over those of its bins that P fills, the counts of the window are
+Q. The threshold with the least divergence KL(P || Q) wins. Q is constant within a group, so
+
+    KL(P || Q) = (1 / N) [sum p ln p - sum_j P_j ln q_j] - ln N + ln(sum q)
+
+needs counts, filled bins and sums of h ln h of groups alone, which are differences of prefix sums: all windows at once
+instead of a loop over bins, groups and windows. The two bins at the ends are corrected for what moves into them.
+
+Three variants of the definition are in use, and they choose different thresholds:
+
+- `entropy_range`: q is mixed with a uniform distribution, (1 - e) q + e / W over W bins with e = 1e-6, so that the
+  divergence of every window is finite; groups are as equal as whole bins allow; of equal ones the wider wins.
+- `mxnet_threshold`: the loop of Apache MXNet (python/mxnet/contrib/quantization.py, `_get_optimal_threshold`).
+- `ort_threshold`: the loop of ONNX Runtime (quantization/calibrate.py, `get_entropy_threshold`), which differs: q is
+  cut to whole counts, it is kept where p is 0, and bins after the last whole group have q = 0.
+
+Both loops replace zeros by 1e-4, compute in float32 and take the first least divergence. Here the closed form ranks
+all windows, and those that could be the loop's are computed as the loop computes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+
+__all__ = ["EntropyChoice", "entropy_range", "mxnet_threshold", "ort_threshold"]
+
+_MIX = 1e-6
+_SMOOTH = 1e-4
+_CHUNK = 128
+"""Windows that are looked at together: their arrays stay in the cache of a core."""
+_FIRST_EXACT = 12
+"""Windows that are computed as the loop does in any case."""
+_SAME = 1e-12
+"""What the sums are rounded by, in nats."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EntropyChoice:
+    """The window with the least divergence.
+
+    Args:
+        start: Its first bin.
+        stop: One past its last bin.
+        divergence: Its divergence in nats; infinite if no window has a finite one.
+        windows: Windows that were compared.
+    """
+
+    start: int
+    stop: int
+    divergence: float
+    windows: int
+
+
+class _Sums:
+    """Prefix sums of a histogram.
+
+    Args:
+        counts: Counts of bins, int64, 1-D, not all 0.
+    """
+
+    def __init__(self, counts: np.ndarray) -> None:
+        self.counts = counts.astype(np.float64)
+        self.total = float(counts.sum())
+        self.mass = _prefix(self.counts)
+        self.filled = _prefix((counts > 0).astype(np.float64))
+        self.log = np.log(np.where(counts > 0, self.counts, 1.0))
+        self.plogp = _prefix(self.counts * self.log)
+        self.logs = _prefix(self.log)
+
+
+def _prefix(values: np.ndarray) -> np.ndarray:
+    out = np.zeros(values.size + 1)
+    np.cumsum(values, out=out[1:])
+    return out
+
+
+@dataclass(frozen=True, slots=True)
+class _Windows:
+    """Windows of a histogram, and the distribution P of each.
+
+    Args:
+        start: First bin of each.
+        stop: One past the last.
+        bounds: Ends of the groups of each, (windows, groups + 1).
+        mass: Counts of P in each group, (windows, groups).
+        merged: The same of the histogram itself, without what lies outside.
+        filled: Bins of each group that P fills.
+        plogp: Sum of p ln p over the window.
+        logs: Sum of ln p over its filled bins.
+    """
+
+    start: np.ndarray
+    stop: np.ndarray
+    bounds: np.ndarray
+    mass: np.ndarray
+    merged: np.ndarray
+    filled: np.ndarray
+    plogp: np.ndarray
+    logs: np.ndarray
+
+
+def _xlogx(values: np.ndarray) -> np.ndarray:
+    return np.asarray(values * np.log(np.where(values > 0, values, 1.0)))
+
+
+def _log(values: np.ndarray) -> np.ndarray:
+    return np.asarray(np.log(np.where(values > 0, values, 1.0)))
+
+
+def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, bounds: np.ndarray) -> _Windows:
+    merged = np.diff(sums.mass[bounds], axis=1)
+    filled = np.diff(sums.filled[bounds], axis=1)
+    left, right = sums.mass[start], sums.total - sums.mass[stop]
+    mass = merged.copy()
+    rows = np.arange(start.size)
+    last = np.full(start.size, bounds.shape[1] - 2)
+    plogp = sums.plogp[stop] - sums.plogp[start]
+    logs = sums.logs[stop] - sums.logs[start]
+    for group, place, moved in ((0 * last, start, left), (last, stop - 1, right)):
+        before = sums.counts[place]
+        mass[rows, group] += moved
+        filled[rows, group] += (before == 0) & (moved > 0)
+        plogp += _xlogx(before + moved) - _xlogx(before)
+        logs += _log(before + moved) - _log(before)
+    return _Windows(
+        start=start, stop=stop, bounds=bounds, mass=mass, merged=merged, filled=filled, plogp=plogp, logs=logs
+    )
+
+
+def _check(counts: np.ndarray, groups: int) -> None:
+    if not counts.size or not counts.any():
+        raise UsageError("The histogram is empty: entropy tells nothing of no values.")
+    if groups < 2:
+        raise UsageError(f"Entropy of {groups} levels tells nothing; expected at least 2.")
+
+
+def _in_chunks(
+    sums: _Sums,
+    start: np.ndarray,
+    stop: np.ndarray,
+    bounds: Callable[[np.ndarray, np.ndarray], np.ndarray],
+    divergence: Callable[[_Sums, _Windows], np.ndarray],
+) -> np.ndarray:
+    found = np.empty(start.size)
+    with np.errstate(all="ignore"):
+        for at in range(0, start.size, _CHUNK):
+            part = slice(at, at + _CHUNK)
+            windows = _windows(sums, start[part], stop[part], bounds(start[part], stop[part]))
+            found[part] = divergence(sums, windows)
+    return found
+
+
+def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | None = None) -> EntropyChoice:
+    """Find the window around 0 with the least divergence, by the definition of this package.
+
+    A window reaches as far on both sides of 0 as the histogram allows. All that have at least as many bins as there are
+    groups are compared; if none has, the whole histogram is taken: its bins are finer than the levels.
+
+    Args:
+        counts: Counts of bins, int64, 1-D.
+        zero: The bin that begins at 0: bins from there on hold the values from 0 on.
+        groups: Levels that values are quantized to.
+        widest: Bins of the widest window on either side of 0; None for all.
+
+    Returns:
+        The widest of the windows whose divergence is within 1e-6 nats of the least. Every divergence is finite.
+
+    Raises:
+        UsageError: The histogram is empty, or there are less than 2 groups.
+    """
+    _check(counts, groups)
+    reach = max(zero, counts.size - zero) if widest is None else widest
+    far = np.arange(1, reach + 1)
+    start, stop = np.maximum(zero - far, 0), np.minimum(zero + far, counts.size)
+    kept = stop - start >= groups
+    if not kept.any():
+        return EntropyChoice(start=0, stop=counts.size, divergence=0.0, windows=0)
+    start, stop = start[kept], stop[kept]
+
+    def bounds(first: np.ndarray, end: np.ndarray) -> np.ndarray:
+        # Groups as equal as whole bins allow: group j of G begins at bin floor(j W / G).
+        return np.asarray(first[:, np.newaxis] + np.arange(groups + 1) * (end - first)[:, np.newaxis] // groups)
+
+    found = _in_chunks(_Sums(counts), start, stop, bounds, _mixed)
+    # Differences of the size of the uniform part are its own: they tell nothing of the values.
+    best = int(np.flatnonzero(found <= found.min() + _MIX)[-1])
+    return EntropyChoice(
+        start=int(start[best]), stop=int(stop[best]), divergence=max(float(found[best]), 0.0), windows=start.size
+    )
+
+
+def _mixed(sums: _Sums, windows: _Windows) -> np.ndarray:
+    inside = windows.merged.sum(axis=1, keepdims=True)
+    width = (windows.stop - windows.start)[:, np.newaxis]
+    shares = windows.merged / np.maximum(windows.filled * inside, 1.0)
+    q = (1.0 - _MIX) * shares + _MIX / width
+    cross = np.where(windows.mass > 0, windows.mass * np.log(q), 0.0).sum(axis=1)
+    return np.asarray((windows.plogp - cross) / sums.total - np.log(sums.total))
+
+
+def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
+    """Find the window that MXNet's loop finds.
+
+    Args:
+        counts: Counts of an odd number of bins with 0 in the middle one, int64, 1-D.
+        groups: Quantized bins: 255, or 511 where no value is negative and codes are unsigned.
+
+    Returns:
+        The window. Its upper end is MXNet's threshold.
+
+    Raises:
+        UsageError: The histogram is empty, or has an even number of bins or less of them than groups.
+    """
+    _check(counts, groups)
+    if counts.size % 2 == 0 or counts.size < groups:
+        raise UsageError(
+            f"MXNet's entropy needs an odd number of bins, at least {groups}; there are {counts.size}.",
+            hint="Profile with more --bins.",
+        )
+    return _as_loop(counts, groups, _mxnet_bounds, kept=False, exact=_mxnet_exact)
+
+
+def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
+    """Find the window that ONNX Runtime's loop finds.
+
+    Args:
+        counts: Counts of bins that lie symmetrically around 0, int64, 1-D.
+        groups: Quantized bins; 128 is ONNX Runtime's default.
+
+    Returns:
+        The window.
+
+    Raises:
+        UsageError: The histogram is empty, or has less bins than groups.
+    """
+    _check(counts, groups)
+    if counts.size < groups:
+        raise UsageError(
+            f"ONNX Runtime's entropy needs at least {groups} bins; there are {counts.size}.",
+            hint="Profile with more --bins.",
+        )
+    return _as_loop(counts, groups, _ort_bounds, kept=True, exact=_ort_exact)
+
+
+def _mxnet_bounds(start: np.ndarray, stop: np.ndarray, groups: int) -> np.ndarray:
+    """Return equal groups, of which the last stretches to the end."""
+    merged = (stop - start) // groups
+    bounds = start[:, np.newaxis] + np.arange(groups + 1) * merged[:, np.newaxis]
+    bounds[:, -1] = stop
+    return np.asarray(bounds)
+
+
+def _ort_bounds(start: np.ndarray, stop: np.ndarray, groups: int) -> np.ndarray:
+    """Return equal groups, and one of the bins that are left; it may be empty."""
+    merged = (stop - start) // groups
+    bounds = start[:, np.newaxis] + np.arange(groups + 2) * merged[:, np.newaxis]
+    bounds[:, -1] = stop
+    return np.asarray(bounds)
+
+
+def _as_loop(
+    counts: np.ndarray,
+    groups: int,
+    bounds: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
+    *,
+    kept: bool,
+    exact: Callable[[np.ndarray, int, int, int], float],
+) -> EntropyChoice:
+    """Find the first of the least divergences as a loop computes them.
+
+    Args:
+        counts: The histogram.
+        groups: Quantized bins.
+        bounds: Returns the groups of windows.
+        kept: ONNX Runtime's way: q is cut to whole counts and kept where p is 0, and the last group is the rest.
+        exact: Computes the divergence of one window as the loop does.
+    """
+    middle = counts.size // 2
+    far = np.arange(groups // 2, middle + 1)
+    start, stop = middle - far, np.minimum(middle + far + 1, counts.size)
+    close = _in_chunks(
+        _Sums(counts),
+        start,
+        stop,
+        lambda first, end: bounds(first, end, groups),
+        lambda sums, windows: _smoothed(sums, windows, kept=kept),
+    )
+    order = np.argsort(close, kind="stable")
+    known: dict[int, float] = {}
+    worst = 0.0
+    for place in map(int, order):
+        best = min(known.values(), default=np.inf)
+        # What the closed form leaves out (float32, higher orders of the smoothing) is seen in the windows done so far.
+        if len(known) >= _FIRST_EXACT and close[place] > best + 4.0 * worst + _SAME:
+            break
+        known[place] = exact(counts, int(start[place]), int(stop[place]), groups)
+        if np.isfinite(known[place]) and np.isfinite(close[place]):
+            worst = max(worst, abs(known[place] - float(close[place])))
+    least = min(known.values())
+    # argmin: the first of equal ones, and the first of all where every divergence is infinite.
+    best_place = min(place for place, value in known.items() if value == least) if np.isfinite(least) else 0
+    return EntropyChoice(
+        start=int(start[best_place]), stop=int(stop[best_place]), divergence=float(least), windows=start.size
+    )
+
+
+def _smoothed(sums: _Sums, windows: _Windows, *, kept: bool) -> np.ndarray:
+    """Return the divergences with zeros smoothed, to the first order in what is taken off the other bins."""
+    sizes = np.diff(windows.bounds, axis=1)
+    width = sizes.sum(axis=1)
+    filled = windows.filled
+    q = windows.merged / np.maximum(filled, 1.0)
+    if kept:
+        # What is left after the last whole group is counted in the last, and has q = 0.
+        last = windows.merged[:, -2] + windows.merged[:, -1]
+        q[:, -2] = last / np.maximum(filled[:, -2], 1.0)
+        q = np.floor(np.where(filled > 0, q, 0.0))
+        q[:, -1] = 0.0
+        spread = sizes * (q > 0)
+    else:
+        spread = filled * (q > 0)
+    p_filled = filled.sum(axis=1)
+    q_filled = spread.sum(axis=1)
+    off_p = _SMOOTH * (width - p_filled) / p_filled
+    off_q = _SMOOTH * (width - q_filled) / q_filled
+    lost = (q_filled == 0) | (off_p >= 1.0) | (off_q >= 1.0)
+    q_smooth = np.where(q > 0, q - off_q[:, np.newaxis], _SMOOTH)
+    q_log = np.log(np.where(q_smooth > 0, q_smooth, np.nan))
+    cross = (np.where(filled > 0, (windows.mass - off_p[:, np.newaxis] * filled) * q_log, 0.0)).sum(axis=1)
+    own = windows.plogp - off_p * (windows.logs + p_filled)
+    empty = _SMOOTH * (width - p_filled) * np.log(_SMOOTH)
+    if kept:
+        empty -= _SMOOTH * np.where(sizes > filled, (sizes - filled) * q_log, 0.0).sum(axis=1)
+    else:
+        empty -= _SMOOTH * (width - p_filled) * np.log(_SMOOTH)
+    found = (own + empty - cross) / sums.total - np.log(sums.total) + np.log((spread * q).sum(axis=1))
+    return np.where(lost | np.isnan(found), np.inf, found)
+
+
+def _ended(counts: np.ndarray, start: int, stop: int) -> np.ndarray:
+    """Return the counts of a window with what lies outside in the bins at its ends."""
+    p = counts[start:stop].copy()
+    p[0] += counts[:start].sum()
+    p[-1] += counts[stop:].sum()
+    return p
+
+
+def _mxnet_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
+    p, window = _ended(counts, start, stop), counts[start:stop]
+    merged = window.size // groups
+    bounds = np.append(np.arange(groups) * merged, window.size)
+    masses = np.add.reduceat(window, bounds[:-1])
+    filled = np.add.reduceat((p != 0).astype(np.int64), bounds[:-1])
+    values = np.where(filled > 0, masses / np.maximum(filled, 1), 0.0).astype(np.float32)
+    q = np.repeat(values, np.diff(bounds))
+    q[p == 0] = 0
+    return _divergence(p, q)
+
+
+def _ort_exact(counts: np.ndarray, start: int, stop: int, groups: int) -> float:
+    p, window = _ended(counts, start, stop), counts[start:stop]
+    merged = window.size // groups
+    whole = merged * groups
+    masses = window[:whole].reshape(groups, merged).sum(axis=1)
+    masses[-1] += window[whole:].sum()
+    filled = (p[:whole].reshape(groups, merged) != 0).sum(axis=1)
+    values = np.where(filled > 0, masses // np.maximum(filled, 1), 0)
+    q = np.zeros(window.size, np.int64)
+    q[:whole] = np.repeat(values, merged)
+    return _divergence(p, q)
+
+
+def _divergence(p: np.ndarray, q: np.ndarray) -> float:
+    """Return the divergence of two smoothed distributions as both loops compute it, infinite if one is malformed."""
+    smooth_p, smooth_q = _smooth(p), _smooth(q)
+    if smooth_p is None or smooth_q is None:
+        return np.inf
+    pk, qk = smooth_p / np.sum(smooth_p), smooth_q / np.sum(smooth_q)
+    with np.errstate(all="ignore"):
+        return float(np.sum(pk * np.log(pk / qk)))
+
+
+def _smooth(values: np.ndarray) -> np.ndarray | None:
+    zeros = (values == 0).astype(np.float32)
+    count = float(zeros.sum())
+    others = values.size - count
+    if not others or _SMOOTH * count / others >= 1.0:
+        return None
+    out = values.astype(np.float32)
+    out += _SMOOTH * zeros - np.float32(_SMOOTH * count / others) * (1 - zeros)
+    return out if (out > 0).all() else None

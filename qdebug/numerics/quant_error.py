@@ -1,0 +1,202 @@
+"""What holding real values to the codes of a scale and a zero point loses: exactly, or estimated from a histogram."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.affine import BLOCK, dequantize, quantize
+from qdebug.numerics.blocks import RealBlocks, scratch
+from qdebug.numerics.checkpoint import checkpoint
+from qdebug.numerics.range_histogram import RangeHistogram
+
+__all__ = ["QuantError", "QuantErrorCounter", "estimated_error"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantError:
+    """The error of quantizing and dequantizing values.
+
+    Args:
+        clipped_low: Values below what the lowest code stands for.
+        clipped_high: Values above what the highest code stands for.
+        square_error: Sum of the squared differences.
+        square_sum: Sum of the squares of the values.
+        max_abs: Largest difference; None if it is not known.
+        total: Finite values; NaN and infinite ones are left out of everything.
+        exact: Whether the values were quantized; False if all was estimated from a histogram.
+    """
+
+    clipped_low: int
+    clipped_high: int
+    square_error: float
+    square_sum: float
+    max_abs: float | None
+    total: int
+    exact: bool
+
+    @property
+    def clipped(self) -> float:
+        """Share of the values that are clipped, 0 to 1; 0 of none."""
+        return (self.clipped_low + self.clipped_high) / self.total if self.total else 0.0
+
+    @property
+    def mse(self) -> float:
+        """Mean squared error; NaN of no values."""
+        return self.square_error / self.total if self.total else math.nan
+
+    @property
+    def sqnr_db(self) -> float:
+        """10 log10(square_sum / square_error); infinite without error."""
+        if not self.square_error:
+            return math.inf
+        return 10.0 * math.log10(self.square_sum / self.square_error) if self.square_sum else -math.inf
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the error as plain values; infinite ones as JSON of this package has them."""
+        return {
+            "clipped_low": self.clipped_low,
+            "clipped_high": self.clipped_high,
+            "total": self.total,
+            "mse": _plain(self.mse),
+            "sqnr_db": _plain(self.sqnr_db),
+            "max_abs": None if self.max_abs is None else _plain(self.max_abs),
+            "exact": self.exact,
+        }
+
+
+def _plain(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+class QuantErrorCounter:
+    """Sums up the error of holding values to codes, sample by sample.
+
+    Args:
+        quant: Scale, zero point and codes.
+
+    Raises:
+        UsageError: A scale is not above 0 or not finite, or the codes have no ends.
+    """
+
+    def __init__(self, quant: QuantParams) -> None:
+        if quant.qmin is None or quant.qmax is None:
+            raise UsageError(f"Codes of dtype {quant.dtype} have no qmin and qmax to clip at.")
+        if not (np.isfinite(quant.scale).all() and (quant.scale > 0).all()):
+            bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))].reshape(-1)[0]
+            raise UsageError(f"A scale of {bad:g} holds no values.", hint="Give a scale above 0.")
+        self.quant = quant
+        self._low, self._high = quant.qmin, quant.qmax
+        self._clipped = [0, 0]
+        self._error = self._square_sum = self._max_abs = 0.0
+        self._total = 0
+
+    def add(self, values: np.ndarray, quant: QuantParams | None = None) -> None:
+        """Hold the values of one sample to the codes.
+
+        Args:
+            values: Stored elements of any shape.
+            quant: How they stand for real numbers; None if they are the numbers.
+
+        Raises:
+            UsageError: The elements are no real numbers, or parameters do not fit their shape.
+        """
+        with np.errstate(all="ignore"):
+            if self.quant.scale.size > 1:
+                real = np.asarray(dequantize(np.asarray(values), quant))
+                back = dequantize(quantize(real, self.quant), self.quant)
+                ends = [np.full(real.shape, end, np.int32) for end in (self._low, self._high)]
+                bounds = [dequantize(end, self.quant) for end in ends]
+                self._take(real.reshape(-1), back.reshape(-1), (bounds[0].reshape(-1), bounds[1].reshape(-1)))
+                return
+            blocks, buffers = RealBlocks(values, quant), scratch()
+            for start in range(0, blocks.size, BLOCK):
+                checkpoint()
+                stop = min(start + BLOCK, blocks.size)
+                if blocks.single:
+                    self._hold(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1])
+                else:
+                    real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
+                    self._hold(real, buffers.doubles[1])
+
+    def _hold(self, real: np.ndarray, out: np.ndarray) -> None:
+        """Quantize and dequantize a stretch, as `quantize` and `dequantize` do for one scale of codes up to 16 bits."""
+        work, out = real.dtype.type, out[: real.size]
+        scale, zero_point = work(self.quant.scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
+        low, high = work(self._low - zero_point), work(self._high - zero_point)
+        np.divide(real, scale, out=out)
+        np.rint(out, out=out)
+        np.clip(out, low, high, out=out)
+        np.multiply(out, scale, out=out)
+        self._take(real, out, (np.asarray(low * scale), np.asarray(high * scale)))
+
+    def _take(self, real: np.ndarray, back: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]) -> None:
+        finite = np.isfinite(real)
+        if not finite.all():
+            kept = [each if each.ndim == 0 else each[finite] for each in bounds]
+            real, back, bounds = real[finite], back[finite], (kept[0], kept[1])
+        if not real.size:
+            return
+        self._clipped[0] += int(np.count_nonzero(real < bounds[0]))
+        self._clipped[1] += int(np.count_nonzero(real > bounds[1]))
+        difference = back.astype(np.float64) - real
+        self._max_abs = max(self._max_abs, float(np.abs(difference).max()))
+        self._error += float(np.square(difference).sum())
+        self._square_sum += float(np.square(real.astype(np.float64, copy=False)).sum())
+        self._total += real.size
+
+    def error(self) -> QuantError:
+        """Return the sums so far."""
+        return QuantError(
+            clipped_low=self._clipped[0],
+            clipped_high=self._clipped[1],
+            square_error=self._error,
+            square_sum=self._square_sum,
+            max_abs=self._max_abs,
+            total=self._total,
+            exact=True,
+        )
+
+
+def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError:
+    """Estimate the error from a histogram, without the values.
+
+    A value that is not clipped counts scale**2 / 12, but 0, which has a code, nothing; a clipped one the squared
+    distance from the end of the codes to the middle of its bin. A bin that an end cuts is clipped by its share.
+
+    Args:
+        histogram: The values.
+        quant: One scale and one zero point.
+
+    Raises:
+        UsageError: There is more than one scale, it is not above 0, or the codes have no ends.
+    """
+    if quant.scale.size != 1:
+        raise UsageError(f"One histogram cannot tell the error of {quant.scale.size} scales.")
+    counter = QuantErrorCounter(quant)  # checks the parameters
+    del counter
+    scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+    low, high = ((end - zero_point) * scale for end in (quant.qmin or 0, quant.qmax or 0))
+    edges, counts = histogram.edges, histogram.counts
+    below = np.clip((low - edges[:-1]) / histogram.width, 0.0, 1.0) if low > histogram.low else np.zeros(counts.size)
+    above = np.clip((edges[1:] - high) / histogram.width, 0.0, 1.0) if high < histogram.high else np.zeros(counts.size)
+    middles = histogram.centers
+    apart_low, apart_high = np.maximum(low - middles, 0.0), np.maximum(middles - high, 0.0)
+    lost_low, lost_high = counts * below, counts * above
+    inside = max(float(counts.sum() - lost_low.sum() - lost_high.sum()) - histogram.zeros, 0.0)
+    square_error = float((lost_low * apart_low**2 + lost_high * apart_high**2).sum()) + inside * scale**2 / 12.0
+    return QuantError(
+        clipped_low=round(float(lost_low.sum())),
+        clipped_high=round(float(lost_high.sum())),
+        square_error=square_error,
+        square_sum=histogram.square_sum,
+        max_abs=None,
+        total=histogram.total,
+        exact=False,
+    )

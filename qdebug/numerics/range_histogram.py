@@ -1,0 +1,370 @@
+"""A histogram of values that anything can be calibrated from: mergeable, and exact whatever came first.
+
+Bin k counts the values from k * w up to below (k + 1) * w. The width w is a power of two, the least with which the
+values and 0 take at most so many bins. When the range grows, w is doubled and bin k becomes bin floor(k / 2), which
+holds all of it: no count is lost or split. The counts depend on the values alone, not on the order in which samples
+and recordings came.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.blocks import RealBlocks, scratch
+from qdebug.numerics.checkpoint import checkpoint
+
+__all__ = ["BINS", "MOST_BINS", "RangeCounter", "RangeHistogram", "channel_histograms", "merge_histograms"]
+
+BINS = 2000
+"""Bins that a histogram may take, if nobody says otherwise."""
+MOST_BINS = 1 << 20
+"""Bins that a histogram may take at all: float32 holds the number of each exactly."""
+
+_LOWEST = -1000
+"""Least exponent of a bin: values of float64 divided by its width are still finite."""
+_HIGHEST = 1023
+_SINGLE = 126
+"""Largest power of two that a float32 is multiplied by."""
+_LARGE_SQUARE = 2.0**48
+"""Values from here on are squared in float64."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class RangeHistogram:
+    """Counts of values in bins anchored at 0, and what else calibrators ask for.
+
+    Args:
+        exponent: The width of a bin is 2**exponent, in real units.
+        first: Number of the first bin in `counts`; it begins at first * width. 0 is in bin 0, which `counts` holds.
+        counts: Finite values in each bin, int64, read-only; their sum is the number of finite values.
+        low: Smallest finite value; NaN if there is none.
+        high: Largest one; NaN if there is none.
+        zeros: Values that are 0; they are counted in bin 0 too.
+        nan: Values that are NaN; in no bin.
+        infinite: Values that are infinite; in no bin.
+        square_sum: Sum of the squares of the finite values, within float32 rounding.
+        ranges: Smallest and largest finite value of each array that was added, in order: float64 (arrays, 2),
+            read-only.
+        bins: The number of bins that the histogram may take.
+    """
+
+    exponent: int
+    first: int
+    counts: np.ndarray
+    low: float
+    high: float
+    zeros: int
+    nan: int
+    infinite: int
+    square_sum: float
+    ranges: np.ndarray
+    bins: int = BINS
+
+    @property
+    def width(self) -> float:
+        """Width of a bin in real units."""
+        return math.ldexp(1.0, self.exponent)
+
+    @property
+    def total(self) -> int:
+        """Number of finite values."""
+        return int(self.counts.sum())
+
+    @property
+    def edges(self) -> np.ndarray:
+        """Ends of the bins in real units, float64, one more than there are bins."""
+        return np.ldexp(np.arange(self.first, self.first + self.counts.size + 1, dtype=np.float64), self.exponent)
+
+    @property
+    def centers(self) -> np.ndarray:
+        """Middles of the bins in real units, float64."""
+        return (np.arange(self.first, self.first + self.counts.size) + 0.5) * self.width
+
+    def coarsened(self, exponent: int) -> RangeHistogram:
+        """Return the same values counted in wider bins.
+
+        Args:
+            exponent: Of the new width, not below that of the present one.
+
+        Raises:
+            UsageError: It is below.
+        """
+        if exponent < self.exponent:
+            raise UsageError(f"Bins of 2**{self.exponent} cannot be split into bins of 2**{exponent}.")
+        first, counts = _coarser(self.first, self.counts, exponent - self.exponent)
+        return _frozen(self, exponent, first, counts)
+
+    def mirrored(self, *, center: bool = False) -> tuple[np.ndarray, float]:
+        """Return the counts in bins that lie symmetrically around 0, as calibrators with one threshold take them.
+
+        Args:
+            center: Have one bin with 0 in its middle, so that their number is odd; the bins are twice as wide then.
+
+        Returns:
+            The counts, int64, and the width of a bin.
+        """
+        first, counts, width = self.first, self.counts, self.width
+        if center:
+            # Bin m covers [(2m - 1) w, (2m + 1) w): the fine bins 2m - 1 and 2m.
+            places = (np.arange(first, first + counts.size) + 1) >> 1
+            start = int(places[0])
+            merged = np.zeros(int(places[-1]) - start + 1, np.int64)
+            np.add.at(merged, places - start, counts)
+            half = max(-start, start + merged.size - 1, 0)
+            out = np.zeros(2 * half + 1, np.int64)
+            out[half + start : half + start + merged.size] = merged
+            return out, 2.0 * width
+        half = max(-first, first + counts.size)
+        out = np.zeros(2 * half, np.int64)
+        out[half + first : half + first + counts.size] = counts
+        return out, width
+
+
+def _frozen(of: RangeHistogram, exponent: int, first: int, counts: np.ndarray) -> RangeHistogram:
+    counts = counts.copy()
+    counts.flags.writeable = False
+    return RangeHistogram(
+        exponent=exponent,
+        first=first,
+        counts=counts,
+        low=of.low,
+        high=of.high,
+        zeros=of.zeros,
+        nan=of.nan,
+        infinite=of.infinite,
+        square_sum=of.square_sum,
+        ranges=of.ranges,
+        bins=of.bins,
+    )
+
+
+def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
+    """Return the first bin and the counts after the width was doubled so many times."""
+    if not times:
+        return first, counts
+    times = min(times, 62)  # every bin is 0 or -1 long before
+    places = np.arange(first, first + counts.size) >> times
+    start = int(places[0])
+    out = np.zeros(int(places[-1]) - start + 1, np.int64)
+    np.add.at(out, places - start, counts)
+    return start, out
+
+
+def _bin(value: float, exponent: int) -> int:
+    return math.floor(math.ldexp(value, -exponent))
+
+
+def _least_exponent(low: float, high: float, bins: int) -> int:
+    """Return the least exponent with which low, 0 and high lie in at most so many bins."""
+    low, high = min(low, 0.0), max(high, 0.0)
+    largest = max(-low, high)
+    if not largest:
+        return _LOWEST
+    exponent = max(math.frexp(largest)[1] - math.frexp(float(bins))[1] - 1, _LOWEST)
+    while _bin(high, exponent) - _bin(low, exponent) >= bins and exponent < _HIGHEST:
+        exponent += 1
+    return exponent
+
+
+def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
+    """Return the histogram of the values of several ones.
+
+    Args:
+        histograms: At least one; all may take the same number of bins.
+
+    Raises:
+        UsageError: There is none, or they may take different numbers of bins.
+    """
+    sizes = sorted({each.bins for each in histograms})
+    if len(sizes) != 1:
+        raise UsageError(
+            f"Histograms of at most {', '.join(map(str, sizes)) or 'no'} bins cannot be merged.",
+            hint="Profile all recordings with the same --bins.",
+        )
+    with np.errstate(all="ignore"):
+        low = float(np.fmin.reduce([each.low for each in histograms]))
+        high = float(np.fmax.reduce([each.high for each in histograms]))
+    filled = [each for each in histograms if each.counts.size]
+    exponent, first, counts = _LOWEST, 0, np.zeros(0, np.int64)
+    if filled:
+        exponent = _least_exponent(low, high, sizes[0])
+        coarse = [_coarser(each.first, each.counts, exponent - each.exponent) for each in filled]
+        first = min(start for start, _ in coarse)
+        counts = np.zeros(max(start + part.size for start, part in coarse) - first, np.int64)
+        for start, part in coarse:
+            counts[start - first : start - first + part.size] += part
+    counts.flags.writeable = False
+    ranges = np.concatenate([each.ranges for each in histograms])
+    ranges.flags.writeable = False
+    return RangeHistogram(
+        exponent=exponent,
+        first=first,
+        counts=counts,
+        low=low,
+        high=high,
+        zeros=sum(each.zeros for each in histograms),
+        nan=sum(each.nan for each in histograms),
+        infinite=sum(each.infinite for each in histograms),
+        square_sum=math.fsum(each.square_sum for each in histograms),
+        ranges=ranges,
+        bins=sizes[0],
+    )
+
+
+class RangeCounter:
+    """Counts the values of a tensor, sample by sample.
+
+    Args:
+        bins: Number of bins that the histogram may take, from 2 to `MOST_BINS`.
+
+    Raises:
+        UsageError: They are fewer or more.
+    """
+
+    def __init__(self, bins: int = BINS) -> None:
+        if not 2 <= bins <= MOST_BINS:
+            raise UsageError(f"A histogram has from 2 to {MOST_BINS} bins, not {bins}.")
+        self._bins = bins
+        self._exponent = _LOWEST
+        self._first, self._counts = 0, np.zeros(0, np.int64)
+        self._low, self._high = math.nan, math.nan
+        self._zeros = self._nan = self._infinite = 0
+        self._square_sum = 0.0
+        self._ranges: list[tuple[float, float]] = []
+        self._own = math.nan, math.nan
+
+    def add(self, values: np.ndarray, quant: QuantParams | None = None) -> None:
+        """Count the values of one sample.
+
+        Args:
+            values: Stored elements of any shape.
+            quant: How the elements stand for real numbers; None if they are the numbers.
+
+        Raises:
+            UsageError: The elements are no real numbers, or the quantization does not fit their shape.
+        """
+        blocks = RealBlocks(values, quant)
+        buffers = scratch()
+        self._own = math.nan, math.nan
+        with np.errstate(all="ignore"):
+            for start in range(0, blocks.size, BLOCK):
+                checkpoint()
+                stop = min(start + BLOCK, blocks.size)
+                if blocks.single:
+                    self._add(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1])
+                else:
+                    real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
+                    self._add(real, buffers.doubles[1])
+        self._ranges.append(self._own)
+
+    def _add(self, x: np.ndarray, scaled: np.ndarray) -> None:
+        """Count a stretch, 1-D float32 or float64, not empty."""
+        low, high = float(x.min()), float(x.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            finite = np.isfinite(x)
+            lost = int(np.count_nonzero(np.isnan(x)))
+            self._nan += lost
+            self._infinite += x.size - int(np.count_nonzero(finite)) - lost
+            x = x[finite]
+            if not x.size:
+                return
+            low, high = float(x.min()), float(x.max())
+        self._own = min(low, self._own[0]), max(high, self._own[1])
+        if not (self._low <= low and high <= self._high):  # true for NaN too: the first stretch
+            self._low, self._high = min(low, self._low), max(high, self._high)
+            self._grow()
+        self._zeros += int(np.count_nonzero(np.equal(x, 0.0)))  # a mask is counted faster than floats
+        large = x.dtype == np.float32 and max(-low, high) >= _LARGE_SQUARE
+        squares = np.square(x.astype(np.float64)) if large else np.square(x, out=scaled[: x.size])
+        self._square_sum += float(squares.sum())  # in pairs; a product of BLAS would start threads
+        # Multiplied by a power of two, exactly: only a float32 that becomes smaller than float32 holds would round.
+        if x.dtype == np.float32 and not 0 <= -self._exponent <= _SINGLE:
+            x, scaled = x.astype(np.float64), np.empty(x.size)
+        scaled = np.multiply(x, x.dtype.type(math.ldexp(1.0, -self._exponent)), out=scaled[: x.size])
+        if self._first < 0:
+            np.floor(scaled, out=scaled)
+            scaled -= self._first  # whole numbers, far below 2**24
+        # The cast rounds towards 0, which is down where nothing is negative.
+        self._counts += np.bincount(scaled.astype(np.int32), minlength=self._counts.size)
+
+    def _grow(self) -> None:
+        exponent = _least_exponent(self._low, self._high, self._bins)
+        first, last = _bin(min(self._low, 0.0), exponent), _bin(max(self._high, 0.0), exponent)
+        counts = np.zeros(last - first + 1, np.int64)
+        if self._counts.size:
+            start, before = _coarser(self._first, self._counts, exponent - self._exponent)
+            counts[start - first : start - first + before.size] = before
+        self._exponent, self._first, self._counts = exponent, first, counts
+
+    def histogram(self) -> RangeHistogram:
+        """Return the counts so far."""
+        counts = self._counts.copy()
+        ranges = np.array(self._ranges, np.float64).reshape(-1, 2)
+        counts.flags.writeable = ranges.flags.writeable = False
+        return RangeHistogram(
+            exponent=self._exponent,
+            first=self._first,
+            counts=counts,
+            low=self._low,
+            high=self._high,
+            zeros=self._zeros,
+            nan=self._nan,
+            infinite=self._infinite,
+            square_sum=self._square_sum,
+            ranges=ranges,
+            bins=self._bins,
+        )
+
+
+def channel_histograms(
+    values: np.ndarray, axis: int, *, quant: QuantParams | None = None, block_size: int | None = None, bins: int = BINS
+) -> list[RangeHistogram]:
+    """Count the values of each channel of a tensor, or of each block of so many places along an axis.
+
+    Args:
+        values: Stored elements of any shape with at least one dimension.
+        axis: The channel axis, or the axis that is cut into blocks.
+        quant: How the elements stand for real numbers; None if they are the numbers.
+        block_size: Places along the axis that share a scale, where the other places each have their own; None for
+            channels.
+        bins: Number of bins that each histogram may take.
+
+    Returns:
+        One histogram for each channel in order; for blocks, one for each place of the tensor of scales in C order: its
+        shape is that of `values` with the extent of the axis divided by the block size, rounded up.
+
+    Raises:
+        UsageError: The tensor has no such axis.
+    """
+    values = np.asarray(values)
+    if not -values.ndim <= axis < values.ndim:
+        raise UsageError(f"A tensor of shape {values.shape} has no axis {axis}.")
+    if quant is not None:
+        from qdebug.numerics.affine import dequantize
+
+        values = dequantize(values, quant)
+    turned = np.moveaxis(values, axis, 0)
+    if block_size is None:
+        parts: list[np.ndarray] = list(turned)
+    else:
+        axis %= values.ndim
+        others = values.shape[:axis] + values.shape[axis + 1 :]
+        count = -(-values.shape[axis] // block_size)
+        parts = []
+        for place in np.ndindex(*values.shape[:axis], count, *values.shape[axis + 1 :]):
+            other = place[:axis] + place[axis + 1 :]
+            start = place[axis] * block_size
+            parts.append(turned[(slice(start, start + block_size), *other)] if others else turned[start:][:block_size])
+    found = []
+    for part in parts:
+        counter = RangeCounter(bins)
+        counter.add(np.ascontiguousarray(part))
+        found.append(counter.histogram())
+    return found

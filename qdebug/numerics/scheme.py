@@ -1,0 +1,278 @@
+"""How scale and zero point follow from a range of real values: schemes, code ranges, and the choices of other tools.
+
+The formulas are those of the tools named, read in their source: Glow's `chooseQuantizationParams`
+(lib/Quantization/Base/Base.cpp), TVM Relay's `_set_params` and `_power2_scale` (relay/quantize/_calibrate.py) and ONNX
+Runtime's `compute_scale_zp` (python/tools/quantization/quant_utils.py).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model.quant import QuantParams
+from qdebug.numerics.fixedpoint import round_values
+
+__all__ = ["BITS", "RULES", "SCHEMES", "QuantScheme", "fitted_scale"]
+
+SCHEMES: Mapping[str, str] = MappingProxyType(
+    {
+        "asymmetric": "the range of the values, widened to contain 0; any zero point",
+        "symmetric": "the least scale that reaches both ends with the zero point in the middle",
+        "symmetric_uint8": "zero point qmin if no value is negative, else symmetric",
+        "power_of_two": "symmetric, and the scale rounded up to a power of two",
+    }
+)
+"""Schemes by name, and what they choose."""
+
+BITS = (4, 8, 16)
+"""Sizes of codes in bits."""
+
+_EPSILON = float(np.finfo(np.float32).eps)
+_TINY = float(np.finfo(np.float32).tiny)
+_LARGEST = float(np.finfo(np.float32).max)
+_GLOW_ZERO_SCALE = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuantScheme:
+    """A way to choose scale and zero point for a range.
+
+    Args:
+        kind: One of `SCHEMES`.
+        bits: Size of a code, one of `BITS`.
+        signed: Whether codes are signed.
+        narrow: Whether the lowest code is left out, so that the codes lie symmetrically: -127..127, 1..255.
+        rule: One of `RULES`: whose arithmetic is followed to the last bit.
+
+    Raises:
+        UsageError: There is no such scheme, size or rule, or the rule does not know the scheme.
+    """
+
+    kind: str = "asymmetric"
+    bits: int = 8
+    signed: bool = True
+    narrow: bool = False
+    rule: str = "qdebug"
+
+    def __post_init__(self) -> None:
+        if self.kind not in SCHEMES:
+            raise UsageError(f"There is no scheme {self.kind!r}.", hint=f"Choose one of {', '.join(SCHEMES)}.")
+        if self.bits not in BITS:
+            raise UsageError(f"Codes have {', '.join(map(str, BITS))} bits, not {self.bits}.")
+        if self.rule not in RULES:
+            raise UsageError(f"There is no rule {self.rule!r}.", hint=f"Choose one of {', '.join(RULES)}.")
+        known = RULES[self.rule].schemes
+        if self.kind not in known:
+            raise UsageError(f"The rule {self.rule!r} has no scheme {self.kind!r}.", hint=f"It has {', '.join(known)}.")
+
+    @property
+    def dtype(self) -> str:
+        """Logical dtype of the codes."""
+        return f"{'' if self.signed else 'u'}int{self.bits}"
+
+    @property
+    def qmin(self) -> int:
+        """Lowest code in use."""
+        narrow = self.narrow or RULES[self.rule].narrow
+        return (-(1 << (self.bits - 1)) if self.signed else 0) + narrow
+
+    @property
+    def qmax(self) -> int:
+        """Highest code in use."""
+        return (1 << (self.bits - self.signed)) - 1
+
+    @property
+    def levels(self) -> int:
+        """Number of codes."""
+        return self.qmax - self.qmin + 1
+
+    @property
+    def middle(self) -> int:
+        """The zero point of symmetric codes."""
+        return 0 if self.signed else 1 << (self.bits - 1)
+
+    def one_threshold(self, low: float) -> bool:
+        """Tell whether a range is cut at both ends by the same magnitude.
+
+        Args:
+            low: The smallest value; where it is not negative there is one end alone.
+        """
+        if self.kind == "asymmetric":
+            return False
+        return self.kind != "symmetric_uint8" or low < 0.0
+
+    def parameters(self, low: float, high: float) -> QuantParams:
+        """Return scale and zero point for a range of real values.
+
+        Args:
+            low: Its lower end, finite.
+            high: Its upper end, finite, not below.
+
+        Returns:
+            Parameters of one float32 scale, above 0, and a zero point within the codes.
+
+        Raises:
+            UsageError: The range is none.
+        """
+        if not (math.isfinite(low) and math.isfinite(high) and low <= high):
+            raise UsageError(f"There is no scale for a range from {low} to {high}.")
+        scale, zero_point = RULES[self.rule].choose(self, min(float(low), 0.0), max(float(high), 0.0))
+        return QuantParams(
+            dtype=self.dtype,
+            scale=np.array(scale, np.float32),
+            zero_point=np.array(zero_point),
+            qmin=self.qmin,
+            qmax=self.qmax,
+        )
+
+    def stacked(self, ranges: Sequence[tuple[float, float]], axis: int, block: _Block | None = None) -> QuantParams:
+        """Return scales and zero points of several ranges: of the channels along an axis, or of blocks.
+
+        Args:
+            ranges: Lower and upper end of each.
+            axis: The axis.
+            block: Elements along the axis that share a scale, and the shape of the tensor of scales; None for channels.
+
+        Raises:
+            UsageError: One of the ranges is none.
+        """
+        chosen = [self.parameters(low, high) for low, high in ranges]
+        scale = np.array([each.scale[0] for each in chosen], np.float32)
+        zero_point = np.array([each.zero_point[0] for each in chosen], np.int64)
+        size = None
+        if block is not None:
+            size, shape = block
+            scale, zero_point = scale.reshape(shape), zero_point.reshape(shape)
+        return QuantParams(
+            dtype=self.dtype,
+            scale=scale,
+            zero_point=zero_point,
+            axis=axis,
+            block_size=size,
+            qmin=self.qmin,
+            qmax=self.qmax,
+        )
+
+
+_Block = tuple[int, tuple[int, ...]]
+
+_Choice = tuple[float, int]
+"""A scale and a zero point."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rule:
+    choose: Callable[[QuantScheme, float, float], _Choice]
+    schemes: tuple[str, ...]
+    summary: str
+    narrow: bool = False
+
+
+def fitted_scale(scheme: QuantScheme, low: float, high: float) -> float:
+    """Return the least scale with which codes reach both ends of a range from the middle.
+
+    Args:
+        scheme: Its codes.
+        low: Lower end, at most 0.
+        high: Upper end, at least 0.
+    """
+    return max(low / (scheme.qmin - scheme.middle), high / (scheme.qmax - scheme.middle))
+
+
+def _own(scheme: QuantScheme, low: float, high: float) -> _Choice:
+    """Choose: asymmetric as ONNX Runtime does, symmetric as Glow does (narrow: as ONNX Runtime does for int8)."""
+    if scheme.kind == "asymmetric":
+        return _asymmetric(scheme, low, high)
+    if scheme.kind == "symmetric_uint8" and low >= 0.0:
+        scale = high / (scheme.qmax - scheme.qmin)
+        return (scale, scheme.qmin) if scale >= _TINY else (1.0, scheme.qmin)
+    scale = fitted_scale(scheme, low, high)
+    if scale < _TINY:
+        return 1.0, scheme.middle
+    if scheme.kind == "power_of_two":
+        scale = math.ldexp(1.0, _ceil_log2(scale))
+    return scale, scheme.middle
+
+
+def _ceil_log2(value: float) -> int:
+    """Return the least power of two that is not below a value above 0; exact, which ceil(log2) is not."""
+    mantissa, exponent = math.frexp(value)
+    return exponent - (mantissa == 0.5)
+
+
+def _asymmetric(scheme: QuantScheme, low: float, high: float) -> _Choice:
+    scale = (high - low) / (scheme.qmax - scheme.qmin)
+    if scale < _TINY:
+        return 1.0, min(max(0, scheme.qmin), scheme.qmax)
+    zero_point = round(scheme.qmin - low / scale)
+    return scale, min(max(zero_point, scheme.qmin), scheme.qmax)
+
+
+def _onnxruntime(scheme: QuantScheme, low: float, high: float) -> _Choice:
+    if scheme.kind == "asymmetric":
+        return _asymmetric(scheme, low, high)
+    largest = max(-low, high)
+    scale = 2.0 * largest / (scheme.qmax - scheme.qmin)
+    if scale < _TINY:
+        return 1.0, 0
+    return scale, round((scheme.qmin + scheme.qmax) / 2.0)
+
+
+def _glow(scheme: QuantScheme, low: float, high: float) -> _Choice:
+    """Choose as Glow: ends and scale are float32, what is between is float64; ties of the zero point go away from 0."""
+    low, high = float(np.float32(low)), float(np.float32(high))
+    qmin, qmax = scheme.qmin, scheme.qmax
+    if scheme.kind != "asymmetric" and (scheme.kind != "symmetric_uint8" or low < 0.0):
+        from_low, from_high = low / qmin, high / qmax
+        if from_low > from_high:
+            high = float(np.float32(from_low * qmax))
+        else:
+            low = float(np.float32(from_high * qmin))
+    low, high = max(low, -_LARGEST), min(high, _LARGEST)
+    scale = (high - low) / (qmax - qmin) or _GLOW_ZERO_SCALE
+    from_low, from_high = qmin - low / scale, qmax - high / scale
+    error_low, error_high = abs(qmin) + abs(low / scale), abs(qmax) + abs(high / scale)
+    first = from_low if error_low < error_high else from_high
+    if abs(float(np.float32(high + low))) <= _EPSILON:
+        first = 0.0
+    zero_point = int(round_values(np.float64(min(max(first, qmin), qmax)).reshape(1), "away")[0])
+    if scheme.kind == "power_of_two":
+        scale = math.ldexp(1.0, _ceil_log2(float(np.float32(scale))))
+    return scale, zero_point
+
+
+def _tvm(scheme: QuantScheme, low: float, high: float) -> _Choice:
+    """Choose as TVM Relay: the largest magnitude, perhaps rounded up to a power of two, divided by 2**(bits - 1)."""
+    largest = max(-low, high)
+    if scheme.kind == "power_of_two":
+        largest = math.ldexp(1.0, _ceil_log2(largest)) if largest > 0.0 else 1.0
+    scale = largest / (1 << (scheme.bits - scheme.signed))
+    return scale if scale >= _TINY else 1.0, 0
+
+
+RULES: Mapping[str, _Rule] = MappingProxyType(
+    {
+        "qdebug": _Rule(choose=_own, schemes=tuple(SCHEMES), summary="the least scale that holds the range"),
+        "onnxruntime": _Rule(
+            choose=_onnxruntime,
+            schemes=("asymmetric", "symmetric"),
+            summary="compute_scale_zp; symmetric: 2 * largest / (qmax - qmin), zero point round((qmin + qmax) / 2)",
+        ),
+        "glow": _Rule(
+            choose=_glow, schemes=tuple(SCHEMES), summary="chooseQuantizationParams; a scale of 0 becomes 0.1"
+        ),
+        "tvm": _Rule(
+            choose=_tvm,
+            schemes=("symmetric", "power_of_two"),
+            summary="largest / 2**(bits - 1) with codes -127..127; power_of_two rounds the range up, not the scale",
+            narrow=True,
+        ),
+    }
+)
+"""Whose arithmetic makes scale and zero point of a range, by name."""
