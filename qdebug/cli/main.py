@@ -58,6 +58,7 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "explain": "explain",
         "tui": "tui",
         "probe": "probe",
+        "scales": "scales",
         "export": "export",
         "file": "file",
         "help": "topics",

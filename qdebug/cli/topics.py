@@ -34,6 +34,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "explain": "why a node is off by one: bug or rounding?",
         "arithmetics": "the arithmetics that are known, and how to write one down",
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
+        "scales": "scales: profile values, choose scales, try one",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
         "file": "the file: crashes, following a run, check and pack",
         "huge": "huge and partial recordings: keep less, join files",

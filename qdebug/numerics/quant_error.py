@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import BLOCK, dequantize, quantize
+from qdebug.numerics.affine import BLOCK, ScaleMap, dequantize, quantize
 from qdebug.numerics.blocks import RealBlocks, scratch
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.numerics.range_histogram import RangeHistogram
@@ -22,8 +23,8 @@ class QuantError:
     """The error of quantizing and dequantizing values.
 
     Args:
-        clipped_low: Values below what the lowest code stands for.
-        clipped_high: Values above what the highest code stands for.
+        clipped_low: Values whose nearest code would be below qmin: they are more than half a step beyond it.
+        clipped_high: Values whose nearest code would be above qmax.
         square_error: Sum of the squared differences.
         square_sum: Sum of the squares of the values.
         max_abs: Largest difference; None if it is not known.
@@ -110,41 +111,45 @@ class QuantErrorCounter:
         with np.errstate(all="ignore"):
             if self.quant.scale.size > 1:
                 real = np.asarray(dequantize(np.asarray(values), quant))
-                back = dequantize(quantize(real, self.quant), self.quant)
-                ends = [np.full(real.shape, end, np.int32) for end in (self._low, self._high)]
-                bounds = [dequantize(end, self.quant) for end in ends]
-                self._take(real.reshape(-1), back.reshape(-1), (bounds[0].reshape(-1), bounds[1].reshape(-1)))
+                scales = ScaleMap(self.quant, real.shape)
+                scale, zero_point = (
+                    np.broadcast_to(scales.expand(each, 0, real.size), real.size)
+                    for each in (self.quant.scale, self.quant.zero_point)
+                )
+                back = dequantize(quantize(real, self.quant), self.quant).reshape(-1)
+                flat = real.reshape(-1)
+                self._take(flat, back, np.rint(flat / scale) + zero_point, (self._low, self._high))
                 return
             blocks, buffers = RealBlocks(values, quant), scratch()
             for start in range(0, blocks.size, BLOCK):
                 checkpoint()
                 stop = min(start + BLOCK, blocks.size)
                 if blocks.single:
-                    self._hold(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1])
+                    self._hold(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1:3])
                 else:
                     real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
-                    self._hold(real, buffers.doubles[1])
+                    self._hold(real, buffers.doubles[1:3])
 
-    def _hold(self, real: np.ndarray, out: np.ndarray) -> None:
+    def _hold(self, real: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
         """Quantize and dequantize a stretch, as `quantize` and `dequantize` do for one scale of codes up to 16 bits."""
-        work, out = real.dtype.type, out[: real.size]
+        work = real.dtype.type
         scale, zero_point = work(self.quant.scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
-        low, high = work(self._low - zero_point), work(self._high - zero_point)
-        np.divide(real, scale, out=out)
-        np.rint(out, out=out)
-        np.clip(out, low, high, out=out)
-        np.multiply(out, scale, out=out)
-        self._take(real, out, (np.asarray(low * scale), np.asarray(high * scale)))
+        low, high = self._low - zero_point, self._high - zero_point
+        nearest, back = (buffer[: real.size] for buffer in buffers)
+        np.divide(real, scale, out=nearest)
+        np.rint(nearest, out=nearest)
+        np.clip(nearest, work(low), work(high), out=back)
+        np.multiply(back, scale, out=back)
+        self._take(real, back, nearest, (low, high))
 
-    def _take(self, real: np.ndarray, back: np.ndarray, bounds: tuple[np.ndarray, np.ndarray]) -> None:
+    def _take(self, real: np.ndarray, back: np.ndarray, nearest: np.ndarray, ends: tuple[int, int]) -> None:
         finite = np.isfinite(real)
         if not finite.all():
-            kept = [each if each.ndim == 0 else each[finite] for each in bounds]
-            real, back, bounds = real[finite], back[finite], (kept[0], kept[1])
+            real, back, nearest = real[finite], back[finite], nearest[finite]
         if not real.size:
             return
-        self._clipped[0] += int(np.count_nonzero(real < bounds[0]))
-        self._clipped[1] += int(np.count_nonzero(real > bounds[1]))
+        self._clipped[0] += int(np.count_nonzero(nearest < ends[0]))
+        self._clipped[1] += int(np.count_nonzero(nearest > ends[1]))
         difference = back.astype(np.float64) - real
         self._max_abs = max(self._max_abs, float(np.abs(difference).max()))
         self._error += float(np.square(difference).sum())
@@ -184,8 +189,9 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     low, high = ((end - zero_point) * scale for end in (quant.qmin or 0, quant.qmax or 0))
     edges, counts = histogram.edges, histogram.counts
-    below = np.clip((low - edges[:-1]) / histogram.width, 0.0, 1.0) if low > histogram.low else np.zeros(counts.size)
-    above = np.clip((edges[1:] - high) / histogram.width, 0.0, 1.0) if high < histogram.high else np.zeros(counts.size)
+    half = scale / 2.0
+    below = np.clip((low - half - edges[:-1]) / histogram.width, 0.0, 1.0) * (low - half > histogram.low)
+    above = np.clip((edges[1:] - high - half) / histogram.width, 0.0, 1.0) * (high + half < histogram.high)
     middles = histogram.centers
     apart_low, apart_high = np.maximum(low - middles, 0.0), np.maximum(middles - high, 0.0)
     lost_low, lost_high = counts * below, counts * above

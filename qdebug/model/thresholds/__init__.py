@@ -12,6 +12,7 @@ from qdebug.model.thresholds import (
     explanation,
     patterns,
     rounding,
+    scales,
     verdict,
 )
 from qdebug.model.thresholds.table import Threshold
@@ -20,7 +21,7 @@ __all__ = ["TABLE"]
 
 TABLE: tuple[Threshold, ...] = tuple(
     row
-    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns)
+    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales)
     for row in part.threshold.rows
 )
 """All thresholds, group by group."""

@@ -7,9 +7,9 @@ from typing import Literal, TypeVar
 
 __all__ = ["UNMEASURED", "Decides", "Threshold", "ThresholdGroup"]
 
-Decides = Literal["status", "pair", "cause", "variant", "limit"]
+Decides = Literal["status", "pair", "cause", "variant", "limit", "flag"]
 """What a threshold can change: the status of a tensor, the pair it is in, the cause that is named, the arithmetic that
-explains it, or a limit that is suggested."""
+explains it, a limit that is suggested, or what is said of a scale."""
 
 UNMEASURED = "chosen: no measurement recorded"
 """The source of a threshold that somebody chose."""

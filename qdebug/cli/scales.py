@@ -1,0 +1,450 @@
+"""qdebug scales: profile values, choose scales for them, try a scale. Each action is a parser of its own."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import say
+from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
+from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, positive, suffix_format, typed
+from qdebug.cli.record import BackendChoice, backend_choice
+from qdebug.cli.sources import command, open_source
+from qdebug.errors import UsageError
+from qdebug.present.text import safe_text
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from qdebug.cli.parser import Verbs
+    from qdebug.model import Recording
+    from qdebug.recording.scale_profile import ScaleProfile
+    from qdebug.workflow.scales_choose import ChosenScales
+    from qdebug.workflow.scales_try import ScaleTrial
+
+__all__ = ["ChooseOptions", "ProfileOptions", "TryOptions", "add_parser"]
+
+_DESCRIPTION = """\
+Choose scales and zero points: count the values that tensors really have, see what
+each way of calibrating would choose and lose, and try a scale on the whole network
+before anything is quantized again."""
+
+_EPILOG = """\
+examples:
+  qdebug scales choose float.h5 int8.h5            recorded scales beside better ones
+  qdebug scales choose float.h5 int8.h5 --node conv1
+  qdebug scales try float.h5 int8.h5 --node conv1 --scale 0.02 --zero-point -3
+  qdebug scales profile a.h5 b.h5 -o calib.h5      the values of many runs, a few kB a tensor
+  qdebug scales choose calib.h5
+
+qdebug scales ACTION --help explains an action; qdebug help scales has the whole story."""
+
+_PROFILE = """\
+Count the values of every tensor of one or several recordings in histograms that
+merge: bins are a power of two wide and begin at 0, so the counts are exact and do
+not depend on the order. Give profiles beside recordings to merge them.
+
+With --backend, FILE is a model: it runs, its tensors are counted as they come, and
+none is stored. So thousands of samples take no more room than one."""
+
+_PROFILE_EPILOG = """\
+examples:
+  qdebug scales profile float.h5 -o calib.h5
+  qdebug scales profile float.h5 -o calib.json     readable, with scale and offset
+  qdebug scales profile calib.h5 more.h5 -o both.h5
+  qdebug scales profile net.onnx --backend onnxruntime:opt=none \\
+      --inputs x.npz --samples 100 -o calib.h5"""
+
+_CHOOSE = """\
+For each tensor, show the recorded scale and zero point beside what each calibrator
+would choose, with what each loses on the recorded values: SQNR and clipped values.
+The values come from REF, best a float run; the scales in use from BACKEND. REF may
+be a profile: then errors are estimates, marked with ~.
+
+Said of recorded scales, from the graph and the codes of the weights: degenerate and
+unfitting ones, zero points outside the codes, a scale that changes where values are
+only moved, a bias whose scale is not input x weight or too coarse, sums that can
+overflow int32, sums of two products that can leave 16 bits, and branches of unlike
+range that share one scale."""
+
+_CHOOSE_EPILOG = """\
+examples:
+  qdebug scales choose float.h5 int8.h5
+  qdebug scales choose float.h5 int8.h5 --node conv1      every choice in full
+  qdebug scales choose float.h5 --calibrator mse --calibrator percentile:99.9
+  qdebug scales choose float.h5 --scheme symmetric --narrow --dtype int8
+  qdebug scales choose float.h5 --rule glow --scheme symmetric_uint8
+  qdebug scales choose float.h5 int8.h5 --json -o scales.json
+
+calibrators: minmax, moving-average[:RATE], percentile[:PERCENT], mse, entropy,
+entropy:mxnet, entropy:ort
+exit codes: 0 no recorded scale is a mistake, 1 one is (degenerate, zero_point,
+mismatched, bias_scale, accumulator), 2 could not run"""
+
+_TRY = """\
+Say what another scale and zero point would do to the tensor of one node and to the
+outputs of the network. The tensor's error is exact: the values of REF are held to
+the codes. The outputs are replayed by the interpreter on the recorded inputs, with
+the recorded scales and with the one that is tried; a bias is requantized to the new
+scale of its sums. The recordings need their weights.
+
+Without BACKEND, REF is replayed with that one tensor quantized and dequantized."""
+
+_TRY_EPILOG = """\
+examples:
+  qdebug scales try float.h5 int8.h5 --node conv1 --scale 0.02 --zero-point -3
+  qdebug scales try float.h5 --node conv1 --scale 0.02 --dtype uint8
+  qdebug scales try float.h5 int8.h5 --node conv1 --scale 0.02 --arithmetic ort-mlas"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProfileOptions:
+    """Arguments of `qdebug scales profile`."""
+
+    files: list[Path]
+    backend: BackendChoice | None
+    inputs: Path | None
+    samples: int | None
+    bins: int
+    per_channel: bool
+    format: str | None
+    output: Path | None
+    force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChooseOptions:
+    """Arguments of `qdebug scales choose`."""
+
+    reference: Path
+    backend: Path | None
+    calibrator: list[str] | None
+    scheme: str
+    rule: str
+    dtype: str | None
+    narrow: bool
+    node: str | None
+    everything: bool
+    format: str | None
+    output: Path | None
+    force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TryOptions:
+    """Arguments of `qdebug scales try`."""
+
+    reference: Path
+    backend: Path | None
+    node: str
+    scale: float
+    zero_point: int
+    qmin: int | None
+    qmax: int | None
+    dtype: str | None
+    arithmetic: str | None
+    format: str | None
+    output: Path | None
+    force: bool
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "scales", help="profile values, choose scales, try one", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.set_defaults(run=lambda _: parser.error("an action is missing"))
+    actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=Parser)
+    _add_profile(actions)
+    _add_choose(actions)
+    _add_try(actions)
+
+
+def _add_profile(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser(
+        "profile", help="count the values of tensors", description=_PROFILE, epilog=_PROFILE_EPILOG
+    )
+    parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="recordings and profiles, or a model")
+    parser.add_argument(
+        "--backend",
+        type=backend_choice,
+        metavar="NAME[:key=value,...]",
+        help="run FILE, a model, and store nothing: qdebug record --list-backends",
+    )
+    parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="with --backend: one array per model input")
+    parser.add_argument("--samples", type=positive, metavar="N", help="with --backend: samples along the leading axis")
+    parser.add_argument("--bins", type=positive, default=2000, metavar="N", help="most bins a tensor (default: 2000)")
+    parser.add_argument("--per-channel", action="store_true", help="count each channel too")
+    add_format(parser)
+    parser.add_argument(
+        "-o", "--output", type=Path, metavar="FILE", help="write the profile: JSON if it ends in .json, else HDF5"
+    )
+    parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
+    add_untrusted(parser, "files")
+    add_debug(parser)
+    parser.set_defaults(run=_profile)
+
+
+def _add_choose(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser(
+        "choose", help="recorded scales beside those of calibrators", description=_CHOOSE, epilog=_CHOOSE_EPILOG
+    )
+    _add_sources(parser, "recording of the values, best of the float net, or a profile")
+    parser.add_argument(
+        "--calibrator",
+        action="append",
+        metavar="NAME",
+        help="ask this calibrator; may be given several times (default: minmax, percentile, mse, entropy)",
+    )
+    parser.add_argument(
+        "--scheme",
+        default="asymmetric",
+        choices=("asymmetric", "symmetric", "symmetric_uint8", "power_of_two"),
+        help="how a scale is made of a range (default: asymmetric)",
+    )
+    parser.add_argument(
+        "--rule",
+        default="qdebug",
+        choices=("qdebug", "onnxruntime", "glow", "tvm"),
+        help="whose arithmetic makes scale and zero point (default: qdebug)",
+    )
+    _add_dtype(parser)
+    parser.add_argument("--narrow", action="store_true", help="with --dtype: leave the lowest code out, as -127..127")
+    parser.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
+    parser.add_argument("--all", action="store_true", dest="everything", help="list everything that is odd")
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_untrusted(parser, "reference", "backend")
+    add_debug(parser)
+    parser.set_defaults(run=_choose)
+
+
+def _add_try(actions: Verbs) -> None:
+    parser: Parser = actions.add_parser("try", help="try a scale on one node", description=_TRY, epilog=_TRY_EPILOG)
+    _add_sources(parser, "recording of the values, best of the float net")
+    parser.add_argument("--node", required=True, metavar="NAME", help="the node (or tensor)")
+    parser.add_argument("--scale", required=True, type=float, metavar="S", help="real units per code")
+    parser.add_argument("--zero-point", type=int, default=0, metavar="Z", help="the code of 0 (default: 0)")
+    parser.add_argument("--qmin", type=int, metavar="N", help="lowest code (default: as recorded)")
+    parser.add_argument("--qmax", type=int, metavar="N", help="highest code (default: as recorded)")
+    _add_dtype(parser)
+    parser.add_argument(
+        "--arithmetic", metavar="NAME", help="how quantized nodes are replayed: a preset of qdebug help arithmetics"
+    )
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_untrusted(parser, "reference", "backend")
+    add_debug(parser)
+    parser.set_defaults(run=_try)
+
+
+def _add_sources(parser: Parser, reference: str) -> None:
+    parser.add_argument("reference", type=Path, metavar="REF", help=reference)
+    parser.add_argument(
+        "backend",
+        type=Path,
+        nargs="?",
+        metavar="BACKEND",
+        help="recording of the quantized net, whose scales are meant",
+    )
+
+
+def _add_dtype(parser: Parser) -> None:
+    parser.add_argument(
+        "--dtype",
+        choices=("int4", "uint4", "int8", "uint8", "int16", "uint16"),
+        help="dtype of the codes (default: as recorded, else int8)",
+    )
+
+
+# -- profile -----------------------------------------------------------------------------------------------------------
+
+
+def _profile(arguments: argparse.Namespace) -> int:
+    options = typed(ProfileOptions, arguments)
+    check_target(options.output, force=options.force, sources=options.files, regular=True)
+    with progress("counting") as note:
+        if options.backend is None:
+            _refuse_run_options(options)
+            from qdebug.workflow.scales_profile import profile_files
+
+            profile = profile_files(options.files, bins=options.bins, per_channel=options.per_channel, progress=note)
+        else:
+            profile = _profile_of_run(options, options.backend, note)
+    if options.output is not None:
+        from qdebug.workflow.scales_profile import write_profile
+
+        write_profile(profile, options.output)
+        say(f"wrote {safe_text(options.output)}")
+    write_result(_profile_text(profile, options), None)
+    if options.output is not None and options.format is None:
+        say(f"next: {command('qdebug', 'scales', 'choose', options.output)}")
+    return 0
+
+
+def _refuse_run_options(options: ProfileOptions) -> None:
+    if options.inputs is not None or options.samples is not None:
+        raise UsageError("Recordings are not run: there are no inputs to give.", hint="Name a runtime with --backend.")
+
+
+def _profile_of_run(options: ProfileOptions, backend: BackendChoice, note: object) -> ScaleProfile:
+    from qdebug.workflow.scales_profile import profile_model
+
+    if len(options.files) != 1:
+        raise UsageError(
+            "One model is run at a time.", hint="Profile each, then merge: qdebug scales profile A B -o C."
+        )
+    if options.inputs is None:
+        raise UsageError("A model needs inputs to run.", hint="Give them: --inputs FILE.npz.")
+    return profile_model(
+        options.files[0],
+        backend=backend.name,
+        options=backend.options,
+        inputs=options.inputs,
+        samples=options.samples,
+        bins=options.bins,
+        per_channel=options.per_channel,
+        progress=note,  # type: ignore[arg-type]  # a label may be left out
+    )
+
+
+def _profile_text(profile: ScaleProfile, options: ProfileOptions) -> str:
+    form = options.format or "table"
+    if form == "json":
+        from qdebug.recording.scale_profile import profile_json
+
+        return profile_json(profile)
+    from qdebug.present.reports.scales import profile_markdown, profile_report
+
+    return profile_markdown(profile) if form == "markdown" else _shown(profile_report(profile), None)
+
+
+# -- choose ------------------------------------------------------------------------------------------------------------
+
+
+def _choose(arguments: argparse.Namespace) -> int:
+    options = typed(ChooseOptions, arguments)
+    check_target(options.output, force=options.force, sources=_sources(options))
+    if options.narrow and options.dtype is None:
+        raise UsageError("--narrow says which codes are used, and those recorded are kept.", hint="Add --dtype int8.")
+    from qdebug.numerics.scheme import QuantScheme
+    from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, choose_scales
+
+    dtype = options.dtype or "int8"
+    scheme = QuantScheme(
+        kind=options.scheme,
+        rule=options.rule,
+        bits=int(dtype.removeprefix("u").removeprefix("int")),
+        signed=not dtype.startswith("u"),
+        narrow=options.narrow,
+    )
+    reference = _values(options.reference)
+    backend = None if options.backend is None else open_source(options.backend)
+    with progress("choosing") as note:
+        chosen = choose_scales(
+            reference,
+            backend,
+            calibrators=options.calibrator or DEFAULT_CALIBRATORS,
+            scheme=scheme,
+            recorded_codes=options.dtype is None,
+            node=options.node,
+            progress=note,
+        )
+    write_result(_choose_text(chosen, options), options.output)
+    _after_choose(chosen, options)
+    return chosen.exit_code
+
+
+def _sources(options: ChooseOptions | TryOptions) -> list[Path]:
+    return [path for path in (options.reference, options.backend) if path is not None]
+
+
+def _values(path: Path) -> Recording | ScaleProfile:
+    from qdebug.recording.scale_profile import is_profile, read_profile
+
+    return read_profile(path) if path.is_file() and is_profile(path) else open_source(path)
+
+
+def _choose_text(chosen: ChosenScales, options: ChooseOptions) -> str:
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        return json.dumps(chosen.to_dict(), indent=2, allow_nan=False)
+    from qdebug.present.reports.scales import choose_markdown, choose_report, row_markdown, row_report
+
+    if options.node is not None:
+        if form == "markdown":
+            return "\n".join(map(row_markdown, chosen.rows))
+        return "\n".join(_shown(row_report(row), options.output) for row in chosen.rows)
+    if form == "markdown":
+        return choose_markdown(chosen, everything=options.everything)
+    return _shown(choose_report(chosen, everything=options.everything), options.output)
+
+
+def _after_choose(chosen: ChosenScales, options: ChooseOptions) -> None:
+    """Say what to type next: the worst tensor in full, or its best choice tried on the network."""
+    if suffix_format(options.format, options.output) != "table" or options.output is not None:
+        return
+    known = [row for row in chosen.rows if row.recorded is not None and row.recorded.error is not None]
+    if options.node is None:
+        worst = min(known, key=lambda row: row.recorded.error.sqnr_db, default=chosen.rows[0])  # type: ignore[union-attr]
+        files = [options.reference, *([options.backend] if options.backend else [])]
+        name = worst.node or worst.backend_tensor or worst.tensor
+        say(f"next: {command('qdebug', 'scales', 'choose', *files, '--node', name)}")
+        return
+    row = chosen.rows[0]
+    best = next((choice for choice in row.choices if choice.calibrator == row.best), None)
+    if best is None or best.quant is None or best.quant.scale.size != 1:
+        return
+    from qdebug.recording.scale_profile import is_profile
+
+    if is_profile(options.reference):
+        return
+    files = [options.reference, *([options.backend] if options.backend else [])]
+    scale, zero_point = float(best.quant.scale[0]), int(best.quant.zero_point[0])
+    words = ("--node", options.node, "--scale", f"{scale:.9g}", f"--zero-point={zero_point}", "--dtype", row.dtype)
+    say(f"next: {command('qdebug', 'scales', 'try', *files, *words)}")
+
+
+# -- try ---------------------------------------------------------------------------------------------------------------
+
+
+def _try(arguments: argparse.Namespace) -> int:
+    options = typed(TryOptions, arguments)
+    check_target(options.output, force=options.force, sources=_sources(options))
+    reference = open_source(options.reference)
+    backend = None if options.backend is None else open_source(options.backend)
+    from qdebug.workflow.scales_try import try_scale
+
+    with progress("replaying") as note:
+        trial = try_scale(
+            reference,
+            backend,
+            node=options.node,
+            scale=options.scale,
+            zero_point=options.zero_point,
+            qmin=options.qmin,
+            qmax=options.qmax,
+            dtype=options.dtype,
+            arithmetic=options.arithmetic,
+            progress=note,
+        )
+    write_result(_trial_text(trial, options), options.output)
+    return 0
+
+
+def _trial_text(trial: ScaleTrial, options: TryOptions) -> str:
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        return json.dumps(trial.to_dict(), indent=2, allow_nan=False)
+    from qdebug.present.reports.scales import trial_markdown, trial_report
+
+    return trial_markdown(trial) if form == "markdown" else _shown(trial_report(trial), options.output)
+
+
+def _shown(report: RenderableType, output: Path | None) -> str:
+    plain = output is not None
+    width = None if plain else terminal_width()
+    return rendered(report, width=width or natural_width(report), plain=plain)

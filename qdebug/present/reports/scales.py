@@ -1,0 +1,317 @@
+"""Profiles, chosen scales and trials as a terminal shows them, and as Markdown."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from qdebug.model import QuantParams
+from qdebug.numerics.quant_error import QuantError
+from qdebug.numerics.stats import ErrorStats
+from qdebug.present import numbers
+from qdebug.present.reports.markdown import markdown_table, markdown_text
+from qdebug.present.reports.table import fact_table, plain_grid
+from qdebug.present.text import safe_text
+from qdebug.recording.scale_profile import ScaleProfile
+from qdebug.workflow.scales_choose import WRONG, ChosenScales, ScaleChoice, ScaleRow
+from qdebug.workflow.scales_flags import ScaleFlag
+from qdebug.workflow.scales_try import ScaleTrial
+
+__all__ = [
+    "choose_markdown",
+    "choose_report",
+    "profile_markdown",
+    "profile_report",
+    "row_markdown",
+    "row_report",
+    "trial_markdown",
+    "trial_report",
+]
+
+_PROFILE_TITLES = ("tensor", "op", "values", "min", "max", "zeros", "bins")
+_NODE_TITLES = ("calibrator", "scale", "zero point", "clipped", "MSE", "SQNR dB", "how")
+_FLAGS_SHOWN = 20
+_TENSOR, _REASON = 40, 400
+
+
+def _scale(quant: QuantParams | None) -> str:
+    if quant is None:
+        return numbers.MISSING
+    return numbers.values([float(each) for each in quant.scale.ravel()], most=1, digits=5)
+
+
+def _zero_point(quant: QuantParams | None) -> str:
+    return (
+        numbers.MISSING if quant is None else numbers.values([int(each) for each in quant.zero_point.ravel()], most=1)
+    )
+
+
+def _decibels(error: QuantError | None) -> str:
+    if error is None:
+        return numbers.MISSING
+    return f"{'' if error.exact else '~'}{numbers.number(error.sqnr_db)}"
+
+
+def _clipped(error: QuantError | None) -> str:
+    if error is None:
+        return numbers.MISSING
+    return numbers.percent(error.clipped_low + error.clipped_high, error.total)
+
+
+# -- profile -----------------------------------------------------------------------------------------------------------
+
+
+def _profile_rows(profile: ScaleProfile) -> list[tuple[str, ...]]:
+    return [
+        (
+            safe_text(tensor.name, limit=_TENSOR),
+            safe_text(tensor.op or "input", limit=_TENSOR),
+            numbers.grouped(tensor.histogram.total),
+            numbers.number(tensor.histogram.low, digits=4),
+            numbers.number(tensor.histogram.high, digits=4),
+            numbers.percent(tensor.histogram.zeros, tensor.histogram.total),
+            str(tensor.histogram.counts.size),
+        )
+        for tensor in profile.tensors.values()
+    ]
+
+
+def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
+    samples = sum(int(run["samples"]) for run in profile.runs)
+    backends = ", ".join(dict.fromkeys(safe_text(run["backend"]) for run in profile.runs))
+    facts = [("profile", f"{len(profile.tensors)} tensors, {samples} samples, {len(profile.runs)} runs ({backends})")]
+    odd = [tensor.name for tensor in profile.tensors.values() if tensor.histogram.nan or tensor.histogram.infinite]
+    if odd:
+        facts.append(("nonfinite", f"{len(odd)} tensors have NaN or infinite values, first {safe_text(odd[0])!r}"))
+    if profile.left_out:
+        name, why = next(iter(profile.left_out.items()))
+        more = f" and {len(profile.left_out) - 1} more" if len(profile.left_out) > 1 else ""
+        facts.append(("left out", f"{safe_text(name)!r}{more}: {safe_text(why)}"))
+    return facts
+
+
+def profile_report(profile: ScaleProfile) -> RenderableType:
+    """Make the report of a profile."""
+    facts = fact_table([(label, Text(text)) for label, text in _profile_facts(profile)])
+    return Group(facts, Text(""), plain_grid(_PROFILE_TITLES, _profile_rows(profile), right=(2, 3, 4, 5, 6)))
+
+
+def profile_markdown(profile: ScaleProfile) -> str:
+    """Return a profile as Markdown."""
+    lines = [f"- {label}: {markdown_text(text, limit=_REASON)}" for label, text in _profile_facts(profile)]
+    rows = [tuple(map(markdown_text, row)) for row in _profile_rows(profile)]
+    return "\n".join([*lines, "", *markdown_table(_PROFILE_TITLES, rows)]) + "\n"
+
+
+# -- choose ------------------------------------------------------------------------------------------------------------
+
+
+def _titles(chosen: ChosenScales) -> tuple[str, ...]:
+    names = [choice.calibrator for choice in chosen.rows[0].choices]
+    return ("tensor", "recorded scale", "zero", "clipped", "dB", *names, "best")
+
+
+def _choice_cells(chosen: ChosenScales) -> list[tuple[str, ...]]:
+    rows = []
+    for row in chosen.rows:
+        quant = None if row.recorded is None else row.recorded.quant
+        error = None if row.recorded is None else row.recorded.error
+        rows.append(
+            (
+                safe_text(row.backend_tensor or row.tensor, limit=_TENSOR),
+                _scale(quant),
+                _zero_point(quant),
+                _clipped(error),
+                _decibels(error),
+                *(_decibels(choice.error) for choice in row.choices),
+                row.best or numbers.MISSING,
+            )
+        )
+    return rows
+
+
+def _headline(chosen: ChosenScales) -> tuple[str, str, str]:
+    """Return a word, its style and a sentence."""
+    wrong = [flag for flag in chosen.flags if flag.kind in WRONG]
+    word, style = ("WRONG SCALES", "bold red") if wrong else ("SCALES", "bold green")
+    kinds = Counter(flag.kind for flag in chosen.flags)
+    found = ", ".join(f"{count} {kind}" for kind, count in kinds.items()) or "nothing odd"
+    return word, style, f"{len(chosen.rows)} tensors; {found}"
+
+
+def _flag_line(flag: ScaleFlag) -> str:
+    place = safe_text(flag.node or flag.tensor, limit=_TENSOR)
+    return f"{flag.kind}  {place}: {safe_text(flag.sentence, limit=_REASON)}"
+
+
+def _flag_lines(flags: Sequence[ScaleFlag], *, everything: bool) -> Iterator[tuple[str, str]]:
+    """Yield lines with their style: mistakes first; of each further kind the first ones, unless all are asked for."""
+    ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG)
+    shown = ordered if everything else ordered[:_FLAGS_SHOWN]
+    for flag in shown:
+        yield _flag_line(flag), "red" if flag.kind in WRONG else ""
+    if len(shown) < len(ordered):
+        yield f"... and {len(ordered) - len(shown)} more: --all", "dim"
+
+
+def _notes(chosen: ChosenScales) -> list[str]:
+    notes = [safe_text(note, limit=_REASON) for note in chosen.notes]
+    if chosen.left_out:
+        name, why = next(iter(chosen.left_out.items()))
+        notes.append(f"left out {len(chosen.left_out)}, first {safe_text(name)!r}: {safe_text(why)}")
+    scheme = chosen.scheme
+    notes.append(
+        f"columns: SQNR in dB of the values held to each choice ({scheme.kind}, rule {scheme.rule}); "
+        "scales of each: --node NAME, or --json"
+    )
+    return notes
+
+
+def choose_report(chosen: ChosenScales, *, everything: bool = False) -> RenderableType:
+    """Make the report of chosen scales.
+
+    Args:
+        chosen: What to show.
+        everything: List all flags, not only the first.
+    """
+    word, style, sentence = _headline(chosen)
+    titles = _titles(chosen)
+    parts: list[RenderableType] = [
+        Text.assemble((word, style), "  ", sentence),
+        Text(""),
+        plain_grid(titles, _choice_cells(chosen), right=range(1, len(titles) - 1)),
+    ]
+    if chosen.flags:
+        parts += [
+            Text(""),
+            *(Text(line, style=look) for line, look in _flag_lines(chosen.flags, everything=everything)),
+        ]
+    parts += [Text(""), *(Text(note, style="dim") for note in _notes(chosen))]
+    return Group(*parts)
+
+
+def choose_markdown(chosen: ChosenScales, *, everything: bool = False) -> str:
+    """Return chosen scales as Markdown.
+
+    Args:
+        chosen: What to show.
+        everything: List all flags, not only the first.
+    """
+    word, _, sentence = _headline(chosen)
+    rows = [tuple(map(markdown_text, row)) for row in _choice_cells(chosen)]
+    lines = [f"## {word}: {markdown_text(sentence, limit=_REASON)}", "", *markdown_table(_titles(chosen), rows), ""]
+    lines += [f"- {markdown_text(line, limit=_REASON)}" for line, _ in _flag_lines(chosen.flags, everything=everything)]
+    lines += [f"- {markdown_text(note, limit=_REASON)}" for note in _notes(chosen)]
+    return "\n".join(lines) + "\n"
+
+
+def _row_facts(row: ScaleRow) -> list[tuple[str, str]]:
+    ends = f"{numbers.number(row.low, digits=5)} to {numbers.number(row.high, digits=5)}"
+    return [
+        ("tensor", safe_text(row.tensor) + (f", codes {safe_text(row.backend_tensor)}" if row.backend_tensor else "")),
+        ("node", f"{safe_text(row.node)} ({safe_text(row.op)})" if row.node else "an input"),
+        ("values", f"{numbers.grouped(row.count)} from {ends}"),
+        ("codes", row.dtype),
+    ]
+
+
+def _row_cells(row: ScaleRow) -> list[tuple[str, ...]]:
+    choices: list[ScaleChoice] = [*([row.recorded] if row.recorded is not None else []), *row.choices]
+    return [
+        (
+            f"{choice.calibrator}{' *' if choice.calibrator == row.best else ''}",
+            _scale(choice.quant),
+            _zero_point(choice.quant),
+            _clipped(choice.error),
+            numbers.number(None if choice.error is None else choice.error.mse),
+            _decibels(choice.error),
+            safe_text(choice.reason, limit=_REASON),
+        )
+        for choice in choices
+    ]
+
+
+def row_report(row: ScaleRow) -> RenderableType:
+    """Make the report of one tensor: every choice with its scale, zero point and error; the best has a star."""
+    parts: list[RenderableType] = [
+        fact_table([(label, Text(text)) for label, text in _row_facts(row)]),
+        Text(""),
+        plain_grid(_NODE_TITLES, _row_cells(row), right=(1, 2, 3, 4, 5)),
+    ]
+    if row.flags:
+        parts += [Text(""), *(Text(line, style=look) for line, look in _flag_lines(row.flags, everything=True))]
+    return Group(*parts)
+
+
+def row_markdown(row: ScaleRow) -> str:
+    """Return one tensor as Markdown."""
+    lines = [f"- {label}: {markdown_text(text, limit=_REASON)}" for label, text in _row_facts(row)]
+    rows = [tuple(map(markdown_text, cells)) for cells in _row_cells(row)]
+    lines += ["", *markdown_table(_NODE_TITLES, rows), ""]
+    lines += [f"- {markdown_text(_flag_line(flag), limit=_REASON)}" for flag in row.flags]
+    return "\n".join(lines) + "\n"
+
+
+# -- try ---------------------------------------------------------------------------------------------------------------
+
+
+def _trial_cells(trial: ScaleTrial) -> list[tuple[str, str, str]]:
+    now, other = trial.now_error, trial.trial_error
+
+    def output(stats: ErrorStats) -> str:
+        return f"{numbers.number(stats.rel_l2)} ({numbers.number(stats.sqnr_db)} dB)"
+
+    codes = [
+        numbers.MISSING if quant is None else f"{quant.dtype} {quant.qmin}..{quant.qmax}"
+        for quant in (trial.now, trial.trial)
+    ]
+    rows = [
+        ("scale", _scale(trial.now), _scale(trial.trial)),
+        ("zero point", _zero_point(trial.now), _zero_point(trial.trial)),
+        ("codes", *codes),
+        ("clipped", _clipped(now), _clipped(other)),
+        ("MSE", numbers.number(None if now is None else now.mse), numbers.number(other.mse)),
+        ("SQNR dB", _decibels(now), _decibels(other)),
+    ]
+    rows += [
+        (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", output(each.now), output(each.trial))
+        for each in trial.outputs
+    ]
+    return [(row[0], row[1], row[2]) for row in rows]
+
+
+_TRIAL_TITLES = ("", "now", "trial")
+
+
+def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
+    codes = f", codes {safe_text(trial.backend_tensor)}" if trial.backend_tensor else ""
+    facts = [("node", safe_text(trial.node)), ("tensor", f"{safe_text(trial.tensor)}{codes}")]
+    if trial.replayed:
+        against = trial.outputs[0].against if trial.outputs else "nothing"
+        told = f"{trial.replayed} samples, arithmetic {safe_text(trial.arithmetic)}; outputs against the {against} ones"
+        facts.append(("replay", told))
+    return facts
+
+
+def trial_report(trial: ScaleTrial) -> RenderableType:
+    """Make the report of a trial."""
+    parts: list[RenderableType] = [
+        fact_table([(label, Text(text)) for label, text in _trial_facts(trial)]),
+        Text(""),
+        plain_grid(_TRIAL_TITLES, _trial_cells(trial), right=(1, 2)),
+    ]
+    if trial.notes:
+        parts += [Text(""), *(Text(safe_text(note, limit=_REASON), style="yellow") for note in trial.notes)]
+    return Group(*parts)
+
+
+def trial_markdown(trial: ScaleTrial) -> str:
+    """Return a trial as Markdown."""
+    lines = [f"- {label}: {markdown_text(text, limit=_REASON)}" for label, text in _trial_facts(trial)]
+    rows = [tuple(map(markdown_text, cells)) for cells in _trial_cells(trial)]
+    lines += ["", *markdown_table(_TRIAL_TITLES, rows), ""]
+    lines += [f"- {markdown_text(note, limit=_REASON)}" for note in trial.notes]
+    return "\n".join(lines) + "\n"

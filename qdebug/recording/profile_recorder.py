@@ -1,0 +1,169 @@
+"""A recorder that counts tensors and stores none: what it makes is a profile, whatever the number of samples."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import OutputExistsError, RecordingError
+from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.dtypes import is_float, logical_name
+from qdebug.model.kept import Kept
+from qdebug.numerics.range_histogram import BINS
+from qdebug.recording.policy import Keep
+from qdebug.recording.recorder import Recorder
+from qdebug.recording.scale_profile import ScaleProfile, TensorCounter, write_profile
+from qdebug.recording.sinks import MemorySink
+from qdebug.recording.write import At
+
+__all__ = ["ProfileRecorder", "channel_axis_by_rank", "why_not_profiled"]
+
+
+def why_not_profiled(dtype: str, quant: QuantParams | None) -> str | None:
+    """Say why a tensor has no histogram; None if it has one.
+
+    Args:
+        dtype: Logical dtype of its elements.
+        quant: How they stand for real numbers.
+    """
+    if quant is None and not is_float(dtype):
+        return f"its elements are {dtype} and no quantized codes"
+    return None
+
+
+def channel_axis_by_rank(rank: int) -> int | None:
+    """Return the channel axis that a tensor of a rank mostly has: the second, or the last of two or three."""
+    if rank < 2:
+        return None
+    return 1 if rank > 3 else rank - 1
+
+
+class _CountingSink(MemorySink):
+    """Counts values where the others keep them."""
+
+    def __init__(self, bins: int, *, per_channel: bool) -> None:
+        super().__init__()
+        self._bins, self._per_channel = bins, per_channel
+        self._counters: dict[str, TensorCounter] = {}
+        self._samples: set[int] = set()
+        self.left_out: dict[str, str] = {}
+        self.seen = 0
+        self.profile: ScaleProfile | None = None
+
+    @property
+    def events(self) -> int:
+        """How many arrays were counted."""
+        return self.seen
+
+    def append(
+        self,
+        name: str,
+        array: np.ndarray | Kept,
+        place: At = (0, 0),
+        *,
+        constant: bool = False,
+        quant: QuantParams | None = None,
+    ) -> None:
+        """Count the values of a tensor; constants are left out."""
+        self._check_open()
+        if constant or isinstance(array, Kept):
+            return
+        self._samples.add(place[0])
+        why = why_not_profiled(logical_name(array.dtype), quant)
+        if why is not None:
+            self.left_out[name] = why
+            return
+        if name not in self._counters:
+            self._counters[name] = TensorCounter(self._bins, per_channel=self._per_channel)
+        self._counters[name].add(array, quant, channel_axis_by_rank(array.ndim))
+        self.seen += 1
+
+    def close(self, graph: Graph, info: RunInfo) -> None:
+        """Make the profile."""
+        self._check_open()
+        self._open = False
+        tensors = {}
+        for name, counter in self._counters.items():
+            maker = graph.producer(name)
+            tensors[name] = counter.profiled(name, maker.name if maker else "", maker.op if maker else "")
+        run = {"backend": info.backend, "model": info.model, "samples": len(self._samples)}
+        self.profile = ScaleProfile(runs=(run,), bins=self._bins, tensors=tensors, left_out=self.left_out)
+
+
+class ProfileRecorder(Recorder):
+    """Counts the tensors of a run into histograms, and stores no values.
+
+    It is used as a `Recorder`; constants are left out. A tensor of codes needs its scale when it is put. What it makes
+    is read by `qdebug scales choose`. A tensor takes some 16 kB, however many samples there are.
+
+    Args:
+        path: The profile to make: JSON if it ends in .json, else HDF5; None keeps it in memory, as `profile`.
+        backend: Name of what runs the network.
+        bins: Bins that a histogram may take.
+        per_channel: Whether to count each channel too.
+        force: Replace the file if it exists.
+        **facts: Further arguments of `Recorder` on the run: `graph`, `model`, `model_sha256`, `taps`, `versions`,
+            `options`, `cpu_flags`.
+
+    Raises:
+        OutputExistsError: The file exists and `force` is not set.
+        UsageError: An argument is of the wrong kind.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str] | None,
+        *,
+        backend: str,
+        bins: int = BINS,
+        per_channel: bool = False,
+        force: bool = False,
+        **facts: Any,
+    ) -> None:
+        self._target = None if path is None else Path(path)
+        if self._target is not None and self._target.exists() and not force:
+            raise OutputExistsError(
+                f"The file {str(path)!r} exists already.", hint="Pass force=True to replace it, or name another file."
+            )
+        self._counting = _CountingSink(bins, per_channel=per_channel)
+        super().__init__(None, backend=backend, **facts)
+        self._sink = self._counting
+
+    def _keep_values(
+        self,
+        name: str,
+        data: np.ndarray,
+        place: At | None,
+        keep: Keep,
+        quant: QuantParams | None,
+        *,
+        truncated: bool,
+    ) -> None:
+        del keep, truncated
+        self._any = True
+        known = self._builder.quant(name) if quant is None else quant
+        self._sink.append(name, data, place or (0, 0), constant=place is None, quant=known)
+
+    @property
+    def profile(self) -> ScaleProfile:
+        """The profile, once the recorder is closed.
+
+        Raises:
+            RecordingError: It is still open, or was discarded.
+        """
+        if self._counting.profile is None:
+            raise RecordingError("The profile is not finished.", hint="Close the recorder first.")
+        return self._counting.profile
+
+    def close(self, *, complete: bool = True) -> None:
+        """Finish, and write the file.
+
+        Raises:
+            RecordingError: Nothing was put, or the file cannot be written.
+        """
+        super().close(complete=complete)
+        if self._target is not None and self._counting.profile is not None:
+            write_profile(self._counting.profile, self._target)

@@ -1,0 +1,481 @@
+"""A profile: a histogram of each tensor of a run or of several, from which scales are chosen. And its two files.
+
+A profile is written as HDF5 or as JSON, by the ending of the file's name (.json), and read from either.
+
+HDF5, format version 1: fixed-length text attribute `format` = "qdebug.profile", int32 attribute `format_version`, and
+three datasets: `profile` (uint8, the JSON object below in UTF-8, but without "counts" and "ranges"), `counts` (int64)
+and `ranges` (float64, two columns): those of all histograms, in the order of the JSON.
+
+JSON: {"format": "qdebug.profile", "version": 1, "bins": most bins of a histogram, "runs": [{"backend", "model",
+"samples"}], "left_out": {tensor: reason}, "tensors": [{"name", "node", "op", "axis", "scale", "offset", "histogram",
+"channels": [histogram, ...]}]}. A histogram is {"exponent", "first", "size", "count", "low", "high", "zeros", "nan",
+"infinite", "square_sum", "percentiles", "arrays", "counts", "ranges"}: bin k of `counts` holds the values from
+(first + k) * 2**exponent up to below one such width more; `ranges` are the smallest and largest value of each array.
+`scale` and `offset` are those of int8 codes for the whole range, for whoever reads the file without this package;
+`percentiles` as well. Non-finite numbers are the texts "NaN", "Infinity" and "-Infinity".
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+
+import h5py
+import numpy as np
+
+from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError, UsageError
+from qdebug.model import QuantParams
+from qdebug.numerics.calibration import MinMax, calibrate
+from qdebug.numerics.range_histogram import MOST_BINS, RangeCounter, RangeHistogram, merge_histograms
+from qdebug.numerics.scheme import QuantScheme
+from qdebug.recording.hdf5_checks import open_dataset, open_hdf5, read_integer_attribute, read_text_attribute
+from qdebug.recording.target import whole_file
+from qdebug.regular_file import open_binary
+
+__all__ = [
+    "ProfiledTensor",
+    "ScaleProfile",
+    "TensorCounter",
+    "is_profile",
+    "profile_json",
+    "read_profile",
+    "write_profile",
+]
+
+_FORMAT = "qdebug.profile"
+_VERSION = 1
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+_PERCENTILES = (0.01, 0.1, 1.0, 50.0, 99.0, 99.9, 99.99)
+_MOST_BYTES = 1 << 30
+"""Bytes of a JSON file, or of the header of an HDF5 file, that are read at all."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ProfiledTensor:
+    """The values of one tensor over all samples.
+
+    Args:
+        name: The tensor.
+        node: The node that makes it; "" for an input.
+        op: That node's operator.
+        histogram: All of its values.
+        axis: The channel axis of `channels`; None without.
+        channels: The values of each channel.
+    """
+
+    name: str
+    node: str = ""
+    op: str = ""
+    histogram: RangeHistogram
+    axis: int | None = None
+    channels: tuple[RangeHistogram, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class ScaleProfile:
+    """The values of all tensors of a run, or of several.
+
+    Args:
+        runs: Facts of each run: "backend", "model", "samples".
+        bins: Bins that a histogram may take.
+        tensors: The tensors by name, in the order of the first run.
+        left_out: Tensors that have no histogram, with the reason.
+    """
+
+    runs: tuple[Mapping[str, Any], ...]
+    bins: int
+    tensors: Mapping[str, ProfiledTensor]
+    left_out: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+
+    def merge(self, other: ScaleProfile) -> ScaleProfile:
+        """Return the profile of the values of both; the order of the two changes no count.
+
+        Raises:
+            UsageError: Their histograms have different numbers of bins, or a tensor has other channels.
+        """
+        tensors = dict(self.tensors)
+        for name, theirs in other.tensors.items():
+            tensors[name] = _merged(tensors[name], theirs) if name in tensors else theirs
+        left_out = {**self.left_out, **other.left_out}
+        return ScaleProfile(
+            runs=(*self.runs, *other.runs),
+            bins=self.bins,
+            tensors=tensors,
+            left_out={name: why for name, why in left_out.items() if name not in tensors},
+        )
+
+
+def _merged(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
+    same = (first.axis, len(first.channels)) == (second.axis, len(second.channels))
+    if not same and first.channels and second.channels:
+        raise UsageError(
+            f"Tensor {first.name!r} has {len(first.channels)} channels along axis {first.axis} in one profile and "
+            f"{len(second.channels)} along axis {second.axis} in another.",
+            hint="Profile them apart, or without --per-channel.",
+        )
+    pairs = zip(first.channels, second.channels, strict=True) if same else ()
+    return ProfiledTensor(
+        name=first.name,
+        node=first.node,
+        op=first.op,
+        histogram=merge_histograms([first.histogram, second.histogram]),
+        axis=first.axis if same else None,
+        channels=tuple(merge_histograms(pair) for pair in pairs),
+    )
+
+
+class TensorCounter:
+    """Counts the values of one tensor, and of each of its channels if asked to.
+
+    Args:
+        bins: Bins that a histogram may take.
+        per_channel: Whether to count each channel too.
+    """
+
+    def __init__(self, bins: int, *, per_channel: bool = False) -> None:
+        self._bins, self._per_channel = bins, per_channel
+        self._all = RangeCounter(bins)
+        self._channels: list[RangeCounter] = []
+        self._axis: int | None = None
+
+    def add(self, values: np.ndarray, quant: QuantParams | None, axis: int | None) -> None:
+        """Count the values of one sample.
+
+        Args:
+            values: Stored elements.
+            quant: How they stand for real numbers.
+            axis: Their channel axis; None if they have none.
+
+        Raises:
+            UsageError: They are no real numbers, or have another number of channels than before.
+        """
+        self._all.add(values, quant)
+        if not self._per_channel or axis is None or values.ndim <= axis:
+            return
+        from qdebug.numerics.affine import dequantize
+
+        if not self._channels:
+            self._axis = axis
+            self._channels = [RangeCounter(self._bins) for _ in range(values.shape[axis])]
+        if len(self._channels) != values.shape[axis]:
+            raise UsageError(f"A sample has {values.shape[axis]} channels, the one before {len(self._channels)}.")
+        for counter, part in zip(self._channels, np.moveaxis(dequantize(values, quant), axis, 0), strict=True):
+            counter.add(np.ascontiguousarray(part))
+
+    def profiled(self, name: str, node: str, op: str) -> ProfiledTensor:
+        """Return what was counted."""
+        return ProfiledTensor(
+            name=name,
+            node=node,
+            op=op,
+            histogram=self._all.histogram(),
+            axis=self._axis,
+            channels=tuple(counter.histogram() for counter in self._channels),
+        )
+
+
+# -- files -------------------------------------------------------------------------------------------------------------
+
+
+def is_profile(path: Path) -> bool:
+    """Tell whether a file is a profile by what it says of itself; False if it cannot be read."""
+    try:
+        with open_binary(path) as file:
+            start = file.read(4096)
+            if start.startswith(_HDF5):
+                return read_text_attribute(open_hdf5(path, file.fileno()), b"format") == _FORMAT
+    except (OSError, ValueError, RuntimeError, RecordingError):
+        return False
+    return start.lstrip()[:1] == b"{" and f'"{_FORMAT}"'.encode() in start
+
+
+def write_profile(profile: ScaleProfile, path: Path) -> None:
+    """Write a profile as a whole or not at all: JSON if the name ends in .json, else HDF5.
+
+    Raises:
+        RecordingError: The file cannot be written.
+    """
+    as_json = path.suffix.lower() == ".json"
+    header, histograms = _plain(profile, arrays=as_json)
+    try:
+        with whole_file(path) as partial:
+            if as_json:
+                partial.write_text(_readable(header), encoding="utf-8")
+            else:
+                _write_hdf5(header, histograms, partial)
+    except OSError as error:
+        raise RecordingError(
+            f"The profile {str(path)!r} cannot be written: {error.strerror or error}.", hint="Choose another place."
+        ) from error
+
+
+def profile_json(profile: ScaleProfile) -> str:
+    """Return a profile as JSON, as a file that ends in .json holds it."""
+    return _readable(_plain(profile, arrays=True)[0])
+
+
+def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram], path: Path) -> None:
+    text = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
+    counts = np.concatenate([np.zeros(0, np.int64), *(each.counts for each in histograms)])
+    ranges = np.concatenate([np.zeros((0, 2)), *(each.ranges for each in histograms)])
+    with h5py.File(path, "w") as file:
+        file.attrs.create("format", np.bytes_(_FORMAT))
+        file.attrs.create("format_version", np.int32(_VERSION))
+        for name, array in (("profile", text), ("counts", counts), ("ranges", ranges)):
+            file.create_dataset(name, data=array)
+
+
+def _readable(header: Mapping[str, Any]) -> str:
+    """Return JSON with one line for each fact, and lists of numbers in one line each."""
+    encoder = json.JSONEncoder(allow_nan=False)
+
+    def written(value: Any, indent: str) -> str:
+        inner = indent + "  "
+        if isinstance(value, Mapping) and value:
+            rows = [f"{inner}{encoder.encode(key)}: {written(item, inner)}" for key, item in value.items()]
+            return "{\n" + ",\n".join(rows) + f"\n{indent}}}"
+        if isinstance(value, list) and any(isinstance(item, Mapping) for item in value):
+            return "[\n" + ",\n".join(inner + written(item, inner) for item in value) + f"\n{indent}]"
+        return encoder.encode(value)
+
+    return written(header, "") + "\n"
+
+
+def _plain(profile: ScaleProfile, *, arrays: bool) -> tuple[dict[str, Any], list[RangeHistogram]]:
+    histograms: list[RangeHistogram] = []
+
+    def plain(histogram: RangeHistogram) -> dict[str, Any]:
+        histograms.append(histogram)
+        return _plain_histogram(histogram, arrays=arrays)
+
+    tensors = []
+    for tensor in profile.tensors.values():
+        scale, offset = _scale_and_offset(tensor.histogram)
+        tensors.append(
+            {
+                "name": tensor.name,
+                "node": tensor.node,
+                "op": tensor.op,
+                "axis": tensor.axis,
+                "scale": scale,
+                "offset": offset,
+                "histogram": plain(tensor.histogram),
+                "channels": [plain(channel) for channel in tensor.channels],
+            }
+        )
+    header = {
+        "format": _FORMAT,
+        "version": _VERSION,
+        "bins": profile.bins,
+        "runs": [dict(run) for run in profile.runs],
+        "left_out": dict(profile.left_out),
+        "tensors": tensors,
+    }
+    return header, histograms
+
+
+def _scale_and_offset(histogram: RangeHistogram) -> tuple[float | None, int | None]:
+    try:
+        quant, _ = calibrate(MinMax(), histogram, QuantScheme())
+    except UsageError:
+        return None, None
+    return float(quant.scale[0]), int(quant.zero_point[0])
+
+
+def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> dict[str, Any]:
+    plain: dict[str, Any] = {
+        "exponent": histogram.exponent,
+        "first": histogram.first,
+        "size": int(histogram.counts.size),
+        "count": histogram.total,
+        "low": _number(histogram.low),
+        "high": _number(histogram.high),
+        "zeros": histogram.zeros,
+        "nan": histogram.nan,
+        "infinite": histogram.infinite,
+        "square_sum": _number(histogram.square_sum),
+        "percentiles": _percentiles(histogram),
+        "arrays": len(histogram.ranges),
+    }
+    if arrays:
+        plain["counts"] = histogram.counts.tolist()
+        plain["ranges"] = [[_number(low), _number(high)] for low, high in histogram.ranges.tolist()]
+    return plain
+
+
+def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
+    """Return values below which a share of all lies, within the width of a bin."""
+    if not histogram.total:
+        return {}
+    share = np.cumsum(histogram.counts) / histogram.total
+    ends = np.clip(histogram.edges[1:], histogram.low, histogram.high)
+    places = np.minimum(np.searchsorted(share, np.array(_PERCENTILES) / 100.0), ends.size - 1)
+    return {f"{percent:g}": float(ends[place]) for percent, place in zip(_PERCENTILES, places, strict=True)}
+
+
+def _number(value: float) -> float | str:
+    if math.isfinite(value):
+        return value
+    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+
+
+def read_profile(path: Path) -> ScaleProfile:
+    """Read a profile; what it says is checked.
+
+    Raises:
+        NotARecordingError: The file is something else.
+        FormatVersionError: A newer qdebug wrote it.
+        RecordingError: It is missing or damaged.
+    """
+    if not path.exists():
+        raise RecordingError(f"There is no file {str(path)!r}.", hint="Check the path.")
+    if not is_profile(path):
+        raise NotARecordingError(f"{str(path)!r} is no profile.", hint="Make one: qdebug scales profile RUN.h5.")
+    try:
+        with open_binary(path) as file:
+            if file.read(len(_HDF5)) == _HDF5:
+                header, counts, ranges = _read_hdf5(path, file.fileno())
+            else:
+                header, counts, ranges = _read_json(path), None, None
+        return _profile(header, _Stock(counts, ranges))
+    except FormatVersionError:
+        raise
+    except (OSError, ValueError, TypeError, KeyError, OverflowError, RuntimeError, RecursionError) as error:
+        raise RecordingError(
+            f"The profile {str(path)!r} is damaged: {error}.", hint="Make it again: qdebug scales profile RUN.h5."
+        ) from error
+
+
+def _read_json(path: Path) -> Any:
+    if path.stat().st_size > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES} bytes of JSON")
+    return json.loads(path.read_text(encoding="utf-8"))
+
+
+def _read_hdf5(path: Path, fd: int) -> tuple[Any, np.ndarray, np.ndarray]:
+    root, size = open_hdf5(path, fd), path.stat().st_size
+    _check_version(read_integer_attribute(root, b"format_version"))
+    found = []
+    for name, dtype, ndim in ((b"profile", np.uint8, 1), (b"counts", np.int64, 1), (b"ranges", np.float64, 2)):
+        dataset, extent = open_dataset(root, name, file_size=size)
+        if extent.dtype != dtype or len(extent.shape) != ndim or (name == b"profile" and extent.nbytes > _MOST_BYTES):
+            raise ValueError(f"{name.decode()} is not what a profile has")
+        out = np.empty(extent.shape, dtype)
+        if out.size:
+            dataset.read(h5py.h5s.ALL, h5py.h5s.ALL, out)
+        found.append(out)
+    if found[2].shape[1:] != (2,):
+        raise ValueError("ranges is not what a profile has")
+    return json.loads(found[0].tobytes()), found[1], found[2]
+
+
+def _check_version(version: Any) -> None:
+    if type(version) is not int or version < 1:
+        raise ValueError("its version is no number")
+    if version > _VERSION:
+        raise FormatVersionError(
+            f"The profile has format version {version}; this qdebug reads up to {_VERSION}.", hint="Update qdebug."
+        )
+
+
+class _Stock:
+    """Hands out the counts and the ranges of histograms in order; those of JSON stand in the histogram itself."""
+
+    def __init__(self, counts: np.ndarray | None, ranges: np.ndarray | None) -> None:
+        self._counts, self._ranges = counts, ranges
+        self._count = self._range = 0
+
+    def take(self, plain: Mapping[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        """Return the counts and the ranges of the next histogram."""
+        size, arrays = _whole(plain["size"]), _whole(plain["arrays"])
+        if self._counts is None or self._ranges is None:
+            counts = np.array(plain["counts"], np.int64)
+            ranges = np.array([[_float(end) for end in row] for row in plain["ranges"]], np.float64).reshape(-1, 2)
+        else:
+            counts = self._counts[self._count : self._count + size]
+            ranges = self._ranges[self._range : self._range + arrays]
+            self._count, self._range = self._count + size, self._range + arrays
+        if counts.shape != (size,) or ranges.shape != (arrays, 2) or (counts < 0).any():
+            raise ValueError("a histogram has other counts than it says")
+        counts, ranges = counts.copy(), ranges.copy()
+        counts.flags.writeable = ranges.flags.writeable = False
+        return counts, ranges
+
+
+def _whole(value: Any, least: int = 0) -> int:
+    if type(value) is not int or not least <= value < 2**62:
+        raise ValueError(f"{value!r} is no number of things")
+    return value
+
+
+def _float(value: Any) -> float:
+    if value in ("NaN", "Infinity", "-Infinity"):
+        return float(value)
+    if type(value) not in (int, float):
+        raise ValueError(f"{value!r} is no number")
+    return float(value)
+
+
+def _text(value: Any) -> str:
+    if type(value) is not str:
+        raise ValueError(f"{value!r} is no text")
+    return value
+
+
+def _profile(header: Any, stock: _Stock) -> ScaleProfile:
+    _check_version(header["version"])
+    bins = _whole(header["bins"], 2)
+    tensors = dict(_tensors(header["tensors"], bins, stock))
+    runs = tuple(
+        {"backend": _text(run["backend"]), "model": _text(run["model"]), "samples": _whole(run["samples"])}
+        for run in header["runs"]
+    )
+    left_out = {_text(name): _text(why) for name, why in header["left_out"].items()}
+    return ScaleProfile(runs=runs, bins=bins, tensors=tensors, left_out=left_out)
+
+
+def _tensors(rows: Any, bins: int, stock: _Stock) -> Iterator[tuple[str, ProfiledTensor]]:
+    for row in rows:
+        axis = row["axis"]
+        name = _text(row["name"])
+        yield (
+            name,
+            ProfiledTensor(
+                name=name,
+                node=_text(row["node"]),
+                op=_text(row["op"]),
+                histogram=_histogram(row["histogram"], bins, stock),
+                axis=None if axis is None else _whole(axis),
+                channels=tuple(_histogram(each, bins, stock) for each in row["channels"]),
+            ),
+        )
+
+
+def _histogram(plain: Any, bins: int, stock: _Stock) -> RangeHistogram:
+    counts, ranges = stock.take(plain)
+    exponent, first = plain["exponent"], plain["first"]
+    if type(exponent) is not int or not -1000 <= exponent <= 1023 or counts.size > min(bins, MOST_BINS):
+        raise ValueError("a histogram has no such bins")
+    if type(first) is not int or (counts.size and not first <= 0 < first + counts.size):
+        raise ValueError("a histogram does not hold 0")
+    low, high = _float(plain["low"]), _float(plain["high"])
+    if counts.size and not (math.isfinite(low) and math.isfinite(high) and low <= high):
+        raise ValueError("a histogram has values and no range")
+    return RangeHistogram(
+        exponent=exponent,
+        first=first,
+        counts=counts,
+        low=low,
+        high=high,
+        zeros=_whole(plain["zeros"]),
+        nan=_whole(plain["nan"]),
+        infinite=_whole(plain["infinite"]),
+        square_sum=_float(plain["square_sum"]),
+        ranges=ranges,
+        bins=bins,
+    )

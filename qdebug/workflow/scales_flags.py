@@ -1,0 +1,327 @@
+"""What is odd about the scales of a recording: checks of single scales, and of what nodes make of them.
+
+Whether a sum overflows is told from the codes of the weight alone, for the worst input that the codes of the data
+allow: "can" means that some input does it, not that a recorded one did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.arithmetic.units import Units, UnitSource
+from qdebug.errors import QdebugError
+from qdebug.model import Graph, Node, QuantParams, Recording, operators
+from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.scales import BIAS_STEP_MAX_OUTPUT_STEPS, CLIPPED_MAX_SHARE, USED_CODES_MIN_SHARE
+from qdebug.numerics.quant_error import QuantError
+from qdebug.numerics.range_histogram import RangeHistogram
+from qdebug.replay.unit import Unit
+
+__all__ = ["ScaleFlag", "coded_quant", "joined_branches", "node_flags", "quant_flags", "scale_difference"]
+
+_INT32_END = 2**31
+_INT16_END = 2**15
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleFlag:
+    """Something odd about a scale.
+
+    Args:
+        kind: "degenerate", "zero_point", "too_coarse", "too_fine", "mismatched", "bias_scale", "bias_precision",
+            "accumulator", "pairs_16", "shared_range" or "unchecked".
+        tensor: The tensor whose scale it is, or that the node makes.
+        node: The node; "" if none is concerned.
+        sentence: What was found, how large, against which limit.
+        amount: How large it is; None where that says nothing.
+        limit: From where on it is said, in the same unit.
+        unit: What both count.
+    """
+
+    kind: str
+    tensor: str
+    node: str = ""
+    sentence: str
+    amount: float | None = None
+    limit: float | None = None
+    unit: str = ""
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the flag as plain values."""
+        return {name: getattr(self, name) for name in ("kind", "tensor", "node", "sentence", "amount", "limit", "unit")}
+
+
+def coded_quant(graph: Graph, tensor: str) -> QuantParams | None:
+    """Return the quantization of a tensor of integer codes; None of any other."""
+    info = graph.tensors.get(tensor)
+    if info is None or info.quant is None or not is_integer(info.quant.dtype):
+        return None
+    return info.quant
+
+
+def quant_flags(
+    tensor: str,
+    node: str,
+    quant: QuantParams,
+    histogram: RangeHistogram | None = None,
+    error: QuantError | None = None,
+) -> Iterator[ScaleFlag]:
+    """Yield what is odd about the scale of one tensor.
+
+    Args:
+        tensor: The tensor.
+        node: The node that makes it.
+        quant: Its parameters.
+        histogram: The values that it is to hold; None if they are not known.
+        error: What holding them to it loses; None if that is not known.
+    """
+    bad = quant.scale[~(np.isfinite(quant.scale) & (quant.scale > 0))]
+    if bad.size:
+        said = f"its scale is {bad.reshape(-1)[0]:g}, which stands for no values"
+        yield ScaleFlag(kind="degenerate", tensor=tensor, node=node, sentence=said)
+        return
+    if quant.qmin is None or quant.qmax is None:
+        return
+    outside = quant.zero_point[(quant.zero_point < quant.qmin) | (quant.zero_point > quant.qmax)]
+    if outside.size:
+        said = f"its zero point {outside.reshape(-1)[0]} is outside {quant.qmin}..{quant.qmax}: no code stands for 0"
+        yield ScaleFlag(kind="zero_point", tensor=tensor, node=node, sentence=said)
+    if quant.scale.size > 1 or histogram is None or not histogram.total:
+        return
+    levels = quant.qmax - quant.qmin + 1
+    low, high = min(histogram.low, 0.0), max(histogram.high, 0.0)
+    used = (high - low) / float(quant.scale.reshape(-1)[0]) / levels
+    if used < USED_CODES_MIN_SHARE:
+        said = (
+            "all values are 0"
+            if not used
+            else f"the values span {used:.2%} of its codes, less than {USED_CODES_MIN_SHARE:.2%}: it is too coarse"
+        )
+        kind = "too_coarse" if used else "degenerate"
+        yield ScaleFlag(
+            kind=kind, tensor=tensor, node=node, sentence=said, amount=used, limit=USED_CODES_MIN_SHARE, unit="of codes"
+        )
+    if error is not None and error.clipped > CLIPPED_MAX_SHARE:
+        said = (
+            f"{error.clipped:.2%} of the values are clipped, more than {CLIPPED_MAX_SHARE:.0%}: the scale is too fine"
+        )
+        yield ScaleFlag(
+            kind="too_fine",
+            tensor=tensor,
+            node=node,
+            sentence=said,
+            amount=error.clipped,
+            limit=CLIPPED_MAX_SHARE,
+            unit="of values",
+        )
+
+
+def scale_difference(first: QuantParams, second: QuantParams) -> float | None:
+    """Return the largest relative difference of two scales; None if their shapes differ."""
+    if first.scale.shape != second.scale.shape:
+        return None
+    with np.errstate(all="ignore"):
+        apart = np.abs(first.scale.astype(np.float64) - second.scale) / np.abs(second.scale)
+    return float(np.nan_to_num(apart, nan=np.inf).max(initial=0.0))
+
+
+def node_flags(recording: Recording) -> Iterator[ScaleFlag]:
+    """Yield what is odd about scales around the nodes of a quantized recording.
+
+    Args:
+        recording: The recording, with its constants: without them nothing is told of sums.
+    """
+    graph, units = recording.graph, Units(recording)
+    for node in graph.nodes:
+        yield from _moved(graph, node)
+        tensor = next((name for name in node.outputs if name), "")
+        if not tensor or not _sums_codes(graph, node, tensor):
+            continue
+        unit = _unit(units, node, tensor)
+        if unit is None:
+            continue
+        if isinstance(unit, str):
+            if operators.plain(node).product:
+                yield ScaleFlag(kind="unchecked", tensor=tensor, node=node.name, sentence=f"not checked: {unit}")
+            continue
+        if unit.kind in ("conv", "linear"):
+            yield from _bias_flags(unit, tensor, node.name)
+            yield from _sum_flags(unit, tensor, node.name)
+
+
+def _sums_codes(graph: Graph, node: Node, tensor: str) -> bool:
+    return operators.plain(node).product or coded_quant(graph, tensor) is not None
+
+
+def _unit(units: Units, node: Node, tensor: str) -> Unit | str | None:
+    """Return what a node computes on codes; why not, or None where it is no such node."""
+    if not units.quantized(node, tensor):
+        return None
+    missing = units.missing(node, tensor)
+    if missing is not None:
+        return missing
+    try:
+        source = units.find(node, tensor)
+        return source.unit(source.places[0]) if isinstance(source, UnitSource) else source
+    except QdebugError as error:
+        return error.message
+
+
+def _moved(graph: Graph, node: Node) -> Iterator[ScaleFlag]:
+    """Find a node that only moves codes, or picks some of them, and has another scale after than before."""
+    row = operators.plain(node)
+    if not (row.moves or row.selects) or row.joins or not node.inputs or not node.outputs or row.keeps_values:
+        return
+    before, after = coded_quant(graph, node.inputs[0]), coded_quant(graph, node.outputs[0])
+    if before is None or after is None:
+        return
+    apart = scale_difference(after, before)
+    if apart is None or (apart <= SCALE_MAX_REL_DIFFERENCE and np.array_equal(before.zero_point, after.zero_point)):
+        return
+    said = (
+        f"{node.op} only moves values, and its scale is {after.scale.reshape(-1)[0]:.6g} after "
+        f"{before.scale.reshape(-1)[0]:.6g}, zero point {after.zero_point.reshape(-1)[0]} after "
+        f"{before.zero_point.reshape(-1)[0]}: they are rounded once more, or misread"
+    )
+    yield ScaleFlag(
+        kind="mismatched",
+        tensor=node.outputs[0],
+        node=node.name,
+        sentence=said,
+        amount=apart,
+        limit=SCALE_MAX_REL_DIFFERENCE,
+        unit="relative difference",
+    )
+
+
+def _sum_scale(unit: Unit) -> np.ndarray:
+    """Return the scale of the sums, one or one per filter or column."""
+    x, weight = unit.operands
+    return np.asarray(x.scale.astype(np.float64).reshape(-1)[0] * weight.scale.astype(np.float64).reshape(-1))
+
+
+def _bias_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
+    if unit.bias is None:
+        return
+    sums = _sum_scale(unit)
+    step = sums
+    if unit.bias_scale is not None:
+        step = unit.bias_scale.astype(np.float64).reshape(-1)
+        with np.errstate(all="ignore"):
+            apart = float(np.nan_to_num(np.abs(step - sums) / sums, nan=np.inf).max())
+        said = (
+            f"the scale of its bias is {step[0]:.6g}, input scale x weight scale is {sums[0]:.6g}: most integer "
+            "kernels add the codes of a bias to the sums as they are"
+        )
+        yield ScaleFlag(
+            kind="bias_scale",
+            tensor=tensor,
+            node=node,
+            sentence=said,
+            amount=apart,
+            limit=SCALE_MAX_REL_DIFFERENCE,
+            unit="relative difference",
+        )
+    if unit.bias.dtype.kind not in "iu":
+        return
+    with np.errstate(all="ignore"):
+        worth = float((step / unit.out.scale.astype(np.float64).reshape(-1)[0]).max())
+    if worth > BIAS_STEP_MAX_OUTPUT_STEPS and unit.out.dtype.kind in "iuV":
+        said = (
+            f"a code of its bias is worth {worth:.3g} steps of the output: rounding it moves the output by half of that"
+        )
+        yield ScaleFlag(
+            kind="bias_precision",
+            tensor=tensor,
+            node=node,
+            sentence=said,
+            amount=worth,
+            limit=BIAS_STEP_MAX_OUTPUT_STEPS,
+            unit="steps",
+        )
+
+
+def _rows(unit: Unit) -> np.ndarray:
+    """Return the weight as rows of what is summed for one output, in the order (kernel, channel) that kernels take."""
+    codes = unit.operands[1].codes.astype(np.int64)
+    if unit.kind == "linear":
+        return np.moveaxis(codes, -2, -1).reshape(-1, codes.shape[-2])
+    if unit.transposed:
+        codes = np.moveaxis(codes, 0, 1)
+    return np.moveaxis(codes, 1, -1).reshape(codes.shape[0], -1)
+
+
+def _ends(unit: Unit) -> tuple[int, int]:
+    info = np.iinfo(unit.operands[0].codes.dtype) if unit.operands[0].codes.dtype.kind in "iu" else None
+    return (int(info.min), int(info.max)) if info is not None else (-8, 15)
+
+
+def _sum_flags(unit: Unit, tensor: str, node: str) -> Iterator[ScaleFlag]:
+    """Find sums that some input can take out of int32, and sums of two products that do not fit 16 bits."""
+    x, weight = unit.operands
+    rows, (low, high) = _rows(unit), _ends(unit)
+    zero_x = int(x.zero_point.reshape(-1)[0])
+    zeros = weight.zero_point.astype(np.int64).reshape(-1)
+    centred = rows - (zeros[:, np.newaxis] if zeros.size == len(rows) else zeros[0])
+    top = np.maximum(centred * (low - zero_x), centred * (high - zero_x)).sum(axis=1)
+    bottom = np.minimum(centred * (low - zero_x), centred * (high - zero_x)).sum(axis=1)
+    bias = np.zeros(1, np.int64)
+    if unit.bias is not None and unit.bias.dtype.kind in "iu" and unit.bias_scale is None:
+        bias = unit.bias.astype(np.int64).reshape(-1)
+    bias = bias if bias.size in (1, len(rows)) else np.array([np.abs(bias).max()])
+    largest = int(np.maximum(np.abs(top + bias), np.abs(bottom + bias)).max(initial=0))
+    if largest >= _INT32_END:
+        said = f"its sums can reach {largest:.4g} with its bias, beyond int32 ({_INT32_END:.4g}): they wrap around"
+        yield ScaleFlag(
+            kind="accumulator", tensor=tensor, node=node, sentence=said, amount=float(largest), limit=_INT32_END,
+            unit="codes",
+        )  # fmt: skip
+    yield from _pair_flags(unit, rows, tensor, node)
+
+
+def _pair_flags(unit: Unit, rows: np.ndarray, tensor: str, node: str) -> Iterator[ScaleFlag]:
+    """Find pairs of products of unsigned and signed 8-bit codes beyond int16: they saturate on AVX2 without VNNI."""
+    if [logical_name(operand.codes.dtype) for operand in unit.operands] != ["uint8", "int8"]:
+        return
+    padded = np.pad(rows, ((0, 0), (0, rows.shape[1] % 2)))
+    sides = [np.where(sign * padded > 0, sign * padded, 0) for sign in (1, -1)]
+    sums = [255 * (side[:, ::2] + side[:, 1::2]) for side in sides]
+    beyond = (sums[0] >= _INT16_END) | (sums[1] > _INT16_END)
+    count = int(np.count_nonzero(beyond))
+    if count:
+        said = (
+            f"{count} of {beyond.size} sums of two products can leave 16 bits: they saturate on processors with AVX2 "
+            "and without VNNI; weights of 7 bits never do"
+        )
+        yield ScaleFlag(
+            kind="pairs_16", tensor=tensor, node=node, sentence=said, amount=float(count), limit=0.0, unit="pairs"
+        )
+
+
+def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
+    """Yield nodes whose branches share a scale: joins with their output's, sums of operands with one quantization.
+
+    Args:
+        graph: A quantized graph.
+
+    Yields:
+        The node, the tensor whose scale they share, and the branches.
+    """
+    for node in graph.nodes:
+        row = operators.plain(node)
+        if not (row.joins or row.adds) or not node.outputs:
+            continue
+        positions = operators.coded_inputs(node.op, len(node.inputs)) or range(len(node.inputs))
+        branches = [node.inputs[at] for at in positions if at < len(node.inputs) and node.inputs[at]]
+        branches = [name for name in branches if not graph.is_constant(name)]
+        if len(set(branches)) < 2:
+            continue
+        quants = [coded_quant(graph, name) for name in branches]
+        if row.joins and coded_quant(graph, node.outputs[0]) is not None:
+            yield node, node.outputs[0], branches
+        elif row.adds and quants[0] is not None and all(quant == quants[0] for quant in quants):
+            yield node, branches[0], branches

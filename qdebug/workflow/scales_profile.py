@@ -1,0 +1,167 @@
+"""Make a profile: of recordings and earlier profiles, or of a model that runs and of which nothing is stored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from functools import reduce
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.backends import load_backend
+from qdebug.compare.measure.recordings import with_understood_graph
+from qdebug.errors import UsageError
+from qdebug.model import Recording
+from qdebug.model.dtypes import logical_name
+from qdebug.model.kept import kept_of
+from qdebug.model.recording import places_of, quant_of
+from qdebug.numerics.range_histogram import BINS
+from qdebug.recording.environment import recorded_facts
+from qdebug.recording.profile_recorder import ProfileRecorder, channel_axis_by_rank, why_not_profiled
+from qdebug.recording.scale_profile import (
+    ProfiledTensor,
+    ScaleProfile,
+    TensorCounter,
+    is_profile,
+    read_profile,
+    write_profile,
+)
+from qdebug.session import open_recording
+from qdebug.workflow.feeds import ArrayFeeds, read_inputs
+
+__all__ = ["open_source_or_profile", "profile_files", "profile_model", "profile_recording", "write_profile"]
+
+OnTensor = Callable[[int, int, str], None]
+"""Called with the tensors that are done, their number, and the name of the next."""
+
+
+def open_source_or_profile(path: Path) -> Recording | ScaleProfile:
+    """Open a recording or a profile, whichever the file is.
+
+    Raises:
+        RecordingError: It is neither, missing or damaged.
+    """
+    return read_profile(path) if is_profile(path) else open_recording(path)
+
+
+def profile_files(
+    paths: Sequence[Path], *, bins: int = BINS, per_channel: bool = False, progress: OnTensor | None = None
+) -> ScaleProfile:
+    """Return the profile of the values of several files together; their order changes no count.
+
+    Args:
+        paths: Recordings and profiles, at least one.
+        bins: Bins that a histogram may take.
+        per_channel: Whether to count each channel too.
+        progress: Called as it gets on.
+
+    Raises:
+        RecordingError: A file cannot be read.
+        UsageError: Nothing in them can be profiled, or profiles do not fit together.
+    """
+    parts = []
+    for path in paths:
+        source = open_source_or_profile(path)
+        if isinstance(source, ScaleProfile):
+            parts.append(source)
+        else:
+            parts.append(profile_recording(source, bins=bins, per_channel=per_channel, progress=progress))
+    whole = reduce(ScaleProfile.merge, parts)
+    if not whole.tensors:
+        raise UsageError(
+            "No tensor could be profiled: there are values of none, or of integers alone.",
+            hint="Record all values: qdebug record MODEL --backend NAME --inputs X.npz -o OUT.h5 --keep full.",
+        )
+    return whole
+
+
+def profile_recording(
+    recording: Recording, *, bins: int = BINS, per_channel: bool = False, progress: OnTensor | None = None
+) -> ScaleProfile:
+    """Return the profile of one recording: of every tensor of real values or of codes with a scale, but constants.
+
+    Args:
+        recording: The recording.
+        bins: Bins that a histogram may take.
+        per_channel: Whether to count each channel too.
+        progress: Called as it gets on.
+    """
+    recording = with_understood_graph(recording)
+    graph = recording.graph
+    names = [name for name in recording.names if not graph.is_constant(name)]
+    tensors: dict[str, ProfiledTensor] = {}
+    left_out: dict[str, str] = {}
+    for done, name in enumerate(names):
+        if progress is not None:
+            progress(done, len(names), name)
+        found = _counted(recording, name, bins, per_channel=per_channel)
+        if isinstance(found, str):
+            left_out[name] = found
+            continue
+        maker = graph.producer(name)
+        tensors[name] = found.profiled(name, maker.name if maker else "", maker.op if maker else "")
+    run = {"backend": recording.info.backend, "model": recording.info.model, "samples": recording.samples}
+    return ScaleProfile(runs=(run,), bins=bins, tensors=tensors, left_out=left_out)
+
+
+def _counted(recording: Recording, name: str, bins: int, *, per_channel: bool) -> TensorCounter | str:
+    counter = None
+    for place in places_of(recording, name):
+        if not recording.has(name, *place):
+            if kept_of(recording, name, *place) is not None:
+                return "not all of its values were kept"
+            continue
+        values, quant = recording.load(name, *place), quant_of(recording, name, *place)
+        why = why_not_profiled(logical_name(values.dtype), quant)
+        if why is not None:
+            return why
+        counter = counter or TensorCounter(bins, per_channel=per_channel)
+        counter.add(values, quant, channel_axis_by_rank(values.ndim))
+    return counter or "it has no values"
+
+
+def profile_model(
+    model: Path,
+    *,
+    backend: str,
+    inputs: Path | Mapping[str, np.ndarray],
+    options: Mapping[str, str] | None = None,
+    samples: int | None = None,
+    taps: str = "faithful",
+    bins: int = BINS,
+    per_channel: bool = False,
+    progress: OnTensor | None = None,
+) -> ScaleProfile:
+    """Run a model and return the profile of its tensors; no values are stored, in memory or on disk.
+
+    Args:
+        model: A model file.
+        backend: Name of what runs it.
+        inputs: An .npz file or a mapping: one array per model input.
+        options: Options of the backend.
+        samples: Number of samples along the leading axis of the inputs; None if they are one sample.
+        taps: Which tensors are tapped, and how.
+        bins: Bins that a histogram may take.
+        per_channel: Whether to count each channel too.
+        progress: Called as it gets on.
+
+    Raises:
+        UsageError: No such model or backend, or unknown options.
+        InputError: Inputs do not fit the model.
+        MissingExtraError: A package that the backend needs is not installed.
+        BackendError: The backend failed.
+    """
+    if not model.is_file():
+        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    chosen = load_backend(backend)
+    arrays = read_inputs(inputs)
+    with closing(chosen.open(model, options=options or {}, taps=taps, weights=False)) as run:
+        feeds = ArrayFeeds(arrays, run.inputs, samples=samples)
+        facts: dict[str, Any] = {**recorded_facts(run.facts)}
+        facts["cpu_flags"] = facts["cpu_flags"] or None
+        recorder = ProfileRecorder(None, graph=run.graph, bins=bins, per_channel=per_channel, **facts)
+        with recorder:
+            run.record(feeds, recorder, progress)
+    return recorder.profile
