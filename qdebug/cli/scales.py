@@ -68,7 +68,10 @@ Said of recorded scales, from the graph and the codes of the weights: degenerate
 unfitting ones, zero points outside the codes, a scale that changes where values are
 only moved, a bias whose scale is not input x weight or too coarse, sums that can
 overflow int32, sums of two products that can leave 16 bits, and branches of unlike
-range that share one scale."""
+range that share one scale. Float weights of REF have rows of their own, with a scale
+for the tensor, each channel or each block of N.
+
+A choice is made for the values alone. Whether the net gains by it: qdebug scales try."""
 
 _CHOOSE_EPILOG = """\
 examples:
@@ -77,6 +80,7 @@ examples:
   qdebug scales choose float.h5 --calibrator mse --calibrator percentile:99.9
   qdebug scales choose float.h5 --scheme symmetric --narrow --dtype int8
   qdebug scales choose float.h5 --rule glow --scheme symmetric_uint8
+  qdebug scales choose float.h5 --weights block:32 --dtype int4
   qdebug scales choose float.h5 int8.h5 --json -o scales.json
 
 calibrators: minmax, moving-average[:RATE], percentile[:PERCENT], mse, entropy,
@@ -126,6 +130,7 @@ class ChooseOptions:
     rule: str
     dtype: str | None
     narrow: bool
+    weights: str | None
     node: str | None
     everything: bool
     format: str | None
@@ -213,6 +218,11 @@ def _add_choose(actions: Verbs) -> None:
     )
     _add_dtype(parser)
     parser.add_argument("--narrow", action="store_true", help="with --dtype: leave the lowest code out, as -127..127")
+    parser.add_argument(
+        "--weights",
+        metavar="tensor|channel|block:N",
+        help="what has a scale of a weight (default: as recorded, else each channel)",
+    )
     parser.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
     parser.add_argument("--all", action="store_true", dest="everything", help="list everything that is odd")
     add_format(parser)
@@ -332,6 +342,7 @@ def _choose(arguments: argparse.Namespace) -> int:
         raise UsageError("--narrow says which codes are used, and those recorded are kept.", hint="Add --dtype int8.")
     from qdebug.numerics.scheme import QuantScheme
     from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, choose_scales
+    from qdebug.workflow.scales_weights import Granularity
 
     dtype = options.dtype or "int8"
     scheme = QuantScheme(
@@ -351,6 +362,7 @@ def _choose(arguments: argparse.Namespace) -> int:
             scheme=scheme,
             recorded_codes=options.dtype is None,
             node=options.node,
+            weights=None if options.weights is None else Granularity.named(options.weights),
             progress=note,
         )
     write_result(_choose_text(chosen, options), options.output)
@@ -387,7 +399,8 @@ def _after_choose(chosen: ChosenScales, options: ChooseOptions) -> None:
     """Say what to type next: the worst tensor in full, or its best choice tried on the network."""
     if suffix_format(options.format, options.output) != "table" or options.output is not None:
         return
-    known = [row for row in chosen.rows if row.recorded is not None and row.recorded.error is not None]
+    rated = [row for row in chosen.rows if not row.weight]
+    known = [row for row in rated if row.recorded is not None and row.recorded.error is not None]
     if options.node is None:
         worst = min(known, key=lambda row: row.recorded.error.sqnr_db, default=chosen.rows[0])  # type: ignore[union-attr]
         files = [options.reference, *([options.backend] if options.backend else [])]
@@ -395,6 +408,8 @@ def _after_choose(chosen: ChosenScales, options: ChooseOptions) -> None:
         say(f"next: {command('qdebug', 'scales', 'choose', *files, '--node', name)}")
         return
     row = chosen.rows[0]
+    if row.weight:
+        return
     best = next((choice for choice in row.choices if choice.calibrator == row.best), None)
     if best is None or best.quant is None or best.quant.scale.size != 1:
         return

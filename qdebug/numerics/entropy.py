@@ -27,6 +27,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.lib.stride_tricks import as_strided
 
 from qdebug.errors import UsageError
 
@@ -74,6 +75,7 @@ class _Sums:
         self.log = np.log(np.where(counts > 0, self.counts, 1.0))
         self.plogp = _prefix(self.counts * self.log)
         self.logs = _prefix(self.log)
+        self.places = np.arange(counts.size + 1, dtype=np.float64)
 
 
 def _prefix(values: np.ndarray) -> np.ndarray:
@@ -82,14 +84,17 @@ def _prefix(values: np.ndarray) -> np.ndarray:
     return out
 
 
-@dataclass(frozen=True, slots=True)
+_Edges = Callable[[np.ndarray], np.ndarray]
+"""Returns how much a prefix sum grows in each group of each window."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class _Windows:
     """Windows of a histogram, and the distribution P of each.
 
     Args:
-        start: First bin of each.
-        stop: One past the last.
-        bounds: Ends of the groups of each, (windows, groups + 1).
+        width: Bins of each.
+        sizes: Bins of each group, (windows, groups).
         mass: Counts of P in each group, (windows, groups).
         merged: The same of the histogram itself, without what lies outside.
         filled: Bins of each group that P fills.
@@ -97,9 +102,8 @@ class _Windows:
         logs: Sum of ln p over its filled bins.
     """
 
-    start: np.ndarray
-    stop: np.ndarray
-    bounds: np.ndarray
+    width: np.ndarray
+    sizes: np.ndarray
     mass: np.ndarray
     merged: np.ndarray
     filled: np.ndarray
@@ -115,24 +119,19 @@ def _log(values: np.ndarray) -> np.ndarray:
     return np.asarray(np.log(np.where(values > 0, values, 1.0)))
 
 
-def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, bounds: np.ndarray) -> _Windows:
-    merged = np.diff(sums.mass[bounds], axis=1)
-    filled = np.diff(sums.filled[bounds], axis=1)
+def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) -> _Windows:
+    mass, filled, sizes = edges(sums.mass), edges(sums.filled), edges(sums.places)
     left, right = sums.mass[start], sums.total - sums.mass[stop]
-    mass = merged.copy()
-    rows = np.arange(start.size)
-    last = np.full(start.size, bounds.shape[1] - 2)
+    merged = mass.copy()
     plogp = sums.plogp[stop] - sums.plogp[start]
     logs = sums.logs[stop] - sums.logs[start]
-    for group, place, moved in ((0 * last, start, left), (last, stop - 1, right)):
+    for group, place, moved in ((0, start, left), (-1, stop - 1, right)):
         before = sums.counts[place]
-        mass[rows, group] += moved
-        filled[rows, group] += (before == 0) & (moved > 0)
+        mass[:, group] += moved
+        filled[:, group] += (before == 0) & (moved > 0)
         plogp += _xlogx(before + moved) - _xlogx(before)
         logs += _log(before + moved) - _log(before)
-    return _Windows(
-        start=start, stop=stop, bounds=bounds, mass=mass, merged=merged, filled=filled, plogp=plogp, logs=logs
-    )
+    return _Windows(width=stop - start, sizes=sizes, mass=mass, merged=merged, filled=filled, plogp=plogp, logs=logs)
 
 
 def _check(counts: np.ndarray, groups: int) -> None:
@@ -142,20 +141,29 @@ def _check(counts: np.ndarray, groups: int) -> None:
         raise UsageError(f"Entropy of {groups} levels tells nothing; expected at least 2.")
 
 
-def _in_chunks(
-    sums: _Sums,
-    start: np.ndarray,
-    stop: np.ndarray,
-    bounds: Callable[[np.ndarray, np.ndarray], np.ndarray],
-    divergence: Callable[[_Sums, _Windows], np.ndarray],
-) -> np.ndarray:
-    found = np.empty(start.size)
-    with np.errstate(all="ignore"):
-        for at in range(0, start.size, _CHUNK):
-            part = slice(at, at + _CHUNK)
-            windows = _windows(sums, start[part], stop[part], bounds(start[part], stop[part]))
-            found[part] = divergence(sums, windows)
-    return found
+def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:
+    """Return groups as equal as whole bins allow: group j of G begins at bin floor(j W / G)."""
+    bounds = start[:, np.newaxis] + np.arange(groups + 1) * (stop - start)[:, np.newaxis] // groups
+    return lambda prefix: np.diff(prefix[bounds], axis=1)
+
+
+def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> _Edges:
+    """Return `whole` groups of `step` bins each, and one of those that are left; windows begin one bin before the last.
+
+    The bounds of a prefix sum are a view of it: nothing is gathered.
+    """
+
+    def edges(prefix: np.ndarray) -> np.ndarray:
+        size = prefix.itemsize
+        bounds = as_strided(
+            prefix[start[0] :], shape=(start.size, whole + 1), strides=(-size, size * step), writeable=False
+        )
+        out = np.empty((start.size, whole + 1))
+        np.subtract(bounds[:, 1:], bounds[:, :-1], out=out[:, :-1])
+        np.subtract(prefix[stop], bounds[:, -1], out=out[:, -1])
+        return out
+
+    return edges
 
 
 def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | None = None) -> EntropyChoice:
@@ -185,11 +193,12 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
         return EntropyChoice(start=0, stop=counts.size, divergence=0.0, windows=0)
     start, stop = start[kept], stop[kept]
 
-    def bounds(first: np.ndarray, end: np.ndarray) -> np.ndarray:
-        # Groups as equal as whole bins allow: group j of G begins at bin floor(j W / G).
-        return np.asarray(first[:, np.newaxis] + np.arange(groups + 1) * (end - first)[:, np.newaxis] // groups)
-
-    found = _in_chunks(_Sums(counts), start, stop, bounds, _mixed)
+    sums, found = _Sums(counts), np.empty(start.size)
+    with np.errstate(all="ignore"):
+        for at in range(0, start.size, _CHUNK):
+            part = slice(at, at + _CHUNK)
+            edges = _even_edges(start[part], stop[part], groups)
+            found[part] = _mixed(sums, _windows(sums, start[part], stop[part], edges))
     # Differences of the size of the uniform part are its own: they tell nothing of the values.
     best = int(np.flatnonzero(found <= found.min() + _MIX)[-1])
     return EntropyChoice(
@@ -199,7 +208,7 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
 
 def _mixed(sums: _Sums, windows: _Windows) -> np.ndarray:
     inside = windows.merged.sum(axis=1, keepdims=True)
-    width = (windows.stop - windows.start)[:, np.newaxis]
+    width = windows.width[:, np.newaxis]
     shares = windows.merged / np.maximum(windows.filled * inside, 1.0)
     q = (1.0 - _MIX) * shares + _MIX / width
     cross = np.where(windows.mass > 0, windows.mass * np.log(q), 0.0).sum(axis=1)
@@ -225,7 +234,7 @@ def mxnet_threshold(counts: np.ndarray, groups: int = 255) -> EntropyChoice:
             f"MXNet's entropy needs an odd number of bins, at least {groups}; there are {counts.size}.",
             hint="Profile with more --bins.",
         )
-    return _as_loop(counts, groups, _mxnet_bounds, kept=False, exact=_mxnet_exact)
+    return _as_loop(counts, groups, kept=False, exact=_mxnet_exact)
 
 
 def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
@@ -247,29 +256,12 @@ def ort_threshold(counts: np.ndarray, groups: int = 128) -> EntropyChoice:
             f"ONNX Runtime's entropy needs at least {groups} bins; there are {counts.size}.",
             hint="Profile with more --bins.",
         )
-    return _as_loop(counts, groups, _ort_bounds, kept=True, exact=_ort_exact)
-
-
-def _mxnet_bounds(start: np.ndarray, stop: np.ndarray, groups: int) -> np.ndarray:
-    """Return equal groups, of which the last stretches to the end."""
-    merged = (stop - start) // groups
-    bounds = start[:, np.newaxis] + np.arange(groups + 1) * merged[:, np.newaxis]
-    bounds[:, -1] = stop
-    return np.asarray(bounds)
-
-
-def _ort_bounds(start: np.ndarray, stop: np.ndarray, groups: int) -> np.ndarray:
-    """Return equal groups, and one of the bins that are left; it may be empty."""
-    merged = (stop - start) // groups
-    bounds = start[:, np.newaxis] + np.arange(groups + 2) * merged[:, np.newaxis]
-    bounds[:, -1] = stop
-    return np.asarray(bounds)
+    return _as_loop(counts, groups, kept=True, exact=_ort_exact)
 
 
 def _as_loop(
     counts: np.ndarray,
     groups: int,
-    bounds: Callable[[np.ndarray, np.ndarray, int], np.ndarray],
     *,
     kept: bool,
     exact: Callable[[np.ndarray, int, int, int], float],
@@ -279,20 +271,22 @@ def _as_loop(
     Args:
         counts: The histogram.
         groups: Quantized bins.
-        bounds: Returns the groups of windows.
         kept: ONNX Runtime's way: q is cut to whole counts and kept where p is 0, and the last group is the rest.
         exact: Computes the divergence of one window as the loop does.
     """
     middle = counts.size // 2
     far = np.arange(groups // 2, middle + 1)
     start, stop = middle - far, np.minimum(middle + far + 1, counts.size)
-    close = _in_chunks(
-        _Sums(counts),
-        start,
-        stop,
-        lambda first, end: bounds(first, end, groups),
-        lambda sums, windows: _smoothed(sums, windows, kept=kept),
-    )
+    sums, close, step = _Sums(counts), np.empty(far.size), (stop - start) // groups
+    first = 0
+    with np.errstate(all="ignore"):
+        while first < far.size:  # windows whose groups have the same number of bins
+            last = min(int(np.searchsorted(step, step[first], side="right")), first + _CHUNK)
+            part = slice(first, last)
+            # What is left after the whole groups is a group of its own to ONNX Runtime, and part of the last to MXNet.
+            edges = _equal_edges(start[part], stop[part], int(step[first]), groups if kept else groups - 1)
+            close[part] = _smoothed(sums, _windows(sums, start[part], stop[part], edges), kept=kept)
+            first = last
     order = np.argsort(close, kind="stable")
     known: dict[int, float] = {}
     worst = 0.0
@@ -314,34 +308,30 @@ def _as_loop(
 
 def _smoothed(sums: _Sums, windows: _Windows, *, kept: bool) -> np.ndarray:
     """Return the divergences with zeros smoothed, to the first order in what is taken off the other bins."""
-    sizes = np.diff(windows.bounds, axis=1)
-    width = sizes.sum(axis=1)
-    filled = windows.filled
+    sizes, filled, width = windows.sizes, windows.filled, windows.width.astype(np.float64)
     q = windows.merged / np.maximum(filled, 1.0)
     if kept:
         # What is left after the last whole group is counted in the last, and has q = 0.
-        last = windows.merged[:, -2] + windows.merged[:, -1]
-        q[:, -2] = last / np.maximum(filled[:, -2], 1.0)
-        q = np.floor(np.where(filled > 0, q, 0.0))
+        q[:, -2] = (windows.merged[:, -2] + windows.merged[:, -1]) / np.maximum(filled[:, -2], 1.0)
+        q[filled == 0] = 0.0
+        np.floor(q, out=q)
         q[:, -1] = 0.0
-        spread = sizes * (q > 0)
-    else:
-        spread = filled * (q > 0)
-    p_filled = filled.sum(axis=1)
-    q_filled = spread.sum(axis=1)
+    empty = q <= 0.0
+    spread = np.where(empty, 0.0, sizes if kept else filled)
+    p_filled, q_filled = filled.sum(axis=1), spread.sum(axis=1)
     off_p = _SMOOTH * (width - p_filled) / p_filled
     off_q = _SMOOTH * (width - q_filled) / q_filled
-    lost = (q_filled == 0) | (off_p >= 1.0) | (off_q >= 1.0)
-    q_smooth = np.where(q > 0, q - off_q[:, np.newaxis], _SMOOTH)
-    q_log = np.log(np.where(q_smooth > 0, q_smooth, np.nan))
-    cross = (np.where(filled > 0, (windows.mass - off_p[:, np.newaxis] * filled) * q_log, 0.0)).sum(axis=1)
-    own = windows.plogp - off_p * (windows.logs + p_filled)
-    empty = _SMOOTH * (width - p_filled) * np.log(_SMOOTH)
-    if kept:
-        empty -= _SMOOTH * np.where(sizes > filled, (sizes - filled) * q_log, 0.0).sum(axis=1)
-    else:
-        empty -= _SMOOTH * (width - p_filled) * np.log(_SMOOTH)
-    found = (own + empty - cross) / sums.total - np.log(sums.total) + np.log((spread * q).sum(axis=1))
+    total = np.einsum("ij,ij->i", spread, q)
+    q -= off_q[:, np.newaxis]
+    q[empty] = _SMOOTH
+    lost = (q_filled == 0) | (off_p >= 1.0) | (off_q >= 1.0) | (q.min(axis=1) <= 0.0)
+    logs = np.log(q, out=q)
+    cross = np.einsum("ij,ij->i", windows.mass, logs) - off_p * np.einsum("ij,ij->i", filled, logs)
+    found = windows.plogp - off_p * (windows.logs + p_filled) - cross
+    if kept:  # bins where p is 0 and q is not; MXNet's have 1e-4 on both sides, which cancels
+        apart = (width - p_filled) * np.log(_SMOOTH)
+        found += _SMOOTH * (apart - np.einsum("ij,ij->i", sizes - filled, logs))
+    found = found / sums.total - np.log(sums.total) + np.log(total)
     return np.where(lost | np.isnan(found), np.inf, found)
 
 

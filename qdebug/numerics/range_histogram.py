@@ -17,7 +17,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, scratch
+from qdebug.numerics.blocks import RealBlocks, Scratch, scratch
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["BINS", "MOST_BINS", "RangeCounter", "RangeHistogram", "channel_histograms", "merge_histograms"]
@@ -32,8 +32,6 @@ _LOWEST = -1000
 _HIGHEST = 1023
 _SINGLE = 126
 """Largest power of two that a float32 is multiplied by."""
-_LARGE_SQUARE = 2.0**48
-"""Values from here on are squared in float64."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,7 +47,6 @@ class RangeHistogram:
         zeros: Values that are 0; they are counted in bin 0 too.
         nan: Values that are NaN; in no bin.
         infinite: Values that are infinite; in no bin.
-        square_sum: Sum of the squares of the finite values, within float32 rounding.
         ranges: Smallest and largest finite value of each array that was added, in order: float64 (arrays, 2),
             read-only.
         bins: The number of bins that the histogram may take.
@@ -63,7 +60,6 @@ class RangeHistogram:
     zeros: int
     nan: int
     infinite: int
-    square_sum: float
     ranges: np.ndarray
     bins: int = BINS
 
@@ -76,6 +72,14 @@ class RangeHistogram:
     def total(self) -> int:
         """Number of finite values."""
         return int(self.counts.sum())
+
+    @property
+    def square_sum(self) -> float:
+        """Sum of the squares of the finite values, taken as spread evenly over their bins, but zeros as 0."""
+        counts = self.counts.astype(np.float64)
+        if counts.size:
+            counts[-self.first] -= self.zeros
+        return float((counts * (self.centers**2 + self.width**2 / 12.0)).sum())
 
     @property
     def edges(self) -> np.ndarray:
@@ -139,7 +143,6 @@ def _frozen(of: RangeHistogram, exponent: int, first: int, counts: np.ndarray) -
         zeros=of.zeros,
         nan=of.nan,
         infinite=of.infinite,
-        square_sum=of.square_sum,
         ranges=of.ranges,
         bins=of.bins,
     )
@@ -212,7 +215,6 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
         zeros=sum(each.zeros for each in histograms),
         nan=sum(each.nan for each in histograms),
         infinite=sum(each.infinite for each in histograms),
-        square_sum=math.fsum(each.square_sum for each in histograms),
         ranges=ranges,
         bins=sizes[0],
     )
@@ -236,7 +238,6 @@ class RangeCounter:
         self._first, self._counts = 0, np.zeros(0, np.int64)
         self._low, self._high = math.nan, math.nan
         self._zeros = self._nan = self._infinite = 0
-        self._square_sum = 0.0
         self._ranges: list[tuple[float, float]] = []
         self._own = math.nan, math.nan
 
@@ -254,36 +255,50 @@ class RangeCounter:
         buffers = scratch()
         self._own = math.nan, math.nan
         with np.errstate(all="ignore"):
+            known = blocks.size > 0 and quant is None and blocks.dtype == np.float32 and self._take_range(values)
             for start in range(0, blocks.size, BLOCK):
                 checkpoint()
                 stop = min(start + BLOCK, blocks.size)
                 if blocks.single:
-                    self._add(blocks.read_single(start, stop, buffers.singles[0]), buffers.singles[1])
+                    real = blocks.read_single(start, stop, buffers.singles[0])
+                    self._add(real, buffers.singles[1], buffers, known=known)
                 else:
                     real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
-                    self._add(real, buffers.doubles[1])
-        self._ranges.append(self._own)
+                    self._add(real, buffers.doubles[1], buffers)
+        self._ranges.append((self._own[0] + 0.0, self._own[1] + 0.0))
 
-    def _add(self, x: np.ndarray, scaled: np.ndarray) -> None:
-        """Count a stretch, 1-D float32 or float64, not empty."""
-        low, high = float(x.min()), float(x.max())
+    def _take_range(self, values: np.ndarray) -> bool:
+        """Widen the bins to hold all of a float32 array at once; False if some of it is not finite."""
+        low, high = float(values.min()), float(values.max())
         if not (math.isfinite(low) and math.isfinite(high)):
-            finite = np.isfinite(x)
-            lost = int(np.count_nonzero(np.isnan(x)))
-            self._nan += lost
-            self._infinite += x.size - int(np.count_nonzero(finite)) - lost
-            x = x[finite]
+            return False
+        self._own = low, high
+        self._widen(low, high)
+        return True
+
+    def _widen(self, low: float, high: float) -> None:
+        if not (self._low <= low and high <= self._high):  # true for NaN too: the first values
+            # 0.0 is added so that -0.0 does not hang on the order.
+            self._low, self._high = min(low, self._low) + 0.0, max(high, self._high) + 0.0
+            self._grow()
+
+    def _add(self, x: np.ndarray, scaled: np.ndarray, buffers: Scratch, *, known: bool = False) -> None:
+        """Count a stretch, 1-D float32 or float64, not empty.
+
+        Args:
+            x: The values.
+            scaled: A buffer of the same dtype.
+            buffers: Scratch; its third float32 buffer is used.
+            known: Whether the bins hold all of the values already, which are finite then.
+        """
+        if not known:
+            x = self._fitted(x)
             if not x.size:
                 return
-            low, high = float(x.min()), float(x.max())
-        self._own = min(low, self._own[0]), max(high, self._own[1])
-        if not (self._low <= low and high <= self._high):  # true for NaN too: the first stretch
-            self._low, self._high = min(low, self._low), max(high, self._high)
-            self._grow()
-        self._zeros += int(np.count_nonzero(np.equal(x, 0.0)))  # a mask is counted faster than floats
-        large = x.dtype == np.float32 and max(-low, high) >= _LARGE_SQUARE
-        squares = np.square(x.astype(np.float64)) if large else np.square(x, out=scaled[: x.size])
-        self._square_sum += float(squares.sum())  # in pairs; a product of BLAS would start threads
+        # Without their sign bit, zeros of both signs are 0: integers are counted faster than floats.
+        bits = x.view(np.int32 if x.dtype == np.float32 else np.int64)
+        shifted = np.left_shift(bits, 1, out=scaled[: x.size].view(bits.dtype))
+        self._zeros += x.size - int(np.count_nonzero(shifted))
         # Multiplied by a power of two, exactly: only a float32 that becomes smaller than float32 holds would round.
         if x.dtype == np.float32 and not 0 <= -self._exponent <= _SINGLE:
             x, scaled = x.astype(np.float64), np.empty(x.size)
@@ -292,7 +307,25 @@ class RangeCounter:
             np.floor(scaled, out=scaled)
             scaled -= self._first  # whole numbers, far below 2**24
         # The cast rounds towards 0, which is down where nothing is negative.
-        self._counts += np.bincount(scaled.astype(np.int32), minlength=self._counts.size)
+        places = buffers.singles[2].view(np.int32)[: x.size]
+        np.copyto(places, scaled, casting="unsafe")
+        self._counts += np.bincount(places, minlength=self._counts.size)
+
+    def _fitted(self, x: np.ndarray) -> np.ndarray:
+        """Return the finite ones of some values, and widen the bins to hold them."""
+        low, high = float(x.min()), float(x.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            finite = np.isfinite(x)
+            lost = int(np.count_nonzero(np.isnan(x)))
+            self._nan += lost
+            self._infinite += x.size - int(np.count_nonzero(finite)) - lost
+            x = x[finite]
+            if not x.size:
+                return x
+            low, high = float(x.min()), float(x.max())
+        self._own = min(low, self._own[0]), max(high, self._own[1])
+        self._widen(low, high)
+        return x
 
     def _grow(self) -> None:
         exponent = _least_exponent(self._low, self._high, self._bins)
@@ -317,7 +350,6 @@ class RangeCounter:
             zeros=self._zeros,
             nan=self._nan,
             infinite=self._infinite,
-            square_sum=self._square_sum,
             ranges=ranges,
             bins=self._bins,
         )

@@ -9,7 +9,7 @@ and `ranges` (float64, two columns): those of all histograms, in the order of th
 JSON: {"format": "qdebug.profile", "version": 1, "bins": most bins of a histogram, "runs": [{"backend", "model",
 "samples"}], "left_out": {tensor: reason}, "tensors": [{"name", "node", "op", "axis", "scale", "offset", "histogram",
 "channels": [histogram, ...]}]}. A histogram is {"exponent", "first", "size", "count", "low", "high", "zeros", "nan",
-"infinite", "square_sum", "percentiles", "arrays", "counts", "ranges"}: bin k of `counts` holds the values from
+"infinite", "percentiles", "arrays", "counts", "ranges"}: bin k of `counts` holds the values from
 (first + k) * 2**exponent up to below one such width more; `ranges` are the smallest and largest value of each array.
 `scale` and `offset` are those of int8 codes for the whole range, for whoever reads the file without this package;
 `percentiles` as well. Non-finite numbers are the texts "NaN", "Infinity" and "-Infinity".
@@ -298,7 +298,6 @@ def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> dict[str, An
         "zeros": histogram.zeros,
         "nan": histogram.nan,
         "infinite": histogram.infinite,
-        "square_sum": _number(histogram.square_sum),
         "percentiles": _percentiles(histogram),
         "arrays": len(histogram.ranges),
     }
@@ -475,7 +474,6 @@ def _histogram(plain: Any, bins: int, stock: _Stock) -> RangeHistogram:
         zeros=_whole(plain["zeros"]),
         nan=_whole(plain["nan"]),
         infinite=_whole(plain["infinite"]),
-        square_sum=_float(plain["square_sum"]),
         ranges=ranges,
         bins=bins,
     )

@@ -28,12 +28,17 @@ from qdebug.numerics.scheme import BITS, QuantScheme
 from qdebug.recording.profile_recorder import why_not_profiled
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.replay.run import one_thread
-from qdebug.workflow.scales_flags import (
-    ScaleFlag,
-    coded_quant,
-    joined_branches,
-    node_flags,
-    quant_flags,
+from qdebug.workflow.scales_flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
+from qdebug.workflow.scales_weights import (
+    Granularity,
+    WeightValues,
+    channel_flags,
+    chosen_for_weight,
+    granularity_of,
+    recorded_for,
+    recorded_weights,
+    scheme_for,
+    weights_of,
 )
 
 __all__ = ["DEFAULT_CALIBRATORS", "WRONG", "ChosenScales", "ScaleChoice", "ScaleRow", "TensorValues", "choose_scales"]
@@ -107,6 +112,8 @@ class ScaleRow:
         choices: What each calibrator chooses, in order.
         best: The calibrator with the least error; None if no error is known.
         flags: What is odd about the recorded scale.
+        granularity: How many elements share a scale: "tensor"; of weights also "channel" or "block:N".
+        weight: Whether it is a weight, and no activation.
     """
 
     tensor: str
@@ -121,6 +128,8 @@ class ScaleRow:
     choices: tuple[ScaleChoice, ...]
     best: str | None
     flags: tuple[ScaleFlag, ...] = ()
+    granularity: str = "tensor"
+    weight: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """Return the row as plain values."""
@@ -136,6 +145,8 @@ class ScaleRow:
             "recorded": None if self.recorded is None else self.recorded.to_dict(),
             "choices": [choice.to_dict() for choice in self.choices],
             "best": self.best,
+            "granularity": self.granularity,
+            "weight": self.weight,
             "flags": [flag.to_dict() for flag in self.flags],
         }
 
@@ -289,6 +300,7 @@ def choose_scales(
     scheme: QuantScheme | None = None,
     recorded_codes: bool = True,
     node: str | None = None,
+    weights: Granularity | None = None,
     bins: int = BINS,
     progress: OnTensor | None = None,
 ) -> ChosenScales:
@@ -301,6 +313,8 @@ def choose_scales(
         scheme: How scales are made of ranges; None for asymmetric 8 bits.
         recorded_codes: Whether a tensor that has codes keeps their dtype and range, whatever those of the scheme are.
         node: Name of the only node or tensor to look at; None for all.
+        weights: How many elements of a weight share a scale; None for as many as recorded, else one channel. Weights
+            are looked at where the reference has them as floats: symmetric, without the lowest code.
         bins: Bins of histograms that are counted.
         progress: Called as it gets on.
 
@@ -313,9 +327,11 @@ def choose_scales(
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
     entries, notes = _entries(reference, backend, bins)
+    weight_rows = [] if isinstance(reference, ScaleProfile) else [*_weights(reference, backend, asked, scheme, weights)]
     if node is not None:
         entries = [each for each in entries if node in (each.node, each.values.name, each.backend_tensor)]
-        if not entries:
+        weight_rows = [each for each in weight_rows if node in (each.node, each.tensor, each.backend_tensor)]
+        if not entries and not weight_rows:
             raise UsageError(
                 f"There is no node or tensor {node!r} with values to choose a scale for.",
                 hint="List them: qdebug scales choose REF.",
@@ -334,6 +350,8 @@ def choose_scales(
             continue
         rows.append(_row(entry, asked, _scheme_of(entry, scheme) if recorded_codes else scheme))
         flags += rows[-1].flags
+    rows += weight_rows
+    flags += [flag for row in weight_rows for flag in row.flags]
     if not rows:
         raise UsageError(
             "There is no tensor to choose a scale for: values were recorded of none.",
@@ -474,6 +492,59 @@ def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) 
         best=known[min(told)[1]].calibrator if told else None,
         flags=tuple(flags),
     )
+
+
+def _weights(
+    reference: Recording,
+    backend: Recording | None,
+    calibrators: Sequence[Calibrator],
+    scheme: QuantScheme,
+    asked: Granularity | None,
+) -> Iterator[ScaleRow]:
+    """Yield a row for each float weight of the reference."""
+    held = {} if backend is None else recorded_weights(backend)
+    for weight in weights_of(reference):
+        known = recorded_for(weight, held)
+        name, quant = known or ("", None)
+        own, granularity = scheme_for(quant, scheme), granularity_of(quant, asked)
+        choices = [_weight_choice(weight, each, own, granularity) for each in calibrators]
+        values = TensorValues(weight.name, reference)
+        recorded_error, *errors = values.errors([quant, *(choice.quant for choice in choices)])
+        rated = [replace(choice, error=error) for choice, error in zip(choices, errors, strict=True)]
+        told = [(choice.error.square_error, place) for place, choice in enumerate(rated) if choice.error is not None]
+        recorded = None
+        one = granularity.kind == "tensor"
+        flags = [*channel_flags(weight, name or weight.name, quant, own)] if one else []
+        if quant is not None:
+            recorded = ScaleChoice(calibrator="recorded", quant=quant, error=recorded_error, reason="as recorded")
+            flags += quant_flags(name, weight.node.name, quant)
+        size = f":{granularity.block_size}" if granularity.block_size else ""
+        yield ScaleRow(
+            tensor=weight.name,
+            backend_tensor=name,
+            node=weight.node.name,
+            op=weight.node.op,
+            count=int(np.isfinite(weight.values).sum()),
+            low=float(weight.values.min()),
+            high=float(weight.values.max()),
+            dtype=own.dtype,
+            recorded=recorded,
+            choices=tuple(rated),
+            best=rated[min(told)[1]].calibrator if told else None,
+            flags=tuple(flags),
+            granularity=f"{granularity.kind}{size}",
+            weight=True,
+        )
+
+
+def _weight_choice(
+    weight: WeightValues, calibrator: Calibrator, scheme: QuantScheme, granularity: Granularity
+) -> ScaleChoice:
+    try:
+        quant = chosen_for_weight(weight, calibrator, scheme, granularity)
+    except UsageError as error:
+        return ScaleChoice(calibrator=calibrator.name, reason=error.message)
+    return ScaleChoice(calibrator=calibrator.name, quant=quant, reason=f"one scale for each {granularity.kind}")
 
 
 def _choice(calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme) -> ScaleChoice:

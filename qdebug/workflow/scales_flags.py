@@ -33,7 +33,7 @@ class ScaleFlag:
 
     Args:
         kind: "degenerate", "zero_point", "too_coarse", "too_fine", "mismatched", "bias_scale", "bias_precision",
-            "accumulator", "pairs_16", "shared_range" or "unchecked".
+            "accumulator", "pairs_16", "shared_range", "channel_range" or "unchecked".
         tensor: The tensor whose scale it is, or that the node makes.
         node: The node; "" if none is concerned.
         sentence: What was found, how large, against which limit.

@@ -40,7 +40,9 @@ _TENSOR, _REASON = 40, 400
 def _scale(quant: QuantParams | None) -> str:
     if quant is None:
         return numbers.MISSING
-    return numbers.values([float(each) for each in quant.scale.ravel()], most=1, digits=5)
+    if quant.scale.size > 1:
+        return f"{quant.scale.size} scales"
+    return numbers.number(float(quant.scale.ravel()[0]), digits=5)
 
 
 def _zero_point(quant: QuantParams | None) -> str:
@@ -52,7 +54,8 @@ def _zero_point(quant: QuantParams | None) -> str:
 def _decibels(error: QuantError | None) -> str:
     if error is None:
         return numbers.MISSING
-    return f"{'' if error.exact else '~'}{numbers.number(error.sqnr_db)}"
+    text = numbers.number(error.sqnr_db)
+    return text if error.exact else f"~{text}"
 
 
 def _clipped(error: QuantError | None) -> str:
@@ -214,7 +217,7 @@ def _row_facts(row: ScaleRow) -> list[tuple[str, str]]:
         ("tensor", safe_text(row.tensor) + (f", codes {safe_text(row.backend_tensor)}" if row.backend_tensor else "")),
         ("node", f"{safe_text(row.node)} ({safe_text(row.op)})" if row.node else "an input"),
         ("values", f"{numbers.grouped(row.count)} from {ends}"),
-        ("codes", row.dtype),
+        ("codes", f"{row.dtype}, a scale for each {row.granularity}" if row.weight else row.dtype),
     ]
 
 

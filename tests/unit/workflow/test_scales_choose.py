@@ -17,6 +17,7 @@ from qdebug.numerics.scheme import QuantScheme
 from qdebug.workflow.scales_choose import choose_scales
 from qdebug.workflow.scales_flags import node_flags, quant_flags
 from qdebug.workflow.scales_profile import profile_recording
+from qdebug.workflow.scales_weights import Granularity
 
 
 def recording(name):
@@ -204,3 +205,52 @@ def test_branches_of_unlike_range_in_one_scale_are_named_with_the_effect_of_thei
     assert found[0] == pytest.approx(10 * np.log10(np.square(narrow).sum() / np.square(back - narrow).sum()), abs=0.06)
     assert found[1] > 35
     assert not [flag for flag in choose_scales(*joined(op, wide, narrow * 20)).flags if flag.kind == "shared_range"]
+
+
+# -- weights -----------------------------------------------------------------------------------------------------------
+
+
+def weighted(weight):
+    """Record a MatMul with a float weight, and the same with its weight in codes of one scale."""
+    x = np.ones((1, len(weight)), np.float32)
+    node = Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",))
+    reference = made({"x": x, "w": weight, "y": x @ weight}, [node], constants=("w",), inputs=["x"])
+    quant = int8(np.abs(weight).max() / 127, qmin=-127)
+    other = Node(name="fc", op="MatMul", inputs=("x", "codes"), outputs=("y",))
+    arrays = {"x": quantize(x, int8(0.1)), "codes": quantize(weight, quant), "y": quantize(x @ weight, int8(0.1))}
+    quants = {"x": int8(0.1), "codes": quant, "y": int8(0.1)}
+    return reference, made(arrays, [other], quants=quants, constants=("codes",), inputs=["x"])
+
+
+def weight_row(*recordings, **options):
+    return next(row for row in choose_scales(*recordings, calibrators=["minmax", "mse"], **options).rows if row.weight)
+
+
+def test_a_weight_is_found_by_its_values_and_one_scale_for_unlike_channels_is_named():
+    weight = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    weight[:, 2] /= 500
+    row = weight_row(*weighted(weight))
+    assert (row.tensor, row.backend_tensor, row.granularity, row.dtype) == ("w", "codes", "tensor", "int8")
+    (flag,) = row.flags
+    assert flag.kind == "channel_range"
+    assert "1 of 4 keep less than 10 dB: channel 2 keeps" in flag.sentence
+    assert not weight_row(*weighted(weight * [[1, 1, 500, 1]])).flags
+
+
+def test_a_weight_has_a_scale_for_each_channel_or_block():
+    weight = np.random.default_rng(0).normal(size=(64, 4)).astype(np.float32)
+    reference, _ = weighted(weight)
+    channel = weight_row(reference).choices[0]
+    assert channel.quant.axis == 1
+    assert np.array_equal(channel.quant.scale, np.abs(weight).max(axis=0) / np.float32(127))
+    block = weight_row(reference, weights=Granularity.named("block:16")).choices[0]
+    assert (block.quant.axis, block.quant.block_size) == (0, 16)
+    assert np.array_equal(block.quant.scale, np.abs(weight).reshape(4, 16, 4).max(axis=1) / np.float32(127))
+    assert (
+        block.error.sqnr_db
+        > channel.error.sqnr_db
+        > weight_row(reference, weights=Granularity.named("tensor")).choices[0].error.sqnr_db
+    )
+    for wrong in ("row", "block", "block:0", "channel:2"):
+        with pytest.raises(UsageError, match="no scales per"):
+            Granularity.named(wrong)

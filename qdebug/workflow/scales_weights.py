@@ -1,0 +1,234 @@
+"""Scales of weights: one for the tensor, for each channel or for each block, and what one for all costs a channel."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.errors import UsageError
+from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model.operators import Sums
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR
+from qdebug.numerics.affine import dequantize
+from qdebug.numerics.calibration import Calibrator, MinMax, calibrate, calibrate_each
+from qdebug.numerics.quant_error import QuantErrorCounter
+from qdebug.numerics.range_histogram import RangeCounter, RangeHistogram, channel_histograms
+from qdebug.numerics.scheme import QuantScheme
+from qdebug.workflow.scales_flags import ScaleFlag, coded_quant
+
+__all__ = [
+    "Granularity",
+    "WeightValues",
+    "channel_flags",
+    "chosen_for_weight",
+    "granularity_of",
+    "histogram_of",
+    "recorded_for",
+    "recorded_weights",
+    "scheme_for",
+    "weights_of",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Granularity:
+    """How many elements of a weight share a scale.
+
+    Args:
+        kind: "tensor", "channel" (of the output) or "block" (along the axis that is summed over).
+        block_size: Elements in a block; None for the others.
+    """
+
+    kind: str
+    block_size: int | None = None
+
+    @classmethod
+    def named(cls, text: str) -> Granularity:
+        """Return what a text such as "channel" or "block:32" says.
+
+        Raises:
+            UsageError: It says nothing of the kind.
+        """
+        kind, colon, number = text.partition(":")
+        if kind in ("tensor", "channel") and not colon:
+            return cls(kind=kind)
+        if kind == "block" and number.isdecimal() and int(number) > 0:
+            return cls(kind=kind, block_size=int(number))
+        raise UsageError(f"Weights have no scales per {text!r}.", hint="Choose tensor, channel or block:N.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class WeightValues:
+    """A weight of the float net.
+
+    Args:
+        name: The constant.
+        node: The node that reads it.
+        values: Its values.
+        channels: The axis of the output's channels.
+        summed: The axis that blocks go along: the first that is summed over.
+    """
+
+    name: str
+    node: Node
+    values: np.ndarray
+    channels: int
+    summed: int
+
+
+def weights_of(reference: Recording) -> Iterator[WeightValues]:
+    """Yield the float weights that products of a recording read, each once."""
+    graph, seen = reference.graph, set()
+    for node in graph.nodes:
+        row = operators.plain(node)
+        if not row.product or operators.of(node.op).real is not None:
+            continue
+        name = operators.titled_input(node, 1)
+        if not name or name in seen or not graph.is_constant(name) or not reference.has(name):
+            continue
+        seen.add(name)
+        values = np.asarray(reference.load(name))
+        if values.dtype.kind != "f" or values.ndim < 2 or coded_quant(graph, name) is not None:
+            continue
+        matrix, scatter = row.sums is Sums.MATRIX, row.sums is Sums.SCATTER
+        turned = matrix and bool(node.attrs.get("transB"))
+        last = values.ndim - 1
+        channels = (last - turned if matrix else 1 if scatter else 0) % values.ndim
+        summed = (last - (not turned) if matrix else 0 if scatter else 1) % values.ndim
+        yield WeightValues(name=name, node=node, values=values, channels=channels, summed=summed)
+
+
+def recorded_weights(backend: Recording) -> Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]:
+    """Return the constants of codes of a recording by their shape: name, quantization and real values."""
+    found: dict[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]] = {}
+    for name in backend.graph.tensors:
+        quant = coded_quant(backend.graph, name)
+        if quant is None or not backend.graph.is_constant(name) or not backend.has(name):
+            continue
+        codes = backend.load(name)
+        if codes.ndim < 2:
+            continue
+        try:
+            found.setdefault(codes.shape, []).append((name, quant, dequantize(codes, quant)))
+        except UsageError:  # scales that do not fit the shape
+            continue
+    return found
+
+
+def recorded_for(
+    weight: WeightValues, held: Mapping[tuple[int, ...], list[tuple[str, QuantParams, np.ndarray]]]
+) -> tuple[str, QuantParams] | None:
+    """Return the backend's codes of a weight: those of its shape that are its values within a step."""
+    for name, quant, real in held.get(weight.values.shape, ()):
+        step = float(np.nanmax(np.abs(quant.scale), initial=0.0))
+        if math.isfinite(step) and np.abs(real - weight.values).max(initial=0.0) <= step:
+            return name, quant
+    return None
+
+
+def scheme_for(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
+    """Return how scales of a weight are made: symmetric and narrow, in the codes that it has, if it has some."""
+    bits = scheme.bits
+    if quant is not None:
+        bits = int(quant.dtype.removeprefix("u").removeprefix("int"))
+    return QuantScheme(kind="symmetric", bits=bits if bits in (4, 8, 16) else 8, narrow=True, rule=scheme.rule)
+
+
+def histogram_of(values: np.ndarray) -> RangeHistogram:
+    """Return the histogram of a whole weight."""
+    counter = RangeCounter()
+    counter.add(values)
+    return counter.histogram()
+
+
+def chosen_for_weight(
+    weight: WeightValues, calibrator: Calibrator, scheme: QuantScheme, granularity: Granularity
+) -> QuantParams:
+    """Return the scales that a calibrator chooses for a weight.
+
+    Raises:
+        UsageError: It has no answer.
+    """
+    values = weight.values
+    if granularity.kind == "tensor":
+        return calibrate(calibrator, histogram_of(values), scheme)[0]
+    if granularity.block_size is None:
+        found = channel_histograms(values, weight.channels)
+        return scheme.stacked(calibrate_each(calibrator, found, scheme), weight.channels)
+    size, axis = granularity.block_size, weight.summed
+    found = channel_histograms(values, axis, block_size=size)
+    shape = (*values.shape[:axis], -(-values.shape[axis] // size), *values.shape[axis + 1 :])
+    return scheme.stacked(calibrate_each(calibrator, found, scheme), axis, (size, shape))
+
+
+def channel_flags(
+    weight: WeightValues, tensor: str, quant: QuantParams | None, scheme: QuantScheme
+) -> Iterator[ScaleFlag]:
+    """Yield the weight if one scale for all channels leaves too little of one, and a scale of its own leaves more.
+
+    Args:
+        weight: The weight.
+        tensor: What it is called.
+        quant: Its one scale; None to take that of the whole range.
+        scheme: How the channel's own scale is made.
+    """
+    if quant is not None and quant.scale.size > 1:
+        return
+    if not np.isfinite(weight.values).all():
+        return
+    quant = quant or chosen_for_weight(weight, MinMax(), scheme, Granularity(kind="tensor"))
+    rows = np.moveaxis(weight.values, weight.channels, 0)
+    rows = rows.reshape(rows.shape[0], -1)
+    worst = _worst_channel(rows, quant)
+    if worst is None or not worst[1] < CODES_MIN_SQNR:
+        return
+    place, kept, below = worst
+    own, _ = calibrate(MinMax(), histogram_of(rows[place]), scheme)
+    alone = _sqnr(rows[place], own)
+    if not alone > kept:
+        return
+    said = (
+        f"in one scale for all its channels, {below} of {len(rows)} keep less than {CODES_MIN_SQNR:g} dB: channel "
+        f"{place} keeps {kept:.1f} dB, and {alone:.1f} dB in a scale of its own"
+    )
+    yield ScaleFlag(
+        kind="channel_range",
+        tensor=tensor,
+        node=weight.node.name,
+        sentence=said,
+        amount=kept,
+        limit=CODES_MIN_SQNR,
+        unit="dB",
+    )
+
+
+def _worst_channel(rows: np.ndarray, quant: QuantParams) -> tuple[int, float, int] | None:
+    """Return the channel that keeps least, its SQNR, and how many keep too little; None if all are 0."""
+    found = [_sqnr(row, quant) if row.any() else math.inf for row in rows]
+    least = min(found, default=math.inf)
+    if math.isinf(least) and least > 0:
+        return None
+    return found.index(least), least, sum(each < CODES_MIN_SQNR for each in found)
+
+
+def _sqnr(values: np.ndarray, quant: QuantParams) -> float:
+    try:
+        counter = QuantErrorCounter(quant)
+    except UsageError:
+        return math.inf  # a scale that stands for nothing, which is said elsewhere
+    counter.add(values)
+    return counter.error().sqnr_db
+
+
+def granularity_of(quant: QuantParams | None, asked: Granularity | None) -> Granularity:
+    """Return how many elements share a scale: as asked, else as recorded, else one for each channel."""
+    if asked is not None:
+        return asked
+    if quant is None:
+        return Granularity(kind="channel")
+    if quant.block_size:
+        return Granularity(kind="block", block_size=quant.block_size)
+    return Granularity(kind="channel" if quant.scale.size > 1 else "tensor")
