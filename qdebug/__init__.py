@@ -15,6 +15,7 @@ _HOME = {
     "Explanation": "qdebug.api",
     "open_recording": "qdebug.recording.opening",
     "Recorder": "qdebug.recording.recorder",
+    "ProfileRecorder": "qdebug.recording.profile_recorder",
     "DiffResult": "qdebug.api",
     "NodeResult": "qdebug.compare.result.result",
     "QdebugError": "qdebug.errors",
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
     from qdebug.model import RunInfo as RunInfo
     from qdebug.model import TensorInfo as TensorInfo
     from qdebug.recording.opening import open_recording as open_recording
+    from qdebug.recording.profile_recorder import ProfileRecorder as ProfileRecorder
     from qdebug.recording.recorder import Recorder as Recorder
     from qdebug.workflow.limits_file import load_limits as load_limits
 

@@ -316,12 +316,28 @@ def joined_branches(graph: Graph) -> Iterator[tuple[Node, str, Sequence[str]]]:
         if not (row.joins or row.adds) or not node.outputs:
             continue
         positions = operators.coded_inputs(node.op, len(node.inputs)) or range(len(node.inputs))
-        branches = [node.inputs[at] for at in positions if at < len(node.inputs) and node.inputs[at]]
+        branches = [
+            _codes_read(graph, node.inputs[at]) for at in positions if at < len(node.inputs) and node.inputs[at]
+        ]
         branches = [name for name in branches if not graph.is_constant(name)]
         if len(set(branches)) < 2:
             continue
-        quants = [coded_quant(graph, name) for name in branches]
-        if row.joins and coded_quant(graph, node.outputs[0]) is not None:
-            yield node, node.outputs[0], branches
+        quants, result = [coded_quant(graph, name) for name in branches], _codes_made(graph, node.outputs[0])
+        if row.joins and coded_quant(graph, result) is not None:
+            yield node, result, branches
         elif row.adds and quants[0] is not None and all(quant == quants[0] for quant in quants):
             yield node, branches[0], branches
+
+
+def _codes_read(graph: Graph, tensor: str) -> str:
+    """Return the codes that a tensor is dequantized from; the tensor itself if it is not."""
+    maker = graph.producer(tensor)
+    dequantized = maker is not None and operators.of(maker.op).dequantizes and coded_quant(graph, tensor) is None
+    return maker.inputs[0] if maker is not None and dequantized else tensor
+
+
+def _codes_made(graph: Graph, tensor: str) -> str:
+    """Return the codes that a tensor is quantized to; the tensor itself if it is not."""
+    if coded_quant(graph, tensor) is not None:
+        return tensor
+    return next((node.outputs[0] for node in graph.consumers(tensor) if operators.of(node.op).quantizes), tensor)

@@ -15,7 +15,7 @@ from qdebug.numerics.quant_error import QuantErrorCounter
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import QuantScheme
 from qdebug.workflow.scales_choose import choose_scales
-from qdebug.workflow.scales_flags import node_flags, quant_flags
+from qdebug.workflow.scales_flags import joined_branches, node_flags, quant_flags
 from qdebug.workflow.scales_profile import profile_recording
 from qdebug.workflow.scales_weights import Granularity
 
@@ -205,6 +205,29 @@ def test_branches_of_unlike_range_in_one_scale_are_named_with_the_effect_of_thei
     assert found[0] == pytest.approx(10 * np.log10(np.square(narrow).sum() / np.square(back - narrow).sum()), abs=0.06)
     assert found[1] > 35
     assert not [flag for flag in choose_scales(*joined(op, wide, narrow * 20)).flags if flag.kind == "shared_range"]
+
+
+def test_branches_are_found_behind_their_dequantization():
+    codes = np.zeros((1, 4), np.int8)
+    real = codes.astype(np.float32)
+    arrays = {
+        "qa": codes,
+        "qb": codes,
+        "a": real,
+        "b": real,
+        "y": np.zeros((1, 8), np.float32),
+        "qy": np.zeros((1, 8), np.int8),
+    }
+    nodes = [
+        Node(name="da", op="DequantizeLinear", inputs=("qa",), outputs=("a",)),
+        Node(name="db", op="DequantizeLinear", inputs=("qb",), outputs=("b",)),
+        Node(name="cat", op="Concat", inputs=("a", "b"), outputs=("y",), attrs={"axis": 1}),
+        Node(name="quant", op="QuantizeLinear", inputs=("y",), outputs=("qy",)),
+    ]
+    graph = made(arrays, nodes, quants=dict.fromkeys(("qa", "qb", "qy"), int8(0.6)), inputs=["qa", "qb"]).graph
+    assert [(node.name, tensor, list(of)) for node, tensor, of in joined_branches(graph)] == [
+        ("cat", "qy", ["qa", "qb"])
+    ]
 
 
 # -- weights -----------------------------------------------------------------------------------------------------------
