@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.output import check_target, natural_width, progress, rendered, terminal_width, write_result
+from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, positive, suffix_format, typed
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command, open_source
@@ -17,8 +17,6 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
-
     from qdebug.cli.parser import Verbs
     from qdebug.model import Recording
     from qdebug.recording.scale_profile import ScaleProfile
@@ -327,9 +325,10 @@ def _profile_text(profile: ScaleProfile, options: ProfileOptions) -> str:
         from qdebug.recording.scale_profile import profile_json
 
         return profile_json(profile)
-    from qdebug.present.reports.scales import profile_markdown, profile_report
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.scales import profile_document
 
-    return profile_markdown(profile) if form == "markdown" else _shown(profile_report(profile), None)
+    return document_text(profile_document(profile), form)
 
 
 # -- choose ------------------------------------------------------------------------------------------------------------
@@ -384,15 +383,13 @@ def _choose_text(chosen: ChosenScales, options: ChooseOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return json.dumps(chosen.to_dict(), indent=2, allow_nan=False)
-    from qdebug.present.reports.scales import choose_markdown, choose_report, row_markdown, row_report
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.scales import choose_document, row_document
 
+    plain = options.output is not None
     if options.node is not None:
-        if form == "markdown":
-            return "\n".join(map(row_markdown, chosen.rows))
-        return "\n".join(_shown(row_report(row), options.output) for row in chosen.rows)
-    if form == "markdown":
-        return choose_markdown(chosen, everything=options.everything)
-    return _shown(choose_report(chosen, everything=options.everything), options.output)
+        return "\n".join(document_text(row_document(row), form, plain=plain) for row in chosen.rows)
+    return document_text(choose_document(chosen, everything=options.everything), form, plain=plain)
 
 
 def _after_choose(chosen: ChosenScales, options: ChooseOptions) -> None:
@@ -454,12 +451,7 @@ def _trial_text(trial: ScaleTrial, options: TryOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
         return json.dumps(trial.to_dict(), indent=2, allow_nan=False)
-    from qdebug.present.reports.scales import trial_markdown, trial_report
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.scales import trial_document
 
-    return trial_markdown(trial) if form == "markdown" else _shown(trial_report(trial), options.output)
-
-
-def _shown(report: RenderableType, output: Path | None) -> str:
-    plain = output is not None
-    width = None if plain else terminal_width()
-    return rendered(report, width=width or natural_width(report), plain=plain)
+    return document_text(trial_document(trial), form, plain=options.output is not None)

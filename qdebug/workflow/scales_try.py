@@ -254,7 +254,7 @@ def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
 def _requantized_bias(
     recording: Recording, node: Node, inputs: list[str], quant: QuantParams, own: dict[str, np.ndarray]
 ) -> None:
-    """Give a node its bias in codes of the new scale of the sums, input scale x weight scale."""
+    """Write the bias of a node in codes of the new scale of the sums, input scale x weight scale."""
     row = operators.of(node.op)
     if row.bias is None or row.real is None or row.bias >= len(node.inputs) or not node.inputs[row.bias]:
         return

@@ -1,35 +1,22 @@
-"""Profiles, chosen scales and trials as a terminal shows them, and as Markdown."""
+"""What is said of profiles, of chosen scales and of trials."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-
-from rich.console import Group, RenderableType
-from rich.text import Text
+from collections.abc import Sequence
 
 from qdebug.model import QuantParams
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.stats import ErrorStats
 from qdebug.present import numbers
-from qdebug.present.reports.markdown import markdown_table, markdown_text
-from qdebug.present.reports.table import fact_table, plain_grid
+from qdebug.present.reports.document import Block, Document, FactList, Grid, Item, Items, Title
 from qdebug.present.text import safe_text
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.workflow.scales_choose import WRONG, ChosenScales, ScaleChoice, ScaleRow
 from qdebug.workflow.scales_flags import ScaleFlag
 from qdebug.workflow.scales_try import ScaleTrial
 
-__all__ = [
-    "choose_markdown",
-    "choose_report",
-    "profile_markdown",
-    "profile_report",
-    "row_markdown",
-    "row_report",
-    "trial_markdown",
-    "trial_report",
-]
+__all__ = ["choose_document", "profile_document", "row_document", "trial_document"]
 
 _PROFILE_TITLES = ("tensor", "op", "values", "min", "max", "zeros", "bins")
 _NODE_TITLES = ("calibrator", "scale", "zero point", "clipped", "MSE", "SQNR dB", "how")
@@ -96,17 +83,10 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
     return facts
 
 
-def profile_report(profile: ScaleProfile) -> RenderableType:
+def profile_document(profile: ScaleProfile) -> Document:
     """Make the report of a profile."""
-    facts = fact_table([(label, Text(text)) for label, text in _profile_facts(profile)])
-    return Group(facts, Text(""), plain_grid(_PROFILE_TITLES, _profile_rows(profile), right=(2, 3, 4, 5, 6)))
-
-
-def profile_markdown(profile: ScaleProfile) -> str:
-    """Return a profile as Markdown."""
-    lines = [f"- {label}: {markdown_text(text, limit=_REASON)}" for label, text in _profile_facts(profile)]
-    rows = [tuple(map(markdown_text, row)) for row in _profile_rows(profile)]
-    return "\n".join([*lines, "", *markdown_table(_PROFILE_TITLES, rows)]) + "\n"
+    grid = Grid(titles=_PROFILE_TITLES, rows=_profile_rows(profile), right=frozenset(range(2, 7)), names=frozenset({0}))
+    return [FactList.of(_profile_facts(profile)), grid]
 
 
 # -- choose ------------------------------------------------------------------------------------------------------------
@@ -150,14 +130,14 @@ def _flag_line(flag: ScaleFlag) -> str:
     return f"{flag.kind}  {place}: {safe_text(flag.sentence, limit=_REASON)}"
 
 
-def _flag_lines(flags: Sequence[ScaleFlag], *, everything: bool) -> Iterator[tuple[str, str]]:
-    """Yield lines with their style: mistakes first; of each further kind the first ones, unless all are asked for."""
+def _flags(flags: Sequence[ScaleFlag], *, everything: bool) -> Items:
+    """List flags: mistakes first; only the first ones, unless all are asked for."""
     ordered = sorted(flags, key=lambda flag: flag.kind not in WRONG)
     shown = ordered if everything else ordered[:_FLAGS_SHOWN]
-    for flag in shown:
-        yield _flag_line(flag), "red" if flag.kind in WRONG else ""
+    items = [Item(_flag_line(flag), style="red" if flag.kind in WRONG else "") for flag in shown]
     if len(shown) < len(ordered):
-        yield f"... and {len(ordered) - len(shown)} more: --all", "dim"
+        items.append(Item(f"... and {len(ordered) - len(shown)} more: --all", style="dim"))
+    return Items(items)
 
 
 def _notes(chosen: ChosenScales) -> list[str]:
@@ -173,7 +153,7 @@ def _notes(chosen: ChosenScales) -> list[str]:
     return notes
 
 
-def choose_report(chosen: ChosenScales, *, everything: bool = False) -> RenderableType:
+def choose_document(chosen: ChosenScales, *, everything: bool = False) -> Document:
     """Make the report of chosen scales.
 
     Args:
@@ -182,33 +162,13 @@ def choose_report(chosen: ChosenScales, *, everything: bool = False) -> Renderab
     """
     word, style, sentence = _headline(chosen)
     titles = _titles(chosen)
-    parts: list[RenderableType] = [
-        Text.assemble((word, style), "  ", sentence),
-        Text(""),
-        plain_grid(titles, _choice_cells(chosen), right=range(1, len(titles) - 1)),
+    right = frozenset(range(1, len(titles) - 1))
+    return [
+        Title(word, sentence, style),
+        Grid(titles=titles, rows=_choice_cells(chosen), right=right, names=frozenset({0})),
+        _flags(chosen.flags, everything=everything),
+        Items.of(_notes(chosen), style="dim"),
     ]
-    if chosen.flags:
-        parts += [
-            Text(""),
-            *(Text(line, style=look) for line, look in _flag_lines(chosen.flags, everything=everything)),
-        ]
-    parts += [Text(""), *(Text(note, style="dim") for note in _notes(chosen))]
-    return Group(*parts)
-
-
-def choose_markdown(chosen: ChosenScales, *, everything: bool = False) -> str:
-    """Return chosen scales as Markdown.
-
-    Args:
-        chosen: What to show.
-        everything: List all flags, not only the first.
-    """
-    word, _, sentence = _headline(chosen)
-    rows = [tuple(map(markdown_text, row)) for row in _choice_cells(chosen)]
-    lines = [f"## {word}: {markdown_text(sentence, limit=_REASON)}", "", *markdown_table(_titles(chosen), rows), ""]
-    lines += [f"- {markdown_text(line, limit=_REASON)}" for line, _ in _flag_lines(chosen.flags, everything=everything)]
-    lines += [f"- {markdown_text(note, limit=_REASON)}" for note in _notes(chosen)]
-    return "\n".join(lines) + "\n"
 
 
 def _row_facts(row: ScaleRow) -> list[tuple[str, str]]:
@@ -237,25 +197,10 @@ def _row_cells(row: ScaleRow) -> list[tuple[str, ...]]:
     ]
 
 
-def row_report(row: ScaleRow) -> RenderableType:
+def row_document(row: ScaleRow) -> Document:
     """Make the report of one tensor: every choice with its scale, zero point and error; the best has a star."""
-    parts: list[RenderableType] = [
-        fact_table([(label, Text(text)) for label, text in _row_facts(row)]),
-        Text(""),
-        plain_grid(_NODE_TITLES, _row_cells(row), right=(1, 2, 3, 4, 5)),
-    ]
-    if row.flags:
-        parts += [Text(""), *(Text(line, style=look) for line, look in _flag_lines(row.flags, everything=True))]
-    return Group(*parts)
-
-
-def row_markdown(row: ScaleRow) -> str:
-    """Return one tensor as Markdown."""
-    lines = [f"- {label}: {markdown_text(text, limit=_REASON)}" for label, text in _row_facts(row)]
-    rows = [tuple(map(markdown_text, cells)) for cells in _row_cells(row)]
-    lines += ["", *markdown_table(_NODE_TITLES, rows), ""]
-    lines += [f"- {markdown_text(_flag_line(flag), limit=_REASON)}" for flag in row.flags]
-    return "\n".join(lines) + "\n"
+    grid = Grid(titles=_NODE_TITLES, rows=_row_cells(row), right=frozenset(range(1, 6)))
+    return [FactList.of(_row_facts(row)), grid, _flags(row.flags, everything=True)]
 
 
 # -- try ---------------------------------------------------------------------------------------------------------------
@@ -299,22 +244,8 @@ def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
     return facts
 
 
-def trial_report(trial: ScaleTrial) -> RenderableType:
+def trial_document(trial: ScaleTrial) -> Document:
     """Make the report of a trial."""
-    parts: list[RenderableType] = [
-        fact_table([(label, Text(text)) for label, text in _trial_facts(trial)]),
-        Text(""),
-        plain_grid(_TRIAL_TITLES, _trial_cells(trial), right=(1, 2)),
-    ]
-    if trial.notes:
-        parts += [Text(""), *(Text(safe_text(note, limit=_REASON), style="yellow") for note in trial.notes)]
-    return Group(*parts)
-
-
-def trial_markdown(trial: ScaleTrial) -> str:
-    """Return a trial as Markdown."""
-    lines = [f"- {label}: {markdown_text(text, limit=_REASON)}" for label, text in _trial_facts(trial)]
-    rows = [tuple(map(markdown_text, cells)) for cells in _trial_cells(trial)]
-    lines += ["", *markdown_table(_TRIAL_TITLES, rows), ""]
-    lines += [f"- {markdown_text(note, limit=_REASON)}" for note in trial.notes]
-    return "\n".join(lines) + "\n"
+    blocks: list[Block] = [FactList.of(_trial_facts(trial))]
+    blocks.append(Grid(titles=_TRIAL_TITLES, rows=_trial_cells(trial), right=frozenset({1, 2})))
+    return [*blocks, Items.of([safe_text(note, limit=_REASON) for note in trial.notes], style="yellow")]
