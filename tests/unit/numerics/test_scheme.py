@@ -76,7 +76,7 @@ def test_as_glow():
 def test_as_tvm():
     """Values by hand from _power2_scale and _set_params: the range is rounded up, then divided by 128."""
     assert pair(-1.0, 0.9, kind="power_of_two", rule="tvm") == (1 / 128, 0)
-    assert pair(-1.0, 1.1, kind="power_of_two", rule="tvm") == (2 / 128, 0)
+    assert pair(-1.0, 1.001, kind="power_of_two", rule="tvm") == (2 / 128, 0)
     assert pair(-1.0, 0.9, kind="symmetric", rule="tvm") == (1 / 128, 0)
     assert pair(0.0, 0.0, kind="power_of_two", rule="tvm") == (1 / 128, 0)
     assert QuantScheme(kind="symmetric", rule="tvm").qmin == -127

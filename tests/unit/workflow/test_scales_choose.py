@@ -14,7 +14,7 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantErrorCounter
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import QuantScheme
-from qdebug.workflow.scales_choose import choose_scales
+from qdebug.workflow.scales_choose import TensorValues, choose_scales
 from qdebug.workflow.scales_flags import joined_branches, node_flags, quant_flags
 from qdebug.workflow.scales_profile import profile_recording
 from qdebug.workflow.scales_weights import Granularity
@@ -50,6 +50,16 @@ def test_an_activation_that_codes_have_folded_in_bounds_the_values(digits):
     row = next(row for row in choose_scales(*digits).rows if row.backend_tensor == "logits_quantized")
     assert row.low < 0
     assert all(row.low >= 0 for row in choose_scales(*digits).rows if row.tensor.startswith("relu"))
+
+
+def test_bounds_are_applied_to_codes_and_to_floats():
+    values = np.array([-3, -1, 0, 4, 9], np.float32)
+    for stored, quant in ((values, None), (values.astype(np.int8), int8(1.0))):
+        recording = made({"x": stored}, [], quants={"x": quant}, inputs=["x"])
+        bounded = TensorValues("x", recording, clamp=(0.0, 6.0))
+        assert (bounded.histogram.low, bounded.histogram.high, bounded.histogram.zeros) == (0, 6, 3)
+        (error,) = bounded.errors([int8(6 / 127)])
+        assert (error.clipped_low, error.clipped_high) == (0, 0)
 
 
 def test_of_a_profile_errors_are_estimated(digits):

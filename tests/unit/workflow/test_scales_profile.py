@@ -123,6 +123,7 @@ def spoiled(path, change):
     [
         lambda plain: plain["tensors"][0]["histogram"].update(counts=[1]),
         lambda plain: plain["tensors"][0]["histogram"].update(first=5),
+        lambda plain: plain["tensors"][0]["histogram"]["counts"].__setitem__(0, -1),
         lambda plain: plain["tensors"][0]["histogram"].update(low="x"),
         lambda plain: plain["tensors"][0]["histogram"].update(exponent=10**9),
         lambda plain: plain["tensors"][0].pop("name"),
