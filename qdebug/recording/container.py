@@ -119,7 +119,7 @@ class Container:
     def _opened_as_own(self) -> OwnFile | None:
         """Open the file without the library of HDF5; None if it has to be read by it."""
         try:
-            return OwnFile(self.fd, self.size)
+            return OwnFile(self.fd, self.size, self.room)
         except ForeignFile:
             return None
 

@@ -278,6 +278,8 @@ class OwnFile:
     Args:
         fd: Descriptor of the file.
         size: Its size in bytes.
+        room: Bytes that it takes on the disk: names that would take more, as in a file that is mostly a hole, are for
+            the library.
 
     Attributes:
         fd: The descriptor; another one of the same file may take its place.
@@ -290,8 +292,8 @@ class OwnFile:
         OSError: The disk broke.
     """
 
-    def __init__(self, fd: int, size: int) -> None:
-        self.fd, self._size = fd, size
+    def __init__(self, fd: int, size: int, room: int) -> None:
+        self.fd, self._size, self._room = fd, size, room
         head = self._read(0, _HEAD_BYTES)
         end = _SUPERBLOCK.unpack_from(head)[-2]
         (kind, symbols), *attributes = _messages(head[_SUPERBLOCK.size + 4 :])
@@ -327,7 +329,7 @@ class OwnFile:
         """
         heap = int.from_bytes(symbols[8:], "little")
         _, _, nbytes, _, first = _HEAP.unpack(self._read(heap, _HEAP.size))
-        _expect(nbytes <= self._size and nbytes % 16 == 8)
+        _expect(nbytes <= self._room and nbytes % 16 == 8)
         names = np.frombuffer(self._read(first, nbytes)[8:], "S16")
         leaves = np.frombuffer(self._read(heap + _HEAP.size, _leaves(len(names)) * _LEAF.itemsize), _LEAF)
         places = leaves["entries"].reshape(-1, 5)[: len(names), 1]

@@ -29,11 +29,11 @@ def made(path, count, optional=()):
     return placed
 
 
-def read(path, placed):
+def read(path, placed, room=1 << 30):
     """Return all that can be read of such a file."""
     fd = os.open(path, os.O_RDONLY)
     try:
-        own = OwnFile(fd, os.fstat(fd).st_size)
+        own = OwnFile(fd, os.fstat(fd).st_size, room)
         tables = {name: own.table(name) for name in (*TABLES, *(own.tables & OPTIONAL_TABLES.keys()))}
         return own.attributes, tables, own.payloads, [own.payload(*each[:3]) for each in placed]
     finally:
@@ -77,6 +77,13 @@ def test_a_file_that_was_cut_is_not_read(tmp_path, size):
     path.write_bytes(path.read_bytes()[:size])
     with pytest.raises(ForeignFile):
         read(path, placed)
+
+
+def test_names_that_are_mostly_a_hole_are_not_read(tmp_path):
+    placed = made(tmp_path / "a.h5", 300)
+    assert read(tmp_path / "a.h5", placed, room=300 * 16 + 8)
+    with pytest.raises(ForeignFile):
+        read(tmp_path / "a.h5", placed, room=300 * 16 + 7)
 
 
 @pytest.mark.parametrize(
