@@ -188,7 +188,7 @@ def _add_profile(actions: Verbs) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
     add_untrusted(parser, "files")
     add_debug(parser)
-    parser.set_defaults(run=_profile)
+    parser.set_defaults(run=_profile, takes_profiles=True)
 
 
 def _add_choose(actions: Verbs) -> None:
@@ -227,7 +227,7 @@ def _add_choose(actions: Verbs) -> None:
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
     add_debug(parser)
-    parser.set_defaults(run=_choose)
+    parser.set_defaults(run=_choose, takes_profiles=True)
 
 
 def _add_try(actions: Verbs) -> None:

@@ -55,8 +55,13 @@ def verify_sources(arguments: argparse.Namespace) -> None:
     for name in arguments.untrusted_sources:
         given = getattr(arguments, name)
         for path in given if isinstance(given, list | tuple) else [given]:
-            if not _is_model(path):
+            if path is None or _is_model(path):
+                continue
+            try:
                 verify(path)
+            except NotARecordingError:
+                if not getattr(arguments, "takes_profiles", False):  # the guarded process reads and checks a profile
+                    raise
 
 
 def _is_model(path: Path) -> bool:

@@ -94,7 +94,6 @@ class _Windows:
 
     Args:
         width: Bins of each.
-        sizes: Bins of each group, (windows, groups).
         mass: Counts of P in each group, (windows, groups).
         merged: The same of the histogram itself, without what lies outside.
         filled: Bins of each group that P fills.
@@ -103,7 +102,6 @@ class _Windows:
     """
 
     width: np.ndarray
-    sizes: np.ndarray
     mass: np.ndarray
     merged: np.ndarray
     filled: np.ndarray
@@ -120,7 +118,7 @@ def _log(values: np.ndarray) -> np.ndarray:
 
 
 def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) -> _Windows:
-    mass, filled, sizes = edges(sums.mass), edges(sums.filled), edges(sums.places)
+    mass, filled = edges(sums.mass), edges(sums.filled)
     left, right = sums.mass[start], sums.total - sums.mass[stop]
     merged = mass.copy()
     plogp = sums.plogp[stop] - sums.plogp[start]
@@ -131,7 +129,7 @@ def _windows(sums: _Sums, start: np.ndarray, stop: np.ndarray, edges: _Edges) ->
         filled[:, group] += (before == 0) & (moved > 0)
         plogp += _xlogx(before + moved) - _xlogx(before)
         logs += _log(before + moved) - _log(before)
-    return _Windows(width=stop - start, sizes=sizes, mass=mass, merged=merged, filled=filled, plogp=plogp, logs=logs)
+    return _Windows(width=stop - start, mass=mass, merged=merged, filled=filled, plogp=plogp, logs=logs)
 
 
 def _check(counts: np.ndarray, groups: int) -> None:
@@ -144,7 +142,12 @@ def _check(counts: np.ndarray, groups: int) -> None:
 def _even_edges(start: np.ndarray, stop: np.ndarray, groups: int) -> _Edges:
     """Return groups as equal as whole bins allow: group j of G begins at bin floor(j W / G)."""
     bounds = start[:, np.newaxis] + np.arange(groups + 1) * (stop - start)[:, np.newaxis] // groups
-    return lambda prefix: np.diff(prefix[bounds], axis=1)
+
+    def edges(prefix: np.ndarray) -> np.ndarray:
+        sums = prefix[bounds]
+        return np.asarray(sums[:, 1:] - sums[:, :-1])
+
+    return edges
 
 
 def _equal_edges(start: np.ndarray, stop: np.ndarray, step: int, whole: int) -> _Edges:
@@ -208,10 +211,10 @@ def entropy_range(counts: np.ndarray, zero: int, groups: int, *, widest: int | N
 
 def _mixed(sums: _Sums, windows: _Windows) -> np.ndarray:
     inside = windows.merged.sum(axis=1, keepdims=True)
-    width = windows.width[:, np.newaxis]
-    shares = windows.merged / np.maximum(windows.filled * inside, 1.0)
-    q = (1.0 - _MIX) * shares + _MIX / width
-    cross = np.where(windows.mass > 0, windows.mass * np.log(q), 0.0).sum(axis=1)
+    q = windows.merged / np.maximum(windows.filled, 1.0)
+    q *= (1.0 - _MIX) / np.maximum(inside, 1.0)
+    q += _MIX / windows.width[:, np.newaxis]
+    cross = np.einsum("ij,ij->i", windows.mass, np.log(q, out=q))
     return np.asarray((windows.plogp - cross) / sums.total - np.log(sums.total))
 
 
@@ -285,7 +288,8 @@ def _as_loop(
             part = slice(first, last)
             # What is left after the whole groups is a group of its own to ONNX Runtime, and part of the last to MXNet.
             edges = _equal_edges(start[part], stop[part], int(step[first]), groups if kept else groups - 1)
-            close[part] = _smoothed(sums, _windows(sums, start[part], stop[part], edges), kept=kept)
+            sizes = edges(sums.places) if kept else None
+            close[part] = _smoothed(sums, _windows(sums, start[part], stop[part], edges), sizes)
             first = last
     order = np.argsort(close, kind="stable")
     known: dict[int, float] = {}
@@ -306,18 +310,24 @@ def _as_loop(
     )
 
 
-def _smoothed(sums: _Sums, windows: _Windows, *, kept: bool) -> np.ndarray:
-    """Return the divergences with zeros smoothed, to the first order in what is taken off the other bins."""
-    sizes, filled, width = windows.sizes, windows.filled, windows.width.astype(np.float64)
+def _smoothed(sums: _Sums, windows: _Windows, sizes: np.ndarray | None) -> np.ndarray:
+    """Return the divergences with zeros smoothed, to the first order in what is taken off the other bins.
+
+    Args:
+        sums: The histogram.
+        windows: The windows.
+        sizes: Bins of each group, where q is kept in bins without counts, ONNX Runtime's way; None for MXNet's.
+    """
+    filled, width = windows.filled, windows.width.astype(np.float64)
     q = windows.merged / np.maximum(filled, 1.0)
-    if kept:
+    if sizes is not None:
         # What is left after the last whole group is counted in the last, and has q = 0.
         q[:, -2] = (windows.merged[:, -2] + windows.merged[:, -1]) / np.maximum(filled[:, -2], 1.0)
         q[filled == 0] = 0.0
         np.floor(q, out=q)
         q[:, -1] = 0.0
     empty = q <= 0.0
-    spread = np.where(empty, 0.0, sizes if kept else filled)
+    spread = np.where(empty, 0.0, filled if sizes is None else sizes)
     p_filled, q_filled = filled.sum(axis=1), spread.sum(axis=1)
     off_p = _SMOOTH * (width - p_filled) / p_filled
     off_q = _SMOOTH * (width - q_filled) / q_filled
@@ -328,7 +338,7 @@ def _smoothed(sums: _Sums, windows: _Windows, *, kept: bool) -> np.ndarray:
     logs = np.log(q, out=q)
     cross = np.einsum("ij,ij->i", windows.mass, logs) - off_p * np.einsum("ij,ij->i", filled, logs)
     found = windows.plogp - off_p * (windows.logs + p_filled) - cross
-    if kept:  # bins where p is 0 and q is not; MXNet's have 1e-4 on both sides, which cancels
+    if sizes is not None:  # bins where p is 0 and q is not; MXNet's have 1e-4 on both sides, which cancels
         apart = (width - p_filled) * np.log(_SMOOTH)
         found += _SMOOTH * (apart - np.einsum("ij,ij->i", sizes - filled, logs))
     found = found / sums.total - np.log(sums.total) + np.log(total)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qdebug.errors import RecordingError, UsageError
+from qdebug.errors import NotARecordingError, RecordingError, UsageError
 from qdebug.recording.bad_file import damaged
 from qdebug.recording.opening import is_manifest, read_manifest
 
@@ -60,6 +60,7 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
 
     Raises:
         UsageError: `memory` is too little for any file.
+        NotARecordingError: The file is something else.
         RecordingError: Something is wrong with the file, or reading it crashes, hangs, or needs too much memory.
     """
     if memory < _LEAST_MEMORY:
@@ -95,7 +96,8 @@ def _verify_file(path: Path, memory: int, timeout: float | None) -> Verified:
     except (ValueError, IndexError):
         raise _refused(path, _end_of(done.returncode)) from None
     if "error" in said:
-        raise RecordingError(str(said["error"]), hint=str(said["hint"]))
+        kind = NotARecordingError if said.get("other") else RecordingError
+        raise kind(str(said["error"]), hint=str(said["hint"]))
     return Verified(path=path, **said)
 
 
@@ -120,7 +122,7 @@ def main() -> None:
     try:
         said = _check(path)
     except RecordingError as error:
-        said = {"error": error.message, "hint": error.hint}
+        said = {"error": error.message, "hint": error.hint, "other": isinstance(error, NotARecordingError)}
     except MemoryError:
         said = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
     sys.stdout.write(json.dumps(said) + "\n")

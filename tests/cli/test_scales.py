@@ -75,6 +75,16 @@ def test_a_mistake_is_exit_code_1(capsys, tmp_path):
     assert "WRONG SCALES" in capsys.readouterr().out
 
 
+def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_path):
+    calib = tmp_path / "calib.h5"
+    assert main(["scales", "profile", FLOAT, "-o", str(calib)]) == 0
+    for words in ([FLOAT], [str(calib)]):
+        assert main(["scales", "choose", *words, "--calibrator", "minmax", "--untrusted"]) == 0
+        assert "SCALES" in capfd.readouterr().out
+    (tmp_path / "no.h5").write_bytes(b"nothing")
+    assert main(["scales", "choose", str(tmp_path / "no.h5"), "--untrusted"]) == 2
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
