@@ -49,6 +49,8 @@ VERBS = {
     "diff, a sound one": ["diff", "SOUND", "FILE"],
     "node": ["diff", "FILE", "FILE", "--node", "y"],
     "explain": ["explain", "FILE"],
+    "scales": ["scales", "choose", "FILE", "FILE"],
+    "profile": ["scales", "profile", "FILE", "-o", "profile.h5", "--force"],
     "html": ["diff", "FILE", "FILE", "-o", "out.html", "--force"],
     "csv": ["export", "csv", "FILE", "FILE", "-o", "out.csv", "--force"],
     "npz": ["export", "npz", "FILE", "-o", "out.npz", "--force"],

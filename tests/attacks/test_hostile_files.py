@@ -16,6 +16,8 @@ WHERE = {
     "info": ["info", "ODD"],
     "diff": ["diff", "ODD", "ODD"],
     "explain": ["explain", "ODD"],
+    "choose": ["scales", "choose", "ODD"],
+    "profile": ["scales", "profile", "ODD"],
     "csv": ["export", "csv", "ODD", "ODD", "-o", "out.csv"],
     "npz": ["export", "npz", "ODD", "-o", "out.npz"],
     "verify": ["file", "verify", "ODD"],
