@@ -376,7 +376,7 @@ class OwnFile:
         found = self._read(header, len(expected) + _CONTIGUOUS.size)
         offset = int.from_bytes(found[len(expected) : len(expected) + 8], "little")
         _expect(found == expected + _CONTIGUOUS.pack(offset, nbytes))
-        _expect(offset + nbytes <= self._size if nbytes else offset == _UNDEFINED)
+        _expect(_HEAD_BYTES <= offset <= self._size - nbytes if nbytes else offset == _UNDEFINED)
         return offset if nbytes else 0
 
 

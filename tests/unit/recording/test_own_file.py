@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import struct
 
 import h5py
 import numpy as np
@@ -75,6 +76,17 @@ def test_a_file_that_was_cut_is_not_read(tmp_path, size):
     path = tmp_path / "a.h5"
     placed = made(path, 3)
     path.write_bytes(path.read_bytes()[:size])
+    with pytest.raises(ForeignFile):
+        read(path, placed)
+
+
+@pytest.mark.parametrize("offset", [0, 1023])
+def test_values_lie_behind_the_head(tmp_path, offset):
+    path = tmp_path / "a.h5"
+    placed = made(path, 1)
+    whole, nbytes = path.read_bytes(), 2 * physical_dtype(placed[0].dtype).itemsize
+    before, after = whole.split(struct.pack("<QQ", placed[0].offset, nbytes))
+    path.write_bytes(before + struct.pack("<QQ", offset, nbytes) + after)
     with pytest.raises(ForeignFile):
         read(path, placed)
 
