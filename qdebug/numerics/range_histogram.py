@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -134,18 +134,7 @@ class RangeHistogram:
 def _frozen(of: RangeHistogram, exponent: int, first: int, counts: np.ndarray) -> RangeHistogram:
     counts = counts.copy()
     counts.flags.writeable = False
-    return RangeHistogram(
-        exponent=exponent,
-        first=first,
-        counts=counts,
-        low=of.low,
-        high=of.high,
-        zeros=of.zeros,
-        nan=of.nan,
-        infinite=of.infinite,
-        ranges=of.ranges,
-        bins=of.bins,
-    )
+    return replace(of, exponent=exponent, first=first, counts=counts)
 
 
 def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:

@@ -35,6 +35,7 @@ from qdebug.recording.format import (
     hdf5_type,
     payload_key,
     physical_dtype,
+    row_type,
 )
 from qdebug.recording.hdf5_checks import (
     MAX_RATIO,
@@ -190,7 +191,7 @@ class Container:
 
     def _table(self, name: str) -> np.ndarray:
         """Read a whole table; fields that this version does not know are dropped."""
-        dtype = _row_type(name)
+        dtype = row_type(name)
         raw, stored = self._raw(name)
         table: np.ndarray = raw.view(stored)
         if dtype.names is None and stored != dtype:
@@ -200,7 +201,7 @@ class Container:
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
         extent = self._table_extent(name)
-        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if _row_type(name).names else _POOL_ITEMS):
+        if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
             raise ValueError(f"/{name} is not contiguous")
@@ -217,7 +218,7 @@ class Container:
         """Find where a table lies."""
         if self._own is not None and name in self._own.tables:
             with contextlib.suppress(ForeignFile):
-                (offset, rows), dtype = self._own.table(name), _row_type(name)
+                (offset, rows), dtype = self._own.table(name), row_type(name)
                 return Extent((rows,), dtype, dtype.itemsize, offset or None)
         return open_dataset(self._library, name.encode(), file_size=self.size)[1]
 
@@ -352,10 +353,6 @@ def _check_finished(path: Path) -> None:
             "(in Python: qdebug.open_recording(path, follow=True)).",
         )
     raise RecordingError(f"The run that recorded to {str(target)!r} did not finish.", hint=recover_hint(target))
-
-
-def _row_type(name: str) -> np.dtype[Any]:
-    return TABLES[name] if name in TABLES else OPTIONAL_TABLES[name]
 
 
 def _known_fields(name: str, table: np.ndarray, dtype: np.dtype[Any]) -> np.ndarray:

@@ -134,6 +134,7 @@ __all__ = [
     "hdf5_type",
     "payload_key",
     "physical_dtype",
+    "row_type",
 ]
 
 FORMAT_NAME = "qdebug.recording"
@@ -290,6 +291,11 @@ def hash_of_tables(tables: Iterable[tuple[str, np.ndarray]]) -> str:
         digest.update(name.encode("ascii") + b"\0")
         digest.update(np.ascontiguousarray(raw).data)
     return str(digest.hexdigest())
+
+
+def row_type(table: str) -> np.dtype[Any]:
+    """Return the type of the rows of a table, by its name."""
+    return TABLES[table] if table in TABLES else OPTIONAL_TABLES[table]
 
 
 def payload_key(number: int) -> bytes:

@@ -37,6 +37,7 @@ from qdebug.recording.format import (
     hdf5_type,
     payload_key,
     physical_dtype,
+    row_type,
 )
 from qdebug.version import __version__
 
@@ -230,7 +231,9 @@ class PayloadFile:
             members: Where the header of each member is, by its name, which has less than 16 bytes.
         """
         names = sorted(members)
-        data, symbols = _group(np.array(names, "S16"), np.array([members[name] for name in names], "<u8"), self._end)
+        data, symbols = _group_bytes(
+            np.array(names, "S16"), np.array([members[name] for name in names], "<u8"), self._end
+        )
         self._add(data)
         return symbols
 
@@ -240,7 +243,7 @@ class PayloadFile:
         keys = [key.pack(size, 0, *place, 0) for place, (_, size) in zip(chunks.places, chunks.stored, strict=True)]
         behind = (start + extent for start, extent in zip(chunks.places[-1], chunks.shape, strict=True))
         ends = [*keys, key.pack(0, 0, *behind, itemsize)]
-        data, tree = _tree(1, [offset for offset, _ in chunks.stored], ends, self._end)
+        data, tree = _tree_bytes(1, [offset for offset, _ in chunks.stored], ends, self._end)
         self._add(data)
         extents = (*chunks.shape, itemsize)
         layout = struct.pack(f"<BBBQ{len(extents)}I", 3, 2, len(extents), tree, *extents)
@@ -334,7 +337,7 @@ class OwnFile:
         leaves = np.frombuffer(self._read(heap + _HEAP.size, _leaves(len(names)) * _LEAF.itemsize), _LEAF)
         places = leaves["entries"].reshape(-1, 5)[: len(names), 1]
         _expect(bool(np.all(names[1:] > names[:-1])))
-        data, again = _group(names, places, first)
+        data, again = _group_bytes(names, places, first)
         _expect(again == symbols and self._read(first, len(data)) == data)
         return names, places
 
@@ -350,7 +353,7 @@ class OwnFile:
         """
         header = self._places.get(name.encode(), self._size)
         rows = int.from_bytes(self._read(header + _ROWS_AT, 8), "little")
-        return self._dataset(header, _table_type(name), (rows,), _rows_of(name).itemsize), rows
+        return self._dataset(header, _table_type(name), (rows,), row_type(name).itemsize), rows
 
     def payload(self, number: int, dtype: str, shape: tuple[int, ...]) -> int:
         """Return where a payload begins; 0 if it has no elements.
@@ -458,7 +461,7 @@ def _leaves(count: int) -> int:
     return -(-count // _IN_LEAF)
 
 
-def _group(names: np.ndarray, places: np.ndarray, at: int) -> tuple[bytes, bytes]:
+def _group_bytes(names: np.ndarray, places: np.ndarray, at: int) -> tuple[bytes, bytes]:
     """Return a group as it is written, and its symbol table message.
 
     Args:
@@ -478,12 +481,12 @@ def _group(names: np.ndarray, places: np.ndarray, at: int) -> tuple[bytes, bytes
     first = heap + _HEAP.size
     last = np.minimum(_IN_LEAF * np.arange(1, len(leaves) + 1), len(names)) - 1
     keys = [start.to_bytes(8, "little") for start in (0, *starts[last].tolist())]
-    tree, root = _tree(0, range(first, first + leaves.nbytes, _LEAF.itemsize), keys, first + leaves.nbytes)
+    tree, root = _tree_bytes(0, range(first, first + leaves.nbytes, _LEAF.itemsize), keys, first + leaves.nbytes)
     data = b"".join((values, _HEAP.pack(b"HEAP", 0, len(values), 1, at), leaves.tobytes(), tree))
     return data, struct.pack("<QQ", root, heap)
 
 
-def _tree(kind: int, children: Sequence[int], keys: list[bytes], at: int) -> tuple[bytes, int]:
+def _tree_bytes(kind: int, children: Sequence[int], keys: list[bytes], at: int) -> tuple[bytes, int]:
     """Return a B-tree as it is written, and where its root is.
 
     Args:
@@ -543,11 +546,7 @@ def _payload_type(logical: str) -> bytes:
 
 @cache
 def _table_type(name: str) -> bytes:
-    return _value_type(_rows_of(name))
-
-
-def _rows_of(name: str) -> np.dtype[Any]:
-    return TABLES[name] if name in TABLES else OPTIONAL_TABLES[name]
+    return _value_type(row_type(name))
 
 
 def _encoded(kind: Any) -> bytes:
