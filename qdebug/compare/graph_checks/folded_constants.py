@@ -49,7 +49,8 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
             out; it is an activation, say.
 
     Returns:
-        None where nothing is folded, a node before the product is among them, or a constant was not recorded.
+        None where nothing is folded, a node before the product is among them that is no activation, or a constant was
+        not recorded.
     """
     axis = _output_axis(main)
     try:
@@ -100,8 +101,10 @@ def _affine(
     data, made, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
     for node in others:
         form, opset = real_form(node, run.recording.graph.opset)
-        if data not in form.inputs:
-            return None  # it stands before the product, or on another way
+        if data not in form.inputs:  # it stands before the product, or on another way
+            if operators.of(form.op).activation:
+                continue  # which nothing can be folded through
+            return None
         constants = [name for name in form.inputs if name and name != data]
         if not operators.of(form.op).goes_into_weights or not all(map(run.folds, constants)):
             break

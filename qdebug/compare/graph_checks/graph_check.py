@@ -189,7 +189,7 @@ class TensorCheck:
     @property
     def _declared(self) -> Finding:
         """What the graphs declare differently, where the results are known to differ."""
-        return self._differences.difference(self.node, self.segment)
+        return self._differences.difference(self._entry, self.node, self.segment)
 
     def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
         """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
@@ -220,10 +220,10 @@ class TensorCheck:
         return found, why
 
     def _stated(self, attribution: Attribution) -> Finding | None:
-        """Find a constant or an operator that is another one, of a node without kernel that is off beyond rounding.
+        """Find a constant or an operator that is another one, or missing, where a node without kernel is off.
 
-        That it has an effect shows in what the reference's nodes make of the same inputs. What is left out proves
-        nothing here: whoever records may not know it.
+        That it has an effect shows in what the reference's nodes make of the same inputs. An attribute that is left out
+        proves nothing here: whoever records may not know it.
         """
         own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
         if own is None or own.nonfinite or own.rmse is None:
@@ -232,7 +232,7 @@ class TensorCheck:
             return None
         if allowed is None or not own.rmse * math.sqrt(own.count) > allowed:
             return None
-        found = self._differences.stated(self.node, self.segment)
+        found = self._differences.stated(self._entry, self.node, self.segment)
         if found is None or found.kind not in _STATED:
             return None
         if found.kind is FindingKind.OPERATOR:  # one node may do what several do
@@ -620,7 +620,14 @@ class TensorCheck:
             return None
 
 
-_STATED = (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.SCALE, FindingKind.OPERATOR)
+_STATED = (
+    FindingKind.WEIGHT,
+    FindingKind.BIAS,
+    FindingKind.CONSTANT,
+    FindingKind.SCALE,
+    FindingKind.OPERATOR,
+    FindingKind.MISSING_NODE,
+)
 """What shows of a node that cannot be replayed."""
 
 
