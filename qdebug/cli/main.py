@@ -59,6 +59,7 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "tui": "tui",
         "probe": "probe",
         "scales": "scales",
+        "budget": "budget",
         "export": "export",
         "file": "file",
         "help": "topics",

@@ -35,6 +35,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "arithmetics": "the arithmetics that are known, and how to write one down",
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
         "scales": "scales: profile values, choose scales, try one",
+        "repair": "the budget of an output's error: which nodes make it",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
         "file": "the file: crashes, following a run, check and pack",
         "huge": "huge and partial recordings: keep less, join files",
@@ -47,7 +48,14 @@ TOPICS: Mapping[str, str] = MappingProxyType(
 """Every page of the guide, and what it is about."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {"tolerance": "limits", "off-by-one": "explain", "backend": "recording", "dump": "import", "table": "verdict"}
+    {
+        "tolerance": "limits",
+        "off-by-one": "explain",
+        "backend": "recording",
+        "dump": "import",
+        "table": "verdict",
+        "budget": "repair",
+    }
 )
 """Further names of pages."""
 
