@@ -242,17 +242,26 @@ class DiffSession:
             self._contributing = output.tensor, found
         return self._contributing[1]
 
-    def budget(self, *, least: float = LEAST_SHARE, progress: Callable[[int, int], None] | None = None) -> ErrorBudget:
+    def budget(
+        self,
+        *,
+        least: float = LEAST_SHARE,
+        places: Sequence[tuple[int, int]] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ErrorBudget:
         """Tell how much of each output's error every node's own error makes; compares what is left first.
 
         Args:
             least: Smallest share of an output's error that a node has an entry of its own for.
+            places: Samples and steps that are looked at; None for all.
             progress: Called with the number of replays made and their total, output by output.
         """
         for _ in self._compared():
             pass
-        found = self._examiner.budget(self._plan, self._results, self.backend.graph.outputs, least, progress)
-        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=tuple(found))
+        made = partial(self._examiner.budget, self._plan, self._results, least=least, places=places, progress=progress)
+        outputs = [self._by_tensor[name] for name in self.backend.graph.outputs if name in self._by_tensor]
+        found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
+        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found)
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
         """Have what is left compared in the workers of an executor, each of which opens the files itself.

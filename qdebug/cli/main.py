@@ -60,6 +60,7 @@ _VERBS: Mapping[str, str] = MappingProxyType(
         "probe": "probe",
         "scales": "scales",
         "budget": "budget",
+        "repair": "repair",
         "export": "export",
         "file": "file",
         "help": "topics",

@@ -35,7 +35,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "arithmetics": "the arithmetics that are known, and how to write one down",
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
         "scales": "scales: profile values, choose scales, try one",
-        "repair": "the budget of an output's error: which nodes make it",
+        "repair": "which nodes make an output's error, and which changes bring it back",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
         "file": "the file: crashes, following a run, check and pack",
         "huge": "huge and partial recordings: keep less, join files",

@@ -166,6 +166,7 @@ def budget_of_output(
     output: PlannedNode,
     *,
     least: float,
+    places: Sequence[tuple[int, int]] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> OutputBudget:
     """Tell how much of an output's error each node's own error makes.
@@ -179,9 +180,11 @@ def budget_of_output(
         of: How it came out.
         output: The output.
         least: Smallest share that a node has an entry of its own for.
+        places: Samples and steps that are looked at; None for all.
         progress: Called with the number of replays made and their total.
     """
-    places = list(recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output))
+    recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
+    places = [place for place in recorded if places is None or place in places]
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     entries = [each for each in plan if each.tensor in above and each.op != "Input"]
     sums, paths = _Sums(), [OutputPath(graphs, output, place, None) for place in places]

@@ -149,24 +149,25 @@ class NodeComparer:
         self,
         plan: Sequence[PlannedNode],
         results: Sequence[NodeResult],
-        outputs: Sequence[str],
+        output: PlannedNode,
+        *,
         least: float,
+        places: Sequence[tuple[int, int]] | None,
         progress: Callable[[int, int], None] | None,
-    ) -> Iterator[OutputBudget]:
-        """Yield what the error of each compared output is made of, see `qdebug.compare.budget`.
+    ) -> OutputBudget:
+        """Tell what the error of an output is made of, see `qdebug.compare.budget`.
 
         Args:
             plan: What was compared.
             results: How it came out.
-            outputs: Tensors.
+            output: The output.
             least: Smallest share of a node that has an entry of its own.
+            places: Samples and steps that are looked at; None for all.
             progress: Called with the number of replays made and their total.
         """
         of = ResultTable(results)
-        for entry in plan:
-            if entry.tensor in outputs and results[entry.index].metrics is not None:
-                with _alike():
-                    yield budget_of_output(self._runs.graphs, plan, of, entry, least=least, progress=progress)
+        with _alike():
+            return budget_of_output(self._runs.graphs, plan, of, output, least=least, places=places, progress=progress)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
         """Return the error that each of some inputs alone makes of a compared tensor in one sample.
