@@ -12,6 +12,7 @@ from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, positive, suffix_format, typed
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
+from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     import numpy as np
@@ -43,6 +44,7 @@ examples:
   qdebug repair float.h5 int8.h5 --metric top1 --labels labels.npz
   qdebug repair float.h5 int8.h5 --metric score.py:exact_match --within 0
   qdebug repair float.h5 int8.h5 --kinds per-channel,bias -o repair.json
+  qdebug repair float.h5 int8.h5 --model net.int8.onnx --write-model repaired.onnx
 
 metrics: output-sqnr (the worst output's), top1 (with --labels against them, else
 against the reference), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
@@ -66,6 +68,8 @@ class RepairArguments:
     kinds: str | None
     cost: str | None
     arithmetic: str | None
+    model: Path | None
+    write_model: Path | None
     format: str | None
     output: Path | None
     force: bool
@@ -99,6 +103,13 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--arithmetic", metavar="NAME", help="how quantized nodes are replayed: a preset of qdebug help arithmetics"
     )
+    parser.add_argument("--model", type=Path, metavar="FILE.onnx", help="the quantized model that BACKEND ran")
+    parser.add_argument(
+        "--write-model",
+        type=Path,
+        metavar="OUT.onnx",
+        help="with --model: write it with the edits, run it, and compare",
+    )
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
@@ -109,6 +120,7 @@ def add_parser(verbs: Verbs) -> None:
 def _run(arguments: argparse.Namespace) -> int:
     options = typed(RepairArguments, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
+    _check_models(options)
     from qdebug.session import DiffSession
     from qdebug.workflow.repair import RepairOptions, find_repair
 
@@ -125,13 +137,31 @@ def _run(arguments: argparse.Namespace) -> int:
         for count, _ in enumerate(session.results(), 1):
             note(count, session.total)
     with progress("searching") as note:
-        found = find_repair(session, wanted, labels=labels, progress=note)
+        found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
     write_result(_text(found, options), options.output)
     if suffix_format(options.format, options.output) == "table" and options.output is None:
+        if found.proof is not None:
+            say(f"wrote {safe_text(options.write_model)}")
         shown = found.edits[0].unit.node.name if found.edits else None
         words = ["diff", options.reference, options.backend, *(["--node", shown] if shown else [])]
         say(f"next: {command('qdebug', *words)}")
     return found.exit_code
+
+
+def _check_models(options: RepairArguments) -> None:
+    """Refuse models that cannot be read or written before the search begins.
+
+    Raises:
+        UsageError: One of the two is missing.
+        OutputExistsError: The model to write exists.
+    """
+    if (options.model is None) != (options.write_model is None):
+        raise UsageError(
+            "A model is written from the quantized model.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
+        )
+    check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
+    if options.model is not None and not options.model.is_file():
+        raise UsageError(f"There is no model {str(options.model)!r}.", hint="Check the path.")
 
 
 def _cost(options: RepairArguments) -> EditCost:

@@ -13,6 +13,7 @@ import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
 from qdebug.workflow.repair_metric import Metric, find_metric
+from qdebug.workflow.repair_model import run_score, write_repaired
 from qdebug.workflow.repair_search import Clock, EditCost, Score, Search, Trials
 
 __all__ = ["Repair", "RepairOptions", "find_repair"]
@@ -70,6 +72,7 @@ class Repair:
         minimal: Whether the goal is missed without any one of the edits.
         replays: How many sets of edits were tried.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; infinite if it is the same.
+        proof: The metric of the changed model, really run, on all samples; None if none was written.
         stopped: Why the search ended before it was done; "" if it was done.
         notes: What is to be known of it.
     """
@@ -85,6 +88,7 @@ class Repair:
     minimal: bool
     replays: int
     faithful: float
+    proof: Score | None = None
     stopped: str = ""
     notes: tuple[str, ...] = ()
 
@@ -125,6 +129,7 @@ class Repair:
                 "edits": [edit.to_dict() for edit in self.edits],
                 "search": self.search.to_dict(),
                 "held_out": None if self.held_out is None else self.held_out.to_dict(),
+                "proof": None if self.proof is None else self.proof.to_dict(),
                 "replays": self.replays,
                 "replay_sqnr_db": self.faithful,
                 "stopped": self.stopped or None,
@@ -144,6 +149,8 @@ def find_repair(
     options: RepairOptions,
     *,
     labels: np.ndarray | None = None,
+    model: Path | None = None,
+    out: Path | None = None,
     progress: Callable[[int, int, str], None] | None = None,
 ) -> Repair:
     """Look for the fewest changes that bring the outputs back.
@@ -155,11 +162,14 @@ def find_repair(
         session: The two runs.
         options: What is asked for.
         labels: One for each sample, for metrics that take them.
+        model: The quantized model that the backend ran, to be changed likewise; None for no model.
+        out: Where the changed model is written. It is then run by the backend, on the recorded inputs.
         progress: Called with what was done of the time, all of it, and what the metric is.
 
     Raises:
         UsageError: The net is stateful, has no compared output, or the labels do not fit.
         KernelError: The net cannot be replayed.
+        BackendError: The model cannot be changed likewise, or the changed one does not run.
     """
     if session.backend.steps > 1:
         raise UsageError("A stateful network is not repaired.", hint="Record a run of one step.")
@@ -201,6 +211,10 @@ def find_repair(
         minimal = looked.reached() and looked.prune()
     except KeyboardInterrupt:
         clock.stopped = "interrupted"
+    proof = None
+    if model is not None and out is not None and looked.found:
+        write_repaired(model, catalog, looked.found, out)
+        proof = run_score(session, trials, out, places)
     return Repair(
         reference=session.reference.info,
         backend=session.backend.info,
@@ -213,6 +227,7 @@ def find_repair(
         minimal=minimal,
         replays=trials.count,
         faithful=_faithful(session, arithmetic, places[0]),
+        proof=proof,
         stopped=clock.stopped,
         notes=() if held_out else ("there is one sample: nothing is left to prove the edits on",),
     )

@@ -70,6 +70,8 @@ class Edit:
         reference_node: The reference's node; "" if it is not known.
         reference_tensor: The reference's tensor of the result; "" likewise.
         reference_weight: The reference's weight; "" likewise.
+        scales: Scales of the codes that the weight is kept in; None if it is in float, or as it was.
+        axis: The dimension of the weight that they go along.
     """
 
     kind: str
@@ -80,6 +82,12 @@ class Edit:
     reference_node: str
     reference_tensor: str
     reference_weight: str
+    scales: np.ndarray | None = None
+    axis: int | None = None
+
+    def constants(self) -> Sequence[np.ndarray]:
+        """Return the weight, and the bias if it is another one too, that the node gets; nothing if it keeps them."""
+        return list(self.change.constants.values())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the edit as plain values."""
@@ -196,9 +204,11 @@ class EditCatalog:
 
         only = frozenset({node.name})
         if weights and (channels := self._by_channel(node, weights)):
-            scales = max(0, next(iter(channels.values())).shape[0])
-            yield edit("per-channel", Change(nodes=only, constants=channels), size=4 * scales)
-        shift = self._shift(node) if self._weight(node) else None
+            values, fine = channels
+            found = edit("per-channel", Change(nodes=only, constants=values), size=4 * fine.scale.size)
+            yield replace(found, scales=fine.scale, axis=fine.axis)
+        takes_bias = operators.of(real_form(node, self._run.graph.opset)[0].op).bias is not None
+        shift = self._shift(node) if self._weight(node) and takes_bias else None
         if shift is not None:
             yield edit("bias", Change(nodes=only, shifts={node.name: shift}))
         if unit.tensor:
@@ -284,20 +294,20 @@ class EditCatalog:
 
     def _by_channel(
         self, node: Node, weights: Mapping[tuple[str, str], np.ndarray]
-    ) -> dict[tuple[str, str], np.ndarray]:
-        """Return the reference's weight in int8 codes with a scale for each output channel; none if it has these."""
+    ) -> tuple[dict[tuple[str, str], np.ndarray], QuantParams] | None:
+        """Return the reference's weight in int8 codes with a scale for each output channel; None if it has these."""
         form, _ = real_form(node, self._run.graph.opset)
         name, axis = self._weight(node), output_axis(form)
         quant = self._weight_quant(name)
         if axis is None or quant is None or quant.per_channel or not is_integer(quant.dtype):
-            return {}
+            return None
         values = weights[node.name, name]
         axis %= values.ndim
         others = tuple(at for at in range(values.ndim) if at != axis)
         scale = np.abs(values).max(axis=others).astype(np.float32) / np.float32(127)
         scale[scale == 0] = 1
         fine = QuantParams(dtype="int8", scale=scale, zero_point=np.zeros(scale.shape, np.int8), axis=axis)
-        return {(node.name, name): dequantize(quantize(values.astype(np.float32), fine), fine)}
+        return {(node.name, name): dequantize(quantize(values.astype(np.float32), fine), fine)}, fine
 
     def _weight_quant(self, name: str) -> QuantParams | None:
         graph = self._run.graph

@@ -106,19 +106,12 @@ class Trials:
 
     def recorded(self, place: tuple[int, int]) -> Outputs:
         """Return the backend's outputs of one sample, as recorded."""
-        return self._named({name: real_values(self._session.backend, name, place) for name in self._pairs}, place)
+        return self.named({name: real_values(self._session.backend, name, place) for name in self._pairs}, place)
 
     def replayed(self, edits: Sequence[Edit], place: tuple[int, int]) -> Outputs:
         """Return the backend's outputs of one sample with some edits."""
         change = self._catalog.change(edits) if edits else Change()
-        return self._named(self._replay.outputs(change, place), place)
-
-    def _named(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
-        reference = self.reference(place)
-        return {
-            entry.reference_tensor: outputs[name].reshape(reference[entry.reference_tensor].shape)
-            for name, entry in self._pairs.items()
-        }
+        return self.named(self._replay.outputs(change, place), place)
 
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
         """Return the metric with some edits."""
@@ -134,10 +127,17 @@ class Trials:
         theirs = list(map(self.reference, places))
         return measured(self.metric, theirs, theirs, self._of(places))
 
-    def scored(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
-        """Return the metric before and after some edits, and the reference's."""
+    def named(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
+        """Return outputs of the backend by the names, and in the shapes, of the reference's."""
+        reference = self.reference(place)
+        return {
+            entry.reference_tensor: outputs[name].reshape(reference[entry.reference_tensor].shape)
+            for name, entry in self._pairs.items()
+        }
+
+    def of_outputs(self, made: Sequence[Outputs], places: Sequence[tuple[int, int]]) -> Score:
+        """Return the metric of outputs that were made in another way."""
         theirs = list(map(self.reference, places))
-        made = [self.replayed(edits, place) if edits else self.recorded(place) for place in places]
         return Score(
             samples=len(places),
             before=self.score([], places),
@@ -145,6 +145,11 @@ class Trials:
             reference=self.own(places),
             interval=confidence(self.metric, made, theirs, self._of(places)),
         )
+
+    def scored(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
+        """Return the metric before and after some edits, and the reference's."""
+        made = [self.replayed(edits, place) if edits else self.recorded(place) for place in places]
+        return self.of_outputs(made, places)
 
     def _of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]

@@ -57,6 +57,8 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
     yield "searched", _score(repair, repair.search)
     if repair.held_out is not None:
         yield "held out", _score(repair, repair.held_out)
+    if repair.proof is not None:
+        yield "model run", _score(repair, repair.proof)
     size = sum(edit.size for edit in repair.edits)
     if repair.edits:
         share = numbers.percent(min(1.0, sum(edit.macs for edit in repair.edits)), 1.0)
