@@ -26,7 +26,6 @@ from qdebug.compare.result.result import json_safe
 from qdebug.errors import UsageError
 from qdebug.model import RunInfo
 from qdebug.model.recording import places_of
-from qdebug.replay import Arithmetic
 from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
@@ -34,7 +33,7 @@ from qdebug.workflow.repair_metric import Metric, find_metric
 from qdebug.workflow.repair_model import run_score, write_repaired
 from qdebug.workflow.repair_search import Clock, EditCost, Score, Search, Trials
 
-__all__ = ["Repair", "RepairOptions", "find_repair"]
+__all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -171,6 +170,55 @@ def find_repair(
         KernelError: The net cannot be replayed.
         BackendError: The model cannot be changed likewise, or the changed one does not run.
     """
+    looked = prepare_search(session, options, labels=labels, progress=progress)
+    trials, places = looked.trials, list(places_of(session.backend))
+    held_out = [place for place in places if place not in looked.places]
+    minimal = False
+    try:
+        looked.run()
+        minimal = looked.reached() and looked.prune()
+    except KeyboardInterrupt:
+        looked.clock.stopped = "interrupted"
+    proof = None
+    if model is not None and out is not None and looked.found:
+        write_repaired(model, looked.catalog, looked.found, out)
+        proof = run_score(session, trials, out, places)
+    return Repair(
+        reference=session.reference.info,
+        backend=session.backend.info,
+        metric=trials.metric,
+        goal=looked.goal,
+        edits=tuple(looked.found),
+        search=trials.scored(looked.found, looked.places),
+        held_out=trials.scored(looked.found, held_out) if held_out else None,
+        reached=looked.reached(),
+        minimal=minimal,
+        replays=trials.count,
+        faithful=_faithful(session, trials.replay, places[0]),
+        proof=proof,
+        stopped=looked.clock.stopped,
+        notes=() if held_out else ("there is one sample: nothing is left to prove the edits on",),
+    )
+
+
+def prepare_search(
+    session: DiffSession,
+    options: RepairOptions,
+    *,
+    labels: np.ndarray | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Search:
+    """Return a search that was not begun.
+
+    Args:
+        session: The two runs.
+        options: What is asked for.
+        labels: One for each sample, for metrics that take them.
+        progress: Called with what was done of the time, all of it, and what the metric is.
+
+    Raises:
+        UsageError: The net is stateful, has no compared output, or the labels do not fit.
+    """
     if session.backend.steps > 1:
         raise UsageError("A stateful network is not repaired.", hint="Record a run of one step.")
     places = list(places_of(session.backend))
@@ -180,7 +228,7 @@ def find_repair(
         )
     known = None if labels is None else dict(zip(places, labels, strict=True))
     metric, clock = find_metric(options.metric), Clock(time.monotonic() + 60 * options.minutes)
-    search, held_out = (places[::2], places[1::2]) if len(places) > 1 else (places, [])
+    search = places[::2] if len(places) > 1 else places
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), search)
     arithmetic = find_arithmetic(options.arithmetic or DEFAULT_PRESET).arithmetic
@@ -195,7 +243,7 @@ def find_repair(
             whole = int(60 * options.minutes)
             progress(min(whole - int(clock.ends - time.monotonic()), whole), whole, f"{value:.4g} {what}")
 
-    looked = Search(
+    return Search(
         session=session,
         catalog=catalog,
         trials=trials,
@@ -205,39 +253,12 @@ def find_repair(
         clock=clock,
         told=told,
     )
-    minimal = False
-    try:
-        looked.run()
-        minimal = looked.reached() and looked.prune()
-    except KeyboardInterrupt:
-        clock.stopped = "interrupted"
-    proof = None
-    if model is not None and out is not None and looked.found:
-        write_repaired(model, catalog, looked.found, out)
-        proof = run_score(session, trials, out, places)
-    return Repair(
-        reference=session.reference.info,
-        backend=session.backend.info,
-        metric=metric,
-        goal=goal,
-        edits=tuple(looked.found),
-        search=trials.scored(looked.found, search),
-        held_out=trials.scored(looked.found, held_out) if held_out else None,
-        reached=looked.reached(),
-        minimal=minimal,
-        replays=trials.count,
-        faithful=_faithful(session, arithmetic, places[0]),
-        proof=proof,
-        stopped=clock.stopped,
-        notes=() if held_out else ("there is one sample: nothing is left to prove the edits on",),
-    )
 
 
-def _faithful(session: DiffSession, arithmetic: Arithmetic, place: tuple[int, int]) -> float:
+def _faithful(session: DiffSession, replay: EditedReplay, place: tuple[int, int]) -> float:
     """Return the SQNR of the whole run, replayed without edits, against what was recorded."""
     run = session.backend
-    whole = Change(nodes=frozenset())
-    made = EditedReplay(run, arithmetic).outputs(whole, place, everything=True)
+    made = replay.outputs(Change(), place, everything=True)
     signal = noise = 0.0
     for name in run.graph.outputs:
         if run.has(name, *place):

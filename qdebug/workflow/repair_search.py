@@ -90,7 +90,7 @@ class Trials:
         metric: Metric,
         labels: Mapping[tuple[int, int], Any] | None,
     ) -> None:
-        self._session, self._catalog, self._replay = session, catalog, replay
+        self._session, self._catalog, self.replay = session, catalog, replay
         self.metric, self._labels = metric, labels
         names = session.backend.graph.outputs
         self._pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
@@ -111,7 +111,7 @@ class Trials:
     def replayed(self, edits: Sequence[Edit], place: tuple[int, int]) -> Outputs:
         """Return the backend's outputs of one sample with some edits."""
         change = self._catalog.change(edits) if edits else Change()
-        return self.named(self._replay.outputs(change, place), place)
+        return self.named(self.replay.outputs(change, place), place)
 
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
         """Return the metric with some edits."""
