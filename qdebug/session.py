@@ -247,6 +247,7 @@ class DiffSession:
         *,
         least: float = LEAST_SHARE,
         places: Sequence[tuple[int, int]] | None = None,
+        parts: bool = True,
         progress: Callable[[int, int], None] | None = None,
     ) -> ErrorBudget:
         """Tell how much of each output's error every node's own error makes; compares what is left first.
@@ -254,11 +255,20 @@ class DiffSession:
         Args:
             least: Smallest share of an output's error that a node has an entry of its own for.
             places: Samples and steps that are looked at; None for all.
+            parts: Whether the parts of each node's error are replayed, too.
             progress: Called with the number of replays made and their total, output by output.
         """
         for _ in self._compared():
             pass
-        made = partial(self._examiner.budget, self._plan, self._results, least=least, places=places, progress=progress)
+        made = partial(
+            self._examiner.budget,
+            self._plan,
+            self._results,
+            least=least,
+            places=places,
+            parts=parts,
+            progress=progress,
+        )
         outputs = [self._by_tensor[name] for name in self.backend.graph.outputs if name in self._by_tensor]
         found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
         return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found)

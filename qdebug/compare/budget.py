@@ -167,6 +167,7 @@ def budget_of_output(
     *,
     least: float,
     places: Sequence[tuple[int, int]] | None = None,
+    parts: bool = True,
     progress: Callable[[int, int], None] | None = None,
 ) -> OutputBudget:
     """Tell how much of an output's error each node's own error makes.
@@ -181,6 +182,7 @@ def budget_of_output(
         output: The output.
         least: Smallest share that a node has an entry of its own for.
         places: Samples and steps that are looked at; None for all.
+        parts: Whether the parts of each node's error are replayed, too.
         progress: Called with the number of replays made and their total.
     """
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
@@ -228,7 +230,7 @@ def budget_of_output(
         sums.left += math.nan if everything is None else _power(path.recorded() - everything)
         step()
         for entry in large:
-            for part, error in path.own_parts(entry).items():
+            for part, error in path.own_parts(entry).items() if parts else ():
                 if np.any(error):
                     sums.add(entry.tensor, part, path.output_with([entry], {entry.tensor: error}), signal)
             step()

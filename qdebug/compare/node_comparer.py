@@ -153,6 +153,7 @@ class NodeComparer:
         *,
         least: float,
         places: Sequence[tuple[int, int]] | None,
+        parts: bool,
         progress: Callable[[int, int], None] | None,
     ) -> OutputBudget:
         """Tell what the error of an output is made of, see `qdebug.compare.budget`.
@@ -163,11 +164,14 @@ class NodeComparer:
             output: The output.
             least: Smallest share of a node that has an entry of its own.
             places: Samples and steps that are looked at; None for all.
+            parts: Whether the parts of each node's error are replayed, too.
             progress: Called with the number of replays made and their total.
         """
         of = ResultTable(results)
         with _alike():
-            return budget_of_output(self._runs.graphs, plan, of, output, least=least, places=places, progress=progress)
+            return budget_of_output(
+                self._runs.graphs, plan, of, output, least=least, places=places, parts=parts, progress=progress
+            )
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
         """Return the error that each of some inputs alone makes of a compared tensor in one sample.

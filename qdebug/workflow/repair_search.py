@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -218,8 +218,18 @@ class Search:
         return self.trials.score(edits, self.places)
 
     def run(self) -> None:
-        """Add edits until the goal is reached, or nothing is left to try."""
-        best, done, waiting, shares = self._score(self.found), set[str](), list[str](), list(_LEAST)
+        """Add edits until the goal is reached, or nothing is left to try: then the best that were seen are kept."""
+        best, kept = self._score(self.found), list(self.found)
+        try:
+            for value in self._steps(best):
+                if value > best:
+                    best, kept = value, list(self.found)
+        finally:
+            self.found[:] = kept
+
+    def _steps(self, best: float) -> Iterator[float]:
+        """Add one edit after the other; yield what the metric is with each."""
+        done, waiting, shares = set[str](), list[str](), list(_LEAST)
         while best < self.goal and len(self.found) < self.cost.most and not self.clock.over():
             front = [name for name in waiting if name not in done][:_AT_ONCE]
             if not front:
@@ -232,9 +242,7 @@ class Search:
                 done.update(front)
                 continue
             value, _, edit = max(scored, key=lambda each: each[:2])
-            if (
-                not value > best
-            ):  # none helps alone: what changes most of the node with the largest share is kept on trial
+            if not value > best:  # none helps alone: the strongest one of the worst node is kept on trial
                 first = [each for each in scored if each[2].unit.node.name == front[0]] or scored
                 value, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
             self.found[:] = _with(self.found, edit)
@@ -242,6 +250,7 @@ class Search:
             if edit.kind == "float" or not self._open(name):
                 done.add(name)
             best = value
+            yield best
 
     def _tried(self, names: Sequence[str], best: float) -> list[tuple[float, float, Edit]]:
         """Return what each edit of some nodes gives, its cost below zero, and the edit."""
@@ -266,7 +275,7 @@ class Search:
     def _ranked(self, least: float) -> list[str]:
         """Return the nodes that can be changed, those with the largest share of an output's error first."""
         shares = dict.fromkeys(self.catalog.units, 0.0)
-        for output in self.session.budget(least=least, places=self.places).outputs:
+        for output in self.session.budget(least=least, places=self.places, parts=False).outputs:
             for node in output.nodes:
                 unit = self.catalog.unit_of(node.node)
                 if unit is not None:

@@ -153,3 +153,29 @@ def test_a_net_all_in_float_is_the_reference(digits):
     reference = digits[0].load("logits")
     off = np.linalg.norm(made["logits"] - reference) / np.linalg.norm(reference)
     assert off < 0.01  # the input is still in codes
+
+
+def test_edits_that_led_nowhere_are_not_kept():
+    """Two errors cancel each other: either alone in float makes the output worse."""
+
+    def run(first, second):
+        nodes = [
+            Node(name="one", op="MatMul", inputs=("x", "a"), outputs=("p",)),
+            Node(name="other", op="MatMul", inputs=("x", "b"), outputs=("q",)),
+            Node(name="sum", op="Add", inputs=("p", "q"), outputs=("y",)),
+        ]
+        infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in "ab"]
+        graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+        a, b = WEIGHTS["a"] + np.float32(first), WEIGHTS["b"] + np.float32(second)
+        values = {("a", 0, 0): a, ("b", 0, 0): b}
+        for sample in range(2):
+            x = np.abs(np.random.default_rng(sample).standard_normal((3, 6))).astype(np.float32)
+            made = {"x": x, "p": x @ a, "q": x @ b, "y": x @ a + x @ b}
+            values |= {(name, sample, 0): array for name, array in made.items()}
+        return MemoryRecording(graph, values)
+
+    session = DiffSession(run(0, 0), run(5, -4.9))
+    found = find_repair(session, RepairOptions(within=40, cost=_floats(most=1)))
+    assert (found.reached, found.edits) == (False, ())
+    assert found.search.after == found.search.before
+    assert find_repair(session, RepairOptions(within=40, cost=_floats())).reached
