@@ -273,9 +273,12 @@ class Search:
         ]
 
     def _ranked(self, least: float) -> list[str]:
-        """Return the nodes that can be changed, those with the largest share of an output's error first."""
+        """Return the nodes that can be changed, those with the largest share of an output's error first.
+
+        Two samples tell an order; which edits help is measured on all.
+        """
         shares = dict.fromkeys(self.catalog.units, 0.0)
-        for output in self.session.budget(least=least, places=self.places, parts=False).outputs:
+        for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
                 unit = self.catalog.unit_of(node.node)
                 if unit is not None:

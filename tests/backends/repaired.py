@@ -77,7 +77,7 @@ def quantized(path: Path, inputs: Inputs, out: Path) -> Path:
     class Reader(CalibrationDataReader):
         def __init__(self) -> None:
             count = len(next(iter(inputs.values())))
-            self.left = iter([{name: array[at] for name, array in inputs.items()} for at in range(count)])
+            self.left = iter([{name: np.asarray(array[at]) for name, array in inputs.items()} for at in range(count)])
 
         def get_next(self) -> Inputs | None:
             return next(self.left, None)
