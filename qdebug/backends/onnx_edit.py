@@ -21,8 +21,8 @@ __all__ = ["edit"]
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
 _CONTRIB = "com.microsoft"
-_WIDE_OPSET = 21
-"""The standard's QuantizeLinear knows 16 bits from here on; that of ONNX Runtime's own domain does before."""
+_WIDE_OPSET, _AXIS_OPSET = 21, 13
+"""The standard's QuantizeLinear knows 16 bits, and several scales, from here on; ONNX Runtime's own does before."""
 
 
 def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
@@ -64,6 +64,7 @@ class _Editor:
         self._proto, self._graph = proto, proto.graph
         self._constants = {each.name: each for each in proto.graph.initializer}
         self._number = 0
+        self._opset = next((each.version for each in proto.opset_import if each.domain in ("", "ai.onnx")), 1)
 
     def apply(self, wanted: NodeEdit) -> None:
         """Change one node."""
@@ -137,7 +138,6 @@ class _Editor:
         self._graph.node.insert(list(self._graph.node).index(before), node)
 
     def _set_weight(self, main: Any, wanted: NodeEdit) -> None:
-        from onnx import helper
 
         weight = np.asarray(wanted.weight, np.float32)
         if wanted.scales is None or wanted.axis is None:
@@ -154,9 +154,7 @@ class _Editor:
             self._constant(scales, "scale"),
             self._constant(np.zeros(scales.shape, np.int8), "zero"),
         ]
-        output = f"{names[0]}/real"
-        self._insert(main, helper.make_node(_DQ, names, [output], name=output, axis=wanted.axis))
-        main.input[1] = output
+        main.input[1] = self._dequantized(main, names, wanted.axis)
         self._rescale_bias(main, scales)
 
     def _rescale_bias(self, main: Any, scales: np.ndarray) -> None:
@@ -171,19 +169,33 @@ class _Editor:
         self._write_bias(main, real, wanted)
 
     def _write_bias(self, main: Any, real: np.ndarray, scales: np.ndarray) -> None:
-        from onnx import helper
 
         span = np.iinfo(np.int32)
         scales = np.broadcast_to(scales, real.shape).astype(np.float32) if scales.size > 1 else scales.reshape(())
         codes = np.clip(np.rint(real / scales), span.min, span.max).astype(np.int32)
         names = [self._constant(codes, "bias"), self._constant(scales, "scale")]
         names.append(self._constant(np.zeros(scales.shape, np.int32), "zero"))
+        main.input[2] = self._dequantized(main, names, 0 if scales.ndim else None)
+
+    def _dequantized(self, before: Any, names: Sequence[str], axis: int | None) -> str:
+        """Put a DequantizeLinear of constants before a node, and return its result."""
+        from onnx import helper
+
         output = f"{names[0]}/real"
         made = helper.make_node(_DQ, names, [output], name=output)
-        if scales.ndim:
-            made.attribute.append(helper.make_attribute("axis", 0))
-        self._insert(main, made)
-        main.input[2] = output
+        if axis is not None:
+            made.attribute.append(helper.make_attribute("axis", axis))
+            self._know(made, since=_AXIS_OPSET)
+        self._insert(before, made)
+        return output
+
+    def _know(self, node: Any, *, since: int) -> None:
+        """Take a node from ONNX Runtime's own domain where the standard's knows what is asked of it later alone."""
+        if self._opset >= since:
+            return
+        node.domain = _CONTRIB
+        if not any(each.domain == _CONTRIB for each in self._proto.opset_import):
+            self._proto.opset_import.add(domain=_CONTRIB, version=1)
 
     def _shift_bias(self, main: Any, shift: np.ndarray) -> None:
         reader = self._maker(main.input[2]) if len(main.input) > 2 and main.input[2] else None
@@ -205,7 +217,6 @@ class _Editor:
             return
         scale = self._constant(np.asarray(wanted.quant.scale[0], np.float32), "scale")
         zero = self._constant(np.asarray(wanted.quant.zero_point[0], wanted.quant.dtype), "zero")
-        opset = next((each.version for each in self._proto.opset_import if each.domain in ("", "ai.onnx")), 1)
         for node in (quantizer, *self._readers(quantizer.output[0])):
             if node.op_type not in (_Q, _DQ):
                 raise BackendError(f"{node.op_type} {node.name!r} takes no codes of 16 bits.")
@@ -214,10 +225,7 @@ class _Editor:
                 node.input[2] = zero
             else:
                 node.input.append(zero)
-            if opset < _WIDE_OPSET:
-                node.domain = _CONTRIB
-        if opset < _WIDE_OPSET and not any(each.domain == _CONTRIB for each in self._proto.opset_import):
-            self._proto.opset_import.add(domain=_CONTRIB, version=1)
+            self._know(node, since=_WIDE_OPSET)
 
     def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
         """Return what a result is without its codes: a quantizer may have left a Relu or Clip to them."""

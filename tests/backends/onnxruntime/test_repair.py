@@ -108,6 +108,18 @@ def test_a_net_whose_neighbours_are_in_float_has_no_codes_between_them(nets, tmp
     assert sum(node.op_type == "QuantizeLinear" for node in written.graph.node) < before
 
 
+def test_a_model_of_an_older_operator_set_gets_scales_for_each_channel_too(nets, tmp_path):
+    """Its DequantizeLinear knows no axis; the runtime's own does."""
+    older = onnx.load(nets / "int8.onnx")
+    del older.opset_import[:]
+    older.opset_import.extend([onnx.helper.make_opsetid("", 11), onnx.helper.make_opsetid("com.microsoft", 1)])
+    onnx.save(older, tmp_path / "older.onnx")
+    session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
+    options = RepairOptions(within=60, cost=EditCost(kinds=["per-channel"], most=2))
+    found = find_repair(session, options, model=tmp_path / "older.onnx", out=tmp_path / "out.onnx")
+    assert found.proof.after > found.proof.before + 1
+
+
 def test_another_model_than_the_recorded_one_is_refused(nets, tmp_path):
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
     with pytest.raises(BackendError, match="has no tensor"):
