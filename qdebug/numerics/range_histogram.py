@@ -10,13 +10,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.kept import Statistics
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.affine import BLOCK, dequantize
 from qdebug.numerics.blocks import RealBlocks, Scratch, scratch
 from qdebug.numerics.checkpoint import checkpoint
 
@@ -69,6 +70,11 @@ class RangeHistogram:
         return math.ldexp(1.0, self.exponent)
 
     @property
+    def coarse(self) -> bool:
+        """Whether some of the values were known by statistics alone: then their range is exact, and little else."""
+        return self.counts.size > 0 and self.exponent > _least_exponent(self.low, self.high, self.bins)
+
+    @property
     def total(self) -> int:
         """Number of finite values."""
         return int(self.counts.sum())
@@ -90,20 +96,6 @@ class RangeHistogram:
     def centers(self) -> np.ndarray:
         """Middles of the bins in real units, float64."""
         return (np.arange(self.first, self.first + self.counts.size) + 0.5) * self.width
-
-    def coarsened(self, exponent: int) -> RangeHistogram:
-        """Return the same values counted in wider bins.
-
-        Args:
-            exponent: Of the new width, not below that of the present one.
-
-        Raises:
-            UsageError: It is below.
-        """
-        if exponent < self.exponent:
-            raise UsageError(f"Bins of 2**{self.exponent} cannot be split into bins of 2**{exponent}.")
-        first, counts = _coarser(self.first, self.counts, exponent - self.exponent)
-        return _frozen(self, exponent, first, counts)
 
     def mirrored(self, *, center: bool = False) -> tuple[np.ndarray, float]:
         """Return the counts in bins that lie symmetrically around 0, as calibrators with one threshold take them.
@@ -129,12 +121,6 @@ class RangeHistogram:
         out = np.zeros(2 * half, np.int64)
         out[half + first : half + first + counts.size] = counts
         return out, width
-
-
-def _frozen(of: RangeHistogram, exponent: int, first: int, counts: np.ndarray) -> RangeHistogram:
-    counts = counts.copy()
-    counts.flags.writeable = False
-    return replace(of, exponent=exponent, first=first, counts=counts)
 
 
 def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
@@ -165,6 +151,12 @@ def _least_exponent(low: float, high: float, bins: int) -> int:
     return exponent
 
 
+def _side_exponent(low: float, high: float) -> int:
+    """Return the least exponent with which all values below 0 lie in one bin, and all others in another."""
+    largest = max(-low, high)
+    return max(math.frexp(largest)[1], _LOWEST) if largest else _LOWEST
+
+
 def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     """Return the histogram of the values of several ones.
 
@@ -186,7 +178,7 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     filled = [each for each in histograms if each.counts.size]
     exponent, first, counts = _LOWEST, 0, np.zeros(0, np.int64)
     if filled:
-        exponent = _least_exponent(low, high, sizes[0])
+        exponent = max(_least_exponent(low, high, sizes[0]), *(each.exponent for each in filled))
         coarse = [_coarser(each.first, each.counts, exponent - each.exponent) for each in filled]
         first = min(start for start, _ in coarse)
         counts = np.zeros(max(start + part.size for start, part in coarse) - first, np.int64)
@@ -230,16 +222,20 @@ class RangeCounter:
         self._ranges: list[tuple[float, float]] = []
         self._own = math.nan, math.nan
 
-    def add(self, values: np.ndarray, quant: QuantParams | None = None) -> None:
+    def add(self, values: np.ndarray | Statistics, quant: QuantParams | None = None) -> None:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements of any shape.
-            quant: How the elements stand for real numbers; None if they are the numbers.
+            values: Stored elements of any shape; or statistics of them, none infinite. These tell the range, the zeros
+                and the signs: there is one bin on each side of 0 then.
+            quant: How the elements stand for real numbers; None if they are the numbers. One scale for statistics.
 
         Raises:
             UsageError: The elements are no real numbers, or the quantization does not fit their shape.
         """
+        if isinstance(values, Statistics):
+            self._add_statistics(values, quant)
+            return
         blocks = RealBlocks(values, quant)
         buffers = scratch()
         self._own = math.nan, math.nan
@@ -255,6 +251,24 @@ class RangeCounter:
                     real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
                     self._add(real, buffers.doubles[1], buffers)
         self._ranges.append((self._own[0] + 0.0, self._own[1] + 0.0))
+
+    def _add_statistics(self, known: Statistics, quant: QuantParams | None) -> None:
+        self._nan += known.nan
+        count = known.count - known.nan
+        if not count:
+            self._ranges.append((math.nan, math.nan))
+            return
+        ends = np.array([known.low, known.high])
+        low, high = map(float, ends if quant is None else dequantize(ends.astype(np.int64), quant))
+        self._ranges.append((low + 0.0, high + 0.0))
+        self._exponent = max(self._exponent, _side_exponent(low, high))
+        self._low, self._high = float(np.fmin(low, self._low)) + 0.0, float(np.fmax(high, self._high)) + 0.0
+        self._grow()
+        negative, positive = int(known.negative.sum()), int(known.positive.sum())
+        self._zeros += count - negative - positive
+        self._counts[-self._first] += count - negative
+        if negative:
+            self._counts[-self._first - 1] += negative
 
     def _take_range(self, values: np.ndarray) -> bool:
         """Widen the bins to hold all of a float32 array at once; False if some of it is not finite."""
@@ -317,7 +331,7 @@ class RangeCounter:
         return x
 
     def _grow(self) -> None:
-        exponent = _least_exponent(self._low, self._high, self._bins)
+        exponent = max(_least_exponent(self._low, self._high, self._bins), self._exponent)
         first, last = _bin(min(self._low, 0.0), exponent), _bin(max(self._high, 0.0), exponent)
         counts = np.zeros(last - first + 1, np.int64)
         if self._counts.size:
@@ -367,10 +381,7 @@ def channel_histograms(
     values = np.asarray(values)
     if not -values.ndim <= axis < values.ndim:
         raise UsageError(f"A tensor of shape {values.shape} has no axis {axis}.")
-    if quant is not None:
-        from qdebug.numerics.affine import dequantize
-
-        values = dequantize(values, quant)
+    values = dequantize(values, quant)
     turned = np.moveaxis(values, axis, 0)
     if block_size is None:
         parts: list[np.ndarray] = list(turned)

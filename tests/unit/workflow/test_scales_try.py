@@ -27,17 +27,19 @@ def digits():
 def test_the_recorded_scale_changes_nothing(digits):
     now = digits[1].graph.tensors["conv2_quantized"].quant
     found = try_scale(*digits, node="conv2_quant", scale=float(now.scale[0]), zero_point=0)
-    assert found.same is True
+    assert found.replay.same is True
     assert found.now_error == found.trial_error
-    assert [(each.now, each.output) for each in found.outputs] == [(each.trial, each.output) for each in found.outputs]
-    assert found.outputs[0].against == "reference"
+    assert [(each.now, each.output) for each in found.replay.outputs] == [
+        (each.trial, each.output) for each in found.replay.outputs
+    ]
+    assert found.replay.outputs[0].against == "reference"
 
 
 def test_by_any_name_of_the_node(digits):
     every = [try_scale(*digits, node=name, scale=0.02) for name in ("conv2_quant", "relu2", "conv2_quantized")]
     assert every[0] == every[1] == every[2]
     assert every[0].trial_error.clipped_high > 0
-    assert every[0].outputs[0].trial.sqnr_db < every[0].outputs[0].now.sqnr_db - 10
+    assert every[0].replay.outputs[0].trial.sqnr_db < every[0].replay.outputs[0].now.sqnr_db - 10
 
 
 @pytest.mark.parametrize(("form", "scale"), [("qoperator", 0.02), ("qoperator", 0.07), ("qdq", 0.02)])
@@ -57,7 +59,7 @@ def test_the_outputs_are_those_of_a_model_that_has_the_scale(form, scale, tmp_pa
     reference, backend = run(SAMPLES / "digits.onnx", "float"), run(source, "int8")
     tensor = "pool1_quantized" if form == "qoperator" else "relu2_QuantizeLinear_Output"
     found = try_scale(reference, backend, node=tensor, scale=scale)
-    assert (found.same, found.replayed, found.notes) == (True, 4, ())
+    assert (found.replay.same, found.replay.samples, found.replay.notes) == (True, 4, ())
     model = onnx.load(source)
     held = {each.name: each for each in model.graph.initializer}
     changed = {name for node in model.graph.node for name in _scales(node, tensor, model)}
@@ -76,8 +78,8 @@ def test_the_outputs_are_those_of_a_model_that_has_the_scale(form, scale, tmp_pa
         np.stack([each.load("logits", s) for s in range(4)]).astype(np.float64) for each in (edited, reference)
     )
     expected = np.linalg.norm(got - target) / np.linalg.norm(target)
-    assert found.outputs[0].trial.rel_l2 == pytest.approx(expected, rel=1e-6)
-    assert found.outputs[0].trial.rel_l2 != found.outputs[0].now.rel_l2
+    assert found.replay.outputs[0].trial.rel_l2 == pytest.approx(expected, rel=1e-6)
+    assert found.replay.outputs[0].trial.rel_l2 != found.replay.outputs[0].now.rel_l2
 
 
 def _scales(node, tensor, model):
@@ -101,17 +103,17 @@ def test_of_a_float_net_the_one_tensor_is_held_to_codes(digits):
     assert found.now is None
     assert found.now_error is None
     assert found.trial_error.clipped_high > 0
-    assert found.outputs[0].against == "recorded"
-    assert found.outputs[0].now.sqnr_db > 100
-    assert 5 < found.outputs[0].trial.sqnr_db < 25
+    assert found.replay.outputs[0].against == "recorded"
+    assert found.replay.outputs[0].now.sqnr_db > 100
+    assert 5 < found.replay.outputs[0].trial.sqnr_db < 25
     inputs = try_scale(digits[0], node="x", scale=0.5, dtype="uint8")
-    assert inputs.outputs[0].trial.sqnr_db < 30
+    assert inputs.replay.outputs[0].trial.sqnr_db < 30
 
 
 def test_an_arithmetic_that_is_not_the_recorded_one_is_said(digits):
     found = try_scale(*digits, node="conv2_quant", scale=0.05, arithmetic="tvm-qnn-tonearest")
-    assert found.arithmetic == "tvm-qnn-tonearest"
-    assert found.same is False or found.notes == ()
+    assert found.replay.arithmetic == "tvm-qnn-tonearest"
+    assert found.replay.same is False or found.replay.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -135,6 +137,6 @@ def test_without_recorded_inputs_the_tensor_alone_is_told(tmp_path):
     with qdebug.Recorder(path, backend="npu") as rec:
         rec.put("y", np.linspace(-1, 1, 50, dtype=np.float32), node="n", op="Relu", inputs=("x",))
     found = try_scale(qdebug.open_recording(path), node="y", scale=0.01)
-    assert found.replayed == 0
-    assert "no replay" in found.notes[0]
+    assert found.replay.samples == 0
+    assert "no replay" in found.replay.notes[0]
     assert found.trial_error.total == 50
