@@ -60,23 +60,17 @@ class QuantError:
         return 10.0 * math.log10(self.square_sum / self.square_error) if self.square_sum else -math.inf
 
     def to_dict(self) -> dict[str, object]:
-        """Return the error as plain values; infinite ones as JSON of this package has them."""
+        """Return the error as plain values."""
         return {
             "clipped_low": self.clipped_low,
             "clipped_high": self.clipped_high,
             "total": self.total,
             "used_codes": self.used_codes,
-            "mse": _plain(self.mse),
-            "sqnr_db": _plain(self.sqnr_db),
-            "max_abs": None if self.max_abs is None else _plain(self.max_abs),
+            "mse": self.mse,
+            "sqnr_db": self.sqnr_db,
+            "max_abs": self.max_abs,
             "exact": self.exact,
         }
-
-
-def _plain(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 class QuantErrorCounter:

@@ -10,7 +10,10 @@ from qdebug.errors import UsageError
 
 __all__ = ["SCHEMAS", "load_schema"]
 
-SCHEMAS = ("diff", "diffs", "explain", "import", "info", "probe", "probe-comparison", "pytest")
+SCHEMAS = (
+    *("diff", "diffs", "explain", "import", "info", "probe", "probe-comparison", "profile", "pytest"),
+    *("scale_trial", "scales"),
+)
 """Names of the schemas: the part of a document's "format" after "qdebug."."""
 
 
