@@ -9,10 +9,9 @@ and recordings came.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import NamedTuple
 
 import numpy as np
 
@@ -37,6 +36,9 @@ _SINGLE = 126
 """Largest power of two that a float32 is multiplied by."""
 _BLOCK = 1 << 16
 """Values that are counted together: what is made of them stays in the cache of a core."""
+_ROW = 256
+"""A part of it."""
+_ALTERNATE = (np.arange(_ROW) % 2).astype(np.int16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -205,22 +207,27 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     )
 
 
-class _Buffers(NamedTuple):
-    single: np.ndarray
-    real: np.ndarray
-    scaled: np.ndarray
-    places: np.ndarray
+class _Buffers(threading.local):
+    """What a stretch of values is made into, once for each thread: fresh memory would cost as much as counting."""
+
+    def __init__(self) -> None:
+        self.single, self.real, self.scaled = (np.empty(_BLOCK, kind) for kind in ("f4", "f8", "f8"))
+        self.places = np.empty(_BLOCK, np.int32)
 
 
-@lru_cache(maxsize=64)
+_buffers = _Buffers()
+
+
 def _lanes(first: int, size: int) -> tuple[int, np.ndarray]:
-    """Return how many counts each bin has, and what makes the number of a count of the number of a bin.
+    """Return how many counts each bin has, and what makes numbers of counts of a row of numbers of bins.
 
-    Two where 16 bits hold them: neighbours are counted apart, since a processor waits for a count that it has just
-    changed, as of many zeros it would.
+    Two where nothing is negative and 16 bits hold them: many values are 0 there, and a processor waits for a count that
+    it has just changed. So neighbours are counted apart.
     """
-    lanes, dtype = (2, np.int16) if 2 * size <= np.iinfo(np.int16).max else (1, np.int32)
-    return lanes, (np.arange(_BLOCK) % lanes * size - first).astype(dtype)
+    most = np.iinfo(np.int16).max
+    if not first and 2 * size <= most:
+        return 2, _ALTERNATE * np.int16(size)
+    return 1, np.array(-first, np.int16 if size <= most else np.int32)
 
 
 class RangeCounter:
@@ -261,17 +268,14 @@ class RangeCounter:
             return
         blocks = RealBlocks(values, quant)
         self._own = math.nan, math.nan
-        room = min(blocks.size, _BLOCK)
-        work = np.dtype(np.float32 if blocks.single else np.float64)
-        buffers = _Buffers(*(np.empty(room, kind) for kind in (np.float32, work, work, np.int32)))
         with np.errstate(all="ignore"):
             for start in range(0, blocks.size, _BLOCK):
                 checkpoint()
                 stop = min(start + _BLOCK, blocks.size)
                 if blocks.single:
-                    self._add(blocks.read_single(start, stop, buffers.single), buffers)
+                    self._add(blocks.read_single(start, stop, _buffers.single))
                 else:
-                    self._add(blocks.read_double(start, stop, buffers.real, buffers.single), buffers)
+                    self._add(blocks.read_double(start, stop, _buffers.real, _buffers.single))
         self._ranges.append((self._own[0] + 0.0, self._own[1] + 0.0))
 
     def _add_statistics(self, known: Statistics, quant: QuantParams | None) -> None:
@@ -292,7 +296,7 @@ class RangeCounter:
         if negative:
             self._counts[-self._first - 1] += negative
 
-    def _add(self, x: np.ndarray, buffers: _Buffers) -> None:
+    def _add(self, x: np.ndarray) -> None:
         """Count a stretch, 1-D float32 or float64, not empty."""
         low, high = float(x.min()), float(x.max())
         if not (math.isfinite(low) and math.isfinite(high)):
@@ -305,21 +309,23 @@ class RangeCounter:
             # 0.0 is added so that -0.0 does not hang on the order.
             self._low, self._high = min(low, self._low) + 0.0, max(high, self._high) + 0.0
             self._grow()
-        zero = buffers.places.view(np.bool_)[: x.size]
+        zero = _buffers.places.view(np.bool_)[: x.size]
         self._zeros += int(np.count_nonzero(np.equal(x, 0.0, out=zero)))
         # Multiplied by a power of two, exactly: only a float32 that becomes smaller than float32 holds would round.
         if x.dtype == np.float32 and not 0 <= -self._exponent <= _SINGLE:
             x = x.astype(np.float64)
-        scaled = buffers.scaled[: x.size] if buffers.scaled.dtype == x.dtype else np.empty_like(x)
+        scaled = _buffers.scaled.view(x.dtype)[: x.size]
         np.multiply(x, x.dtype.type(math.ldexp(1.0, -self._exponent)), out=scaled)
         if self._first < 0:
             np.floor(scaled, out=scaled)
         # The cast rounds towards 0, which is down where nothing is negative.
-        places = buffers.places.view(self._offsets.dtype)[: x.size]
-        np.copyto(places, scaled, casting="unsafe")
-        places += self._offsets[: x.size]
-        found = np.bincount(places, minlength=self._counts.size * self._lanes)
-        self._counts += found.reshape(self._lanes, -1).sum(axis=0)
+        places = _buffers.places.view(self._offsets.dtype)
+        np.copyto(places[: x.size], scaled, casting="unsafe")
+        rows = places[: -(-x.size // _ROW) * _ROW].reshape(-1, _ROW)
+        rows += self._offsets
+        found = np.bincount(places[: x.size], minlength=self._counts.size * self._lanes)
+        for lane in range(self._lanes):
+            self._counts += found[lane * self._counts.size :][: self._counts.size]
 
     def _finite(self, x: np.ndarray) -> np.ndarray:
         """Return the finite ones of some values, and count the others."""
