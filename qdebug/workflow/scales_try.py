@@ -220,7 +220,8 @@ class TrialBench:
         Raises:
             UsageError: The scale or the dtype is none, or the zero point is no code.
         """
-        if not (math.isfinite(scale) and scale > 0):
+        single = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
+        if not (math.isfinite(single) and single > 0):
             raise UsageError(f"A scale of {scale:g} holds no values.", hint="Give a scale above 0: --scale S.")
         now = self.now
         kind = dtype or (now.dtype if now is not None else "int8")
@@ -233,7 +234,7 @@ class TrialBench:
             )
         made = QuantParams(
             dtype=kind,
-            scale=np.array(scale, np.float32),
+            scale=np.array(single, np.float32),
             zero_point=np.array(zero_point),
             qmin=now.qmin if qmin is None and now is not None else qmin,
             qmax=now.qmax if qmax is None and now is not None else qmax,

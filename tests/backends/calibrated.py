@@ -6,7 +6,7 @@ FOLDER keeps nets and what is made of them. It needs onnx and onnxruntime; all r
 
 sides      digits and the text direction net, calibrated on N inputs by ONNX Runtime's MinMax, Percentile and Entropy
            and by `choose_scales` with its rule. "same": tensors whose scale and zero point are equal bit for bit. "a
-           bin": of the others, those whose ends differ by no more than a bin of either histogram. "same histogram":
+           bin": of the others, those whose ends differ by no more than a bin of both histograms. "same histogram":
            tensors for which our entropy:ort finds the same threshold in the histogram that ONNX Runtime counted.
 overrides  the text recognition net, quantized by `quantize_static` to uint8 activations and int8 weights: by its
            default recipe, and with the scales of each calibrator as TensorQuantOverrides. The relative L2 error of the
@@ -102,8 +102,8 @@ THEIRS = {
 
 WHY = {
     "minmax": "-",
-    "percentile:99.999": "2048 bins of a symmetric range there; the bin with the percentile is left out there",
-    "entropy:ort": "128 bins there, 2000 here",
+    "percentile:99.999": "there 2048 bins, without the last one; of values of one sign half is cut at the other end",
+    "entropy:ort": "there 128 bins in 128 groups: one window, the whole range",
 }
 """Why parameters differ."""
 
@@ -146,21 +146,20 @@ def sides(folder: Path, count: int) -> Iterator[tuple[str, ...]]:
                 choice = rows[name].choices[0]
                 mine = np.float32(choice.quant.scale[0]), int(choice.quant.zero_point[0])
                 apart = max(abs(min(low, 0) - min(choice.low, 0)), abs(max(high, 0) - max(choice.high, 0)))
-                near = apart <= widest_bin(calibrator, name, rows[name])
+                near = apart <= both_bins(calibrator, name, rows[name])
                 counts["same" if mine == parameters(low, high) else "bin" if near else "other"] += 1
             yield (net, method, ours, str(len(shared)), str(counts["same"]), str(counts["bin"]), str(counts["other"]),
                    same_histogram(calibrator, ranges) if method == "Entropy" else "-",
                    WHY[ours] if counts["same"] < len(shared) else "-")  # fmt: skip
 
 
-def widest_bin(calibrator: Any, name: str, row: ScaleRow) -> float:
-    """Return the width of a bin of ONNX Runtime's histogram, or of ours where that is wider; 0 without."""
+def both_bins(calibrator: Any, name: str, row: ScaleRow) -> float:
+    """Return the width of a bin of ONNX Runtime's histogram and of ours together; 0 where it counts none."""
     collector = getattr(calibrator, "collector", None)
     if collector is None:
         return 0.0
     edges = collector.histogram_dict[name][1]
-    ours = max(abs(row.low), abs(row.high)) / 500  # of 2000 bins at least half are in use, on one side or on both
-    return max(float(edges[1] - edges[0]), ours)
+    return float(edges[1] - edges[0]) + (max(row.high, 0.0) - min(row.low, 0.0)) / 1000  # of 2000, half are in use
 
 
 def same_histogram(calibrator: Any, ranges: Any) -> str:
@@ -210,15 +209,18 @@ def outputs(model: Path, inputs: np.ndarray, *, fused: bool) -> np.ndarray:
 
 def overrides(folder: Path, count: int, calibrators: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield a row for the default recipe and for each calibrator."""
+    import onnx
+    from onnx import version_converter
     from onnxruntime.quantization.shape_inference import quant_pre_process
 
     nets = models()
-    calibration = nets.crops(count, width=320, cache=folder, seed=1)
-    other = nets.crops(8, width=320, cache=folder, seed=2)
+    calibration, other = nets.crops(count, cache=folder, seed=1), nets.crops(8, cache=folder, seed=2)
     with tempfile.TemporaryDirectory(dir=folder) as scratch, contextlib.chdir(scratch):
         prepared = Path(scratch) / "prepared.onnx"
         with quiet():
-            quant_pre_process(str(nets.net("rec", folder).resolve()), str(prepared), skip_symbolic_shape=True)
+            model = version_converter.convert_version(onnx.load(nets.net("rec", folder)), 13)  # knows scales by channel
+            onnx.save(model, prepared)
+            quant_pre_process(str(prepared), str(prepared), skip_symbolic_shape=True)
         expected = outputs(prepared, other, fused=False).astype(np.float64)
         reference = recorded(prepared, calibration, Path(scratch) / "rec.h5")
         for name in ("default recipe", *calibrators):
@@ -249,6 +251,9 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--inputs", type=int, default=16, help="inputs of the calibration")
     parser.add_argument("--calibrators", nargs="+", default=CALIBRATORS, metavar="NAME", help="of the table overrides")
     arguments = parser.parse_args(words)
+    import onnxruntime
+
+    onnxruntime.set_default_logger_severity(3)
     folder = arguments.folder.resolve()
     folder.mkdir(parents=True, exist_ok=True)
     for table in arguments.tables:

@@ -6,8 +6,8 @@ Times are of the processor, so that other work on the machine counts little; loo
 all else is the best of several rounds. BLAS is held to one thread. Targets: the entropy threshold at 8001 bins at least
 150 times faster than ONNX Runtime's `get_entropy_threshold` and than the plain loop of MXNet, and the same; any scheme
 and calibrator from a stored histogram in less than 50 ms; a histogram at least 3 times faster than `numpy.histogram`;
-all tensors of the text direction net over 100 inputs at least 20 times faster than ONNX Runtime's entropy calibrator,
-in less than 500 MB.
+a key of the screen what-if in at most 16 ms; all tensors of the text direction net over 100 inputs at least 20 times
+faster than ONNX Runtime's entropy calibrator, in less than 500 MB.
 
 ONNX Runtime's calibrator has 128 bins by default, of which 128 groups are made: nothing is merged, and no threshold is
 looked for. Its runs of the net alone then take more than a twentieth of all its time, so that no way to count and to
@@ -29,7 +29,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -37,11 +37,20 @@ from rich.console import Console
 from rich.table import Table
 from threadpoolctl import threadpool_limits
 
+from qdebug.compare.align.pairs import Match, Pair
 from qdebug.errors import UsageError
 from qdebug.numerics.calibration import CALIBRATORS, calibrate, calibrator_named
 from qdebug.numerics.entropy import entropy_range, mxnet_threshold, ort_threshold
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
+from qdebug.recording.recorder import Recorder
+from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.pages.page import Scene
+from qdebug.tui.pages.what_if_page import WhatIfPage
+from qdebug.tui.reading.messages import TrialRequest
+from qdebug.tui.reading.plan_rows import describe
+from qdebug.tui.reading.trials import Trials
 from qdebug.workflow.scales_profile import profile_model
 
 GROUPS = 255
@@ -148,6 +157,40 @@ def histogram_rows(rounds: int) -> list[tuple[str, ...]]:
             rows.append((f"histogram, {title}, {bins} bins", f"{ours * 1e3:.2f} ms", "numpy.histogram",
                          f"{theirs * 1e3:.1f} ms", f"{theirs / ours:.1f}", "3", f"{VALUES:,} float32"))  # fmt: skip
     return rows
+
+
+def key_rows(rounds: int) -> list[tuple[str, ...]]:
+    """Time keys of the screen what-if, from the change to the lines that are drawn for it; all but 5 % are faster."""
+    fake = load("unit/tui", "fake_session")
+
+    class Session(fake.FakeSession):
+        def guard(self, *, any_thread: bool = False) -> bool:
+            return any_thread
+
+    made = {}
+    for name, facts in (("values", {}), ("codes", {"scale": 0.03})):
+        values = np.random.default_rng(0).laplace(size=VALUES).astype(np.float32)
+        with Recorder(None, backend="made up") as rec:
+            rec.put(name, np.clip(np.rint(values / 0.03), -128, 127).astype(np.int8) if facts else values, **facts)
+        made[name] = rec.recording
+    pairs = [Pair(reference="values", backend="codes", match=Match.EXACT, reason="")]
+    alignment = SimpleNamespace(pairs=pairs)
+    source = SimpleNamespace(backend=made["codes"], reference=made["values"], alignment=alignment)
+    told = []
+    Trials(told.append).answer(source, TrialRequest(id=1, row=9, tensor="codes"), lambda: False)
+    opened = describe(Session())
+    navigator = Navigator(opened.table, samples=opened.samples)
+    scene = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE, tried=told[-1])
+    page, times = WhatIfPage(), []
+    for key in range(rounds * 40):
+        begin = time.process_time()
+        page.step(scene, 8 if key % 7 else -40)
+        page.trial(scene)
+        page.draw(scene, 80, 19)
+        times.append(time.process_time() - begin)
+    slow = sorted(times)[int(len(times) * 0.95)]
+    return [("a key of what-if, 80x24", f"{slow * 1e3:.2f} ms", "-", "-", "-", "16 ms",
+             f"95 % of {len(times)}; {VALUES:,} values")]  # fmt: skip
 
 
 def in_process(job: Callable[..., object], *arguments: object) -> tuple[dict[str, float], float]:
@@ -274,7 +317,7 @@ def main() -> int:
         table.add_column(head, justify="left" if head in ("what", "beside", "note") else "right")
     with threadpool_limits(1):
         rows = [*entropy_rows(options.bins, options.rounds), *scheme_rows(options.rounds)]
-        rows += histogram_rows(options.rounds)
+        rows += [*histogram_rows(options.rounds), *key_rows(options.rounds)]
         rows += [] if options.without_net else net_rows(options.inputs, options.ort_bins)
     for row in rows:
         table.add_row(*row)

@@ -103,6 +103,22 @@ def test_a_mistake_is_exit_code_1(capsys, tmp_path):
     assert "WRONG SCALES" in capsys.readouterr().out
 
 
+def test_branches_of_unlike_range_in_one_scale_are_named(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    wide, narrow = (rng.normal(size=(1, 200), scale=scale).astype(np.float32) for scale in (20, 0.5))
+    both = {"a": wide, "b": narrow, "cat": np.concatenate([wide, narrow], axis=1)}
+    for name, facts in (("float", {}), ("int8", {"scale": 0.6})):
+        with qdebug.Recorder(tmp_path / f"{name}.h5", backend=name) as rec:
+            for tensor, values in both.items():
+                stored = np.clip(np.rint(values / 0.6), -128, 127).astype(np.int8) if facts else values
+                node = {"node": "join", "op": "Concat", "inputs": ("a", "b")} if tensor == "cat" else {}
+                rec.put(tensor, stored, **node, **facts)
+    assert main(["scales", "choose", str(tmp_path / "float.h5"), str(tmp_path / "int8.h5")]) == 0
+    said = capsys.readouterr().out
+    assert "shared_range  join: Concat joins ranges of" in said
+    assert "in one of its own" in said
+
+
 def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_path):
     calib = tmp_path / "calib.h5"
     assert main(["scales", "profile", FLOAT, "-o", str(calib)]) == 0

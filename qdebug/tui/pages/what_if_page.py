@@ -34,6 +34,7 @@ _MOST_STEPS = 32 * _STEPS_OF_2
 _PLOT_MOST, _UNDER_PLOT = 8, 3
 """Most lines of the histogram, and the lines under it: both ranges and the numbers at the ends."""
 _FIELDS = ("scale", "zero point")
+_ASKING = "the calibrators are being asked .."
 
 
 class WhatIfPage(Page):
@@ -70,21 +71,29 @@ class WhatIfPage(Page):
         return TrialWish(quant=self._tried(scene), replay=self._replay)
 
     def _tried(self, scene: Scene) -> QuantParams | None:
-        """Return the parameters that are tried; None where there are none to begin with."""
+        """Return the parameters that are tried; None where there are none."""
+        found = self._attempt(scene)
+        return found if isinstance(found, QuantParams) else None
+
+    def _attempt(self, scene: Scene) -> QuantParams | str:
+        """Return the parameters that are tried, or say why there are none, or none yet."""
         ready = scene.tried
-        if ready is None or ready.facts is None or ready.problem:
-            return None
-        base = self._base or ready.facts.now
+        if scene.planned.missing is not None:
+            return f"this tensor is not compared: {scene.planned.missing}"
+        if ready is not None and ready.problem:
+            return ready.problem
+        if ready is None or ready.facts is None:
+            return "its values are being counted .."
+        choices = ready.facts.choices.get("asymmetric", ())
+        base = self._base or ready.facts.now or next((each.quant for each in choices if each.quant), None)
         if base is None:
-            base = next((each.quant for each in ready.facts.choices.get("asymmetric", ()) if each.quant), None)
-        if base is None:
-            return None
+            return f"no scale holds it: {choices[0].reason}" if choices else _ASKING
         scale = float(base.scale.ravel()[0]) * 2.0 ** (self._steps / _STEPS_OF_2)
         zero_point = int(base.zero_point.ravel()[0]) + self._codes
         try:
             return ready.facts.bench.parameters(scale, zero_point, qmin=base.qmin, qmax=base.qmax, dtype=base.dtype)
-        except UsageError:
-            return None
+        except UsageError as error:
+            return error.message
 
     # Keys
 
@@ -102,19 +111,20 @@ class WhatIfPage(Page):
 
     def step(self, scene: Scene, steps: int) -> str:
         """Change the scale or the zero point by some steps."""
-        before = self._tried(scene)
-        if before is None:
-            return _why_nothing(scene)
+        before = self._attempt(scene)
+        if isinstance(before, str):
+            return before
+        kept = self._steps, self._codes
         if self._field == 0:
             self._steps = min(max(self._steps + steps, -_MOST_STEPS), _MOST_STEPS)
         else:
-            self._codes += _within(int(before.zero_point.ravel()[0]) + steps, before) - int(
-                before.zero_point.ravel()[0]
-            )
-        after = self._tried(scene)
-        if after is None or after == before:
+            zero_point = int(before.zero_point.ravel()[0])
+            self._codes += min(max(zero_point + steps, before.qmin or 0), before.qmax or 0) - zero_point
+        after = self._attempt(scene)
+        if isinstance(after, str) or after == before:
+            self._steps, self._codes = kept
             return "it goes no further"
-        return self._changed(scene)
+        return self._changed(after)
 
     def next_calibrator(self, scene: Scene) -> str:
         """Take what the next calibrator chooses; after the last comes what is recorded."""
@@ -127,7 +137,8 @@ class WhatIfPage(Page):
     def _choose(self, scene: Scene, *, calibrators: int = 0, schemes: int = 0) -> str:
         facts = None if scene.tried is None else scene.tried.facts
         if facts is None or not facts.choices:
-            return _why_nothing(scene) if facts is None else "the calibrators are being asked .."
+            why = self._attempt(scene)
+            return why if isinstance(why, str) else _ASKING
         kinds = list(SCHEMES)
         kind, place = self._choice or (0, -1)
         kind, place = (kind + schemes) % len(kinds), max(place, 0) if schemes else place + calibrators
@@ -139,30 +150,32 @@ class WhatIfPage(Page):
         said = f"{chosen.calibrator}, {kinds[kind]}"
         if chosen.quant is None:
             return f"{said}: {chosen.reason}"
-        self._base, self._steps, self._codes, self._said = chosen.quant, 0, 0, said
-        return self._changed(scene, f"{said}: {chosen.reason}")
+        self._base, self._steps, self._codes, self._said, self._replay = chosen.quant, 0, 0, said, False
+        return f"{said}: {chosen.reason}"
 
     def reset(self, scene: Scene) -> str:
         """Go back to what was recorded."""
-        if self._tried(scene) is None:
-            return _why_nothing(scene)
         field = self._field
         self._forget()
         self._field = field
-        return "as recorded" if scene.tried and scene.tried.facts and scene.tried.facts.now else "as minmax chooses"
+        found = self._attempt(scene)
+        return found if isinstance(found, str) else self._title(scene)
 
-    def _changed(self, scene: Scene, said: str = "") -> str:
+    def _title(self, scene: Scene) -> str:
+        """Say where what is tried comes from."""
+        coded = scene.tried is not None and scene.tried.facts is not None and scene.tried.facts.now is not None
+        return self._said or ("as recorded" if coded else "minmax, asymmetric")
+
+    def _changed(self, quant: QuantParams) -> str:
         self._replay = False
-        quant = self._tried(scene)
-        if said or quant is None:
-            return said
         return f"scale {float(quant.scale[0]):.6g}, zero point {int(quant.zero_point[0])}"
 
     def replay(self, scene: Scene) -> str:
         """Replay the network with what is tried, or give that up."""
-        if self._tried(scene) is None:
-            return _why_nothing(scene)
-        if self._replay and _replay_of(scene, self._tried(scene)) is not None:
+        quant = self._attempt(scene)
+        if isinstance(quant, str):
+            return quant
+        if self._replay and _replay_of(scene, quant) is not None:
             return "it is replayed already"
         self._replay = not self._replay
         return "" if self._replay else "the replay is given up"
@@ -181,20 +194,19 @@ class WhatIfPage(Page):
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the table, the histogram with both ranges, and what is known of the outputs."""
         self._look_at(scene)
-        ready, quant = scene.tried, self._tried(scene)
+        ready, quant = scene.tried, self._attempt(scene)
         samples = f"all {scene.navigator.samples} samples" if scene.navigator.samples > 1 else ""
         head = heading(scene, width, samples)
-        if ready is None or ready.facts is None or quant is None or ready.problem:
-            return [head, [], *paragraph(safe_text(_why_nothing(scene)), scene, width)]
+        if ready is None or ready.facts is None or isinstance(quant, str):
+            return [head, [], *paragraph(safe_text(quant), scene, width)]
         facts = ready.facts
         known = ready.request.quant == quant
         error = ready.error if known and ready.error is not None else _estimated(facts.histogram, quant)
         now_error = facts.now_error or (None if facts.now is None else _estimated(facts.histogram, facts.now))
         replay = _replay_of(scene, quant)
         rows = trial_rows((facts.now, quant), (now_error, error), () if replay is None else replay.outputs)
-        chosen = self._said or ("recorded" if facts.now is not None else "minmax, asymmetric")
         changed = ", changed" if self._steps or self._codes else ""
-        titles = ("", "recorded" if facts.now is not None else "not quantized", f"trial: {chosen}{changed}")
+        titles = ("", "recorded" if facts.now is not None else "not quantized", f"trial: {self._title(scene)}{changed}")
         lines = [head, _row(scene, titles, width, "accent")]
         for label, now, trial in rows:
             here = label == _FIELDS[self._field]
@@ -206,24 +218,6 @@ class WhatIfPage(Page):
         room = height - len(lines) - len(words) - _UNDER_PLOT
         lines += [*_plot(scene, facts, quant, width, min(max(room, 1), _PLOT_MOST)), *words]
         return lines[:height]
-
-
-def _why_nothing(scene: Scene) -> str:
-    """Say why nothing can be tried, or not yet."""
-    if scene.planned.missing is not None:
-        return f"this tensor is not compared: {scene.planned.missing}"
-    ready = scene.tried
-    if ready is not None and ready.problem:
-        return ready.problem
-    if ready is None or ready.facts is None:
-        return "its values are being counted .."
-    if not ready.facts.choices:
-        return "the calibrators are being asked .."
-    return "no calibrator has a scale for it: " + ready.facts.choices["asymmetric"][0].reason
-
-
-def _within(zero_point: int, quant: QuantParams) -> int:
-    return min(max(zero_point, quant.qmin or 0), quant.qmax or 0)
 
 
 def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
