@@ -36,7 +36,7 @@ __all__ = [
 ]
 
 
-RANGE_ALONE = "they tell ranges, so that minmax and moving-average choose, and no error and nothing else is known"
+RANGE_ALONE = "their ranges are exact: minmax and moving-average choose, and no error is known"
 """What is said where statistics of values were kept, and not the values."""
 
 

@@ -333,7 +333,7 @@ class RangeCounter:
         lost = int(np.count_nonzero(np.isnan(x)))
         self._nan += lost
         self._infinite += x.size - int(np.count_nonzero(finite)) - lost
-        return x[finite]
+        return np.asarray(x[finite])
 
     def _grow(self) -> None:
         exponent = max(_least_exponent(self._low, self._high, self._bins), self._exponent)

@@ -317,7 +317,7 @@ def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
     """Say of how many tensors the range alone is known."""
     coarse = sum(histogram.coarse for histogram in histograms)
     if coarse:
-        yield f"of {coarse} of {len(histograms)} tensors statistics alone were kept: {RANGE_ALONE}"
+        yield f"{coarse} of {len(histograms)} tensors have statistics alone; {RANGE_ALONE}"
 
 
 def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:

@@ -79,7 +79,7 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
         facts.append(("nonfinite", f"{len(odd)} tensors have NaN or infinite values, first {safe_text(odd[0])!r}"))
     coarse = sum(tensor.histogram.coarse for tensor in profile.tensors.values())
     if coarse:
-        facts.append(("statistics", f"alone of {coarse} tensors: {RANGE_ALONE}"))
+        facts.append(("statistics", f"{coarse} tensors have them alone; {RANGE_ALONE}"))
     if profile.left_out:
         name, why = next(iter(profile.left_out.items()))
         more = f" and {len(profile.left_out) - 1} more" if len(profile.left_out) > 1 else ""
