@@ -81,12 +81,13 @@ class ScaleChoice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choice as plain values."""
+        quant = self.quant
         plain: dict[str, Any] = {
             "calibrator": self.calibrator,
-            "scale": None if self.quant is None else self.quant.scale.ravel().tolist(),
-            "zero_point": None if self.quant is None else self.quant.zero_point.ravel().tolist(),
-            "qmin": None if self.quant is None else self.quant.qmin,
-            "qmax": None if self.quant is None else self.quant.qmax,
+            "scale": None if quant is None else quant.scale.ravel().tolist(),
+            "zero_point": None if quant is None else quant.zero_point.ravel().tolist(),
+            "qmin": None if quant is None else quant.qmin,
+            "qmax": None if quant is None else quant.qmax,
             "low": self.low,
             "high": self.high,
             "score": self.score,
@@ -241,10 +242,11 @@ def choose_scales(
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
     entries, notes = _entries(reference, backend, bins)
-    weight_rows = [] if isinstance(reference, ScaleProfile) else [*_weights(reference, backend, asked, scheme, weights)]
+    weight_rows: list[ScaleRow] = []
+    if not isinstance(reference, ScaleProfile):
+        weight_rows = [*_weights(reference, backend, asked, scheme, granularity=weights, node=node)]
     if node is not None:
         entries = [each for each in entries if node in (each.node, each.values.name, each.backend_tensor)]
-        weight_rows = [each for each in weight_rows if node in (each.node, each.tensor, each.backend_tensor)]
         if not entries and not weight_rows:
             raise UsageError(
                 f"There is no node or tensor {node!r} with values to choose a scale for.",
@@ -425,20 +427,24 @@ def _weights(
     backend: Recording | None,
     calibrators: Sequence[Calibrator],
     scheme: QuantScheme,
-    asked: Granularity | None,
+    *,
+    granularity: Granularity | None,
+    node: str | None,
 ) -> Iterator[ScaleRow]:
-    """Yield a row for each float weight of the reference."""
+    """Yield a row for each float weight of the reference; of one node alone if it is named."""
     held = {} if backend is None else recorded_weights(backend)
     for weight in weights_of(reference):
         name, quant = recorded_for(weight, held) or ("", None)
-        own, granularity = scheme_for(quant, scheme), granularity_of(quant, asked)
+        if node not in (None, weight.node.name, weight.name, name):
+            continue
+        own, shared = scheme_for(quant, scheme), granularity_of(quant, granularity)
         values = TensorValues(weight.name, reference)
-        chosen = [_weight_choice(weight, each, own, granularity) for each in calibrators]
+        chosen = [_weight_choice(weight, each, own, shared) for each in calibrators]
         recorded, choices, best = _rated(values, quant, chosen)
-        one = granularity.kind == "tensor"
+        one = shared.kind == "tensor"
         flags = [*channel_flags(weight, name or weight.name, quant, own)] if one else []
         flags += [] if quant is None else quant_flags(name, weight.node.name, quant)
-        size = f":{granularity.block_size}" if granularity.block_size else ""
+        size = f":{shared.block_size}" if shared.block_size else ""
         yield ScaleRow(
             tensor=weight.name,
             backend_tensor=name,
@@ -452,7 +458,7 @@ def _weights(
             choices=choices,
             best=best,
             flags=tuple(flags),
-            granularity=f"{granularity.kind}{size}",
+            granularity=f"{shared.kind}{size}",
             weight=True,
         )
 
