@@ -7,8 +7,9 @@ import pytest
 
 import qdebug
 from qdebug import data
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.errors import UsageError
-from qdebug.workflow.scales_try import try_scale
+from qdebug.workflow.scales_try import TrialBench, try_scale
 
 SAMPLES = Path("samples/digits")
 
@@ -121,6 +122,8 @@ def test_an_arithmetic_that_is_not_the_recorded_one_is_said(digits):
     [
         ({"scale": 0.0}, "holds no values"),
         ({"scale": float("nan")}, "holds no values"),
+        ({"scale": 1e-60}, "holds no values"),
+        ({"scale": 1e60}, "holds no values"),
         ({"scale": 1.0, "zero_point": 300}, "outside 0..255"),
         ({"scale": 1.0, "dtype": "int8"}, "take no int8"),
         ({"scale": 1.0, "dtype": "float32"}, "no scale to try"),
@@ -140,3 +143,21 @@ def test_without_recorded_inputs_the_tensor_alone_is_told(tmp_path):
     assert found.replay.samples == 0
     assert "no replay" in found.replay.notes[0]
     assert found.trial_error.total == 50
+
+
+def test_an_output_of_another_layout_is_held_against_its_partner_and_the_recorded_scales_are_replayed_once():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(1, 3, 4, 2)).astype(np.float32)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", x)
+        rec.put("y", np.maximum(x, 0), node="relu", op="Relu", inputs=("x",))
+        rec.outputs("y")
+    with qdebug.Recorder(None, backend="float") as ref:
+        ref.put("y", np.maximum(x, 0).transpose(0, 3, 1, 2))
+    turned = Transform(transpose=(0, 3, 1, 2))
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="", backend_view=turned)
+    bench, told = TrialBench(rec.recording, "x", reference=ref.recording, pairs=[pair]), []
+    for scale in (0.01, 0.02):
+        (output,) = bench.replay(bench.parameters(scale), lambda *at: told.append(at)).outputs
+        assert output.now.max_abs == 0
+        assert scale / 4 < output.trial.max_abs <= scale / 2 * 1.001
+    assert told == [(0, 2, "sample 0"), (1, 2, "sample 0"), (0, 1, "sample 0")]
