@@ -95,14 +95,14 @@ def chosen(reference: Any, calibrator: str) -> Mapping[str, ScaleRow]:
 
 THEIRS = {
     "minmax": ("MinMax", {}),
-    "percentile:99.999": ("Percentile", {"percentile": 99.999}),
+    "percentile:99.999": ("Percentile", {"percentile": 99.999, "symmetric": False}),
     "entropy:ort": ("Entropy", {}),
 }
 """Our calibrator, theirs, and its options beside the defaults."""
 
 WHY = {
     "minmax": "-",
-    "percentile:99.999": "there 2048 bins, without the last one; of values of one sign half is cut at the other end",
+    "percentile:99.999": "there other bins, without the last one; of values of one sign half is cut at the other end",
     "entropy:ort": "there 128 bins in 128 groups: one window, the whole range",
 }
 """Why parameters differ."""

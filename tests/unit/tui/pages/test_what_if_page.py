@@ -82,6 +82,8 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
     assert cells(drawn, "clipped")[1].startswith(f"{counter.error().clipped_low + counter.error().clipped_high} (")
     assert int(cells(drawn, "used codes")[1]) == int(codes(0.02181).max()) - int(codes(0.02181).min()) + 1
     assert "exact, of 240 values" in drawn
+    page.step(scene, 1)
+    assert cells(text(page.draw(scene, 80, 19)), "SQNR dB")[1].startswith("~"), "what is exact is of other parameters"
 
 
 def test_scale_and_zero_point_are_changed_and_taken_back(page, scene):
