@@ -37,7 +37,7 @@ _SINGLE = 126
 _BLOCK = 1 << 16
 """Values that are counted together: what is made of them stays in the cache of a core."""
 _ROW = 256
-"""A part of it."""
+"""Values in a row of a stretch: what makes numbers of counts of their bins is the same for each row."""
 _ALTERNATE = (np.arange(_ROW) % 2).astype(np.int16)
 
 
