@@ -9,6 +9,9 @@ and calibrator from a stored histogram in less than 50 ms; a histogram at least 
 a key of the screen what-if in at most 16 ms; all tensors of the text direction net over 100 inputs at least 20 times
 faster than ONNX Runtime's entropy calibrator, in less than 500 MB.
 
+Half of the time of a histogram is `numpy.bincount`, which `numpy.histogram` calls too; nothing in numpy counts faster.
+The passes before it (range, zeros, bins) take the other half: that makes 2.4 to 3.5 times, by the processor.
+
 ONNX Runtime's calibrator has 128 bins by default, of which 128 groups are made: nothing is merged, and no threshold is
 looked for. Its runs of the net alone then take more than a twentieth of all its time, so that no way to count and to
 choose is 20 times faster as a whole. With --ort-bins 2048 it has the resolution of the histograms here, and takes
