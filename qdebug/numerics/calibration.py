@@ -22,6 +22,7 @@ from qdebug.numerics.scheme import QuantScheme
 
 __all__ = [
     "CALIBRATORS",
+    "RANGE_ALONE",
     "CalibratedRange",
     "Calibrator",
     "Entropy",
@@ -33,6 +34,10 @@ __all__ = [
     "calibrate_each",
     "calibrator_named",
 ]
+
+
+RANGE_ALONE = "their ranges are exact: minmax and moving-average choose, and no error is known"
+"""What is said where statistics of values were kept, and not the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -158,6 +163,7 @@ class Percentile(Calibrator):
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         """Return the least range of whole bins that leaves out no more than that."""
+        _refuse_coarse(histogram, self.name)
         spare = 1.0 - self.percent / 100.0
         reason = f"{self.percent:g} % of the values"
         if scheme.one_threshold(histogram.low):
@@ -191,6 +197,7 @@ class LeastSquares(Calibrator):
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         """Return the range of whole bins with the least error; of equal ones the widest."""
+        _refuse_coarse(histogram, self.name)
         if scheme.one_threshold(histogram.low):
             counts, width = histogram.mirrored()
             half = counts.size // 2
@@ -289,6 +296,7 @@ class Entropy(Calibrator):
 
     def choose(self, histogram: RangeHistogram, scheme: QuantScheme) -> CalibratedRange:
         """Return the range of the window with the least divergence."""
+        _refuse_coarse(histogram, self.name)
         if histogram.low == histogram.high or not self.variant:
             return self._own(histogram, scheme)
         if self.variant == "mxnet":
@@ -328,6 +336,14 @@ def _said(found: EntropyChoice) -> str:
     if not found.windows:
         return "all values: the histogram has less bins than the scheme has codes"
     return f"least divergence of {found.windows} windows"
+
+
+def _refuse_coarse(histogram: RangeHistogram, name: str) -> None:
+    if histogram.coarse:
+        raise UsageError(
+            f"{name} asks how the values lie in their range, and statistics do not tell.",
+            hint="Record the values with --keep full, or count them: qdebug scales profile MODEL --backend NAME.",
+        )
 
 
 def _held(

@@ -29,6 +29,7 @@ class QuantError:
         square_sum: Sum of the squares of the values.
         max_abs: Largest difference; None if it is not known.
         total: Finite values; NaN and infinite ones are left out of everything.
+        used_codes: Codes from the lowest to the highest one that a value has; 0 of no values.
         exact: Whether the values were quantized; False if all was estimated from a histogram.
     """
 
@@ -38,6 +39,7 @@ class QuantError:
     square_sum: float
     max_abs: float | None
     total: int
+    used_codes: int
     exact: bool
 
     @property
@@ -58,22 +60,17 @@ class QuantError:
         return 10.0 * math.log10(self.square_sum / self.square_error) if self.square_sum else -math.inf
 
     def to_dict(self) -> dict[str, object]:
-        """Return the error as plain values; infinite ones as JSON of this package has them."""
+        """Return the error as plain values."""
         return {
             "clipped_low": self.clipped_low,
             "clipped_high": self.clipped_high,
             "total": self.total,
-            "mse": _plain(self.mse),
-            "sqnr_db": _plain(self.sqnr_db),
-            "max_abs": None if self.max_abs is None else _plain(self.max_abs),
+            "used_codes": self.used_codes,
+            "mse": self.mse,
+            "sqnr_db": self.sqnr_db,
+            "max_abs": self.max_abs,
             "exact": self.exact,
         }
-
-
-def _plain(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 class QuantErrorCounter:
@@ -97,6 +94,7 @@ class QuantErrorCounter:
         self._clipped = [0, 0]
         self._error = self._square_sum = self._max_abs = 0.0
         self._total = 0
+        self._nearest = math.inf, -math.inf
 
     def add(self, values: np.ndarray, quant: QuantParams | None = None) -> None:
         """Hold the values of one sample to the codes.
@@ -118,7 +116,7 @@ class QuantErrorCounter:
                 )
                 back = dequantize(quantize(real, self.quant), self.quant).reshape(-1)
                 flat = real.reshape(-1)
-                self._take(flat, back, np.rint(flat / scale) + zero_point, (self._low, self._high))
+                self._take(flat, back, np.rint(flat / scale) + zero_point)
                 return
             blocks, buffers = RealBlocks(values, quant), scratch()
             for start in range(0, blocks.size, BLOCK):
@@ -140,16 +138,27 @@ class QuantErrorCounter:
         np.rint(nearest, out=nearest)
         np.clip(nearest, work(low), work(high), out=back)
         np.multiply(back, scale, out=back)
-        self._take(real, back, nearest, (low, high))
+        self._take(real, back, nearest, zero_point)
 
-    def _take(self, real: np.ndarray, back: np.ndarray, nearest: np.ndarray, ends: tuple[int, int]) -> None:
+    def _take(self, real: np.ndarray, back: np.ndarray, nearest: np.ndarray, zero_point: int = 0) -> None:
+        """Add a stretch.
+
+        Args:
+            real: The values.
+            back: What they become.
+            nearest: The nearest code without ends, less the zero point.
+            zero_point: The zero point, where `nearest` is without it.
+        """
         finite = np.isfinite(real)
         if not finite.all():
             real, back, nearest = real[finite], back[finite], nearest[finite]
         if not real.size:
             return
-        self._clipped[0] += int(np.count_nonzero(nearest < ends[0]))
-        self._clipped[1] += int(np.count_nonzero(nearest > ends[1]))
+        low, high = self._low - zero_point, self._high - zero_point
+        least, most = float(nearest.min()), float(nearest.max())
+        self._nearest = min(self._nearest[0], least + zero_point), max(self._nearest[1], most + zero_point)
+        self._clipped[0] += int(np.count_nonzero(nearest < low)) if least < low else 0
+        self._clipped[1] += int(np.count_nonzero(nearest > high)) if most > high else 0
         difference = back.astype(np.float64) - real
         self._max_abs = max(self._max_abs, float(np.abs(difference).max()))
         self._error += float(np.square(difference).sum())
@@ -165,8 +174,19 @@ class QuantErrorCounter:
             square_sum=self._square_sum,
             max_abs=self._max_abs,
             total=self._total,
+            used_codes=_span(self._nearest, (self._low, self._high)) if self._total else 0,
             exact=True,
         )
+
+
+def _span(nearest: tuple[float, float], ends: tuple[int, int]) -> int:
+    """Return how many codes there are from one to another, both held to the ends."""
+    low, high = (min(max(each, ends[0]), ends[1]) for each in nearest)
+    return int(high - low) + 1
+
+
+def _codes(histogram: RangeHistogram, scale: float, zero_point: int) -> tuple[float, float]:
+    return float(np.rint(histogram.low / scale)) + zero_point, float(np.rint(histogram.high / scale)) + zero_point
 
 
 def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError:
@@ -180,14 +200,16 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
         quant: One scale and one zero point.
 
     Raises:
-        UsageError: There is more than one scale, it is not above 0, or the codes have no ends.
+        UsageError: There is more than one scale, it is not above 0, the codes have no ends, or the histogram is coarse.
     """
     if quant.scale.size != 1:
         raise UsageError(f"One histogram cannot tell the error of {quant.scale.size} scales.")
-    counter = QuantErrorCounter(quant)  # checks the parameters
-    del counter
+    if histogram.coarse:
+        raise UsageError("Statistics cannot tell the error of a scale.", hint="Record the values with --keep full.")
+    QuantErrorCounter(quant)  # checks the parameters
     scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
-    low, high = ((end - zero_point) * scale for end in (quant.qmin or 0, quant.qmax or 0))
+    ends = quant.qmin or 0, quant.qmax or 0
+    low, high = ((end - zero_point) * scale for end in ends)
     edges, counts = histogram.edges, histogram.counts
     half = scale / 2.0
     below = np.clip((low - half - edges[:-1]) / histogram.width, 0.0, 1.0) * (low - half > histogram.low)
@@ -204,5 +226,6 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
         square_sum=histogram.square_sum,
         max_abs=None,
         total=histogram.total,
+        used_codes=_span(_codes(histogram, scale, zero_point), ends) if histogram.total else 0,
         exact=False,
     )

@@ -9,15 +9,17 @@ and recordings came.
 from __future__ import annotations
 
 import math
+import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.kept import Statistics
 from qdebug.model.quant import QuantParams
-from qdebug.numerics.affine import BLOCK
-from qdebug.numerics.blocks import RealBlocks, Scratch, scratch
+from qdebug.numerics.affine import dequantize
+from qdebug.numerics.blocks import RealBlocks
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = ["BINS", "MOST_BINS", "RangeCounter", "RangeHistogram", "channel_histograms", "merge_histograms"]
@@ -32,6 +34,11 @@ _LOWEST = -1000
 _HIGHEST = 1023
 _SINGLE = 126
 """Largest power of two that a float32 is multiplied by."""
+_BLOCK = 1 << 16
+"""Values that are counted together: what is made of them stays in the cache of a core."""
+_ROW = 256
+"""Values in a row of a stretch: what makes numbers of counts of their bins is the same for each row."""
+_ALTERNATE = (np.arange(_ROW) % 2).astype(np.int16)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -69,6 +76,11 @@ class RangeHistogram:
         return math.ldexp(1.0, self.exponent)
 
     @property
+    def coarse(self) -> bool:
+        """Whether some of the values were known by statistics alone: then their range is exact, and little else."""
+        return self.counts.size > 0 and self.exponent > _least_exponent(self.low, self.high, self.bins)
+
+    @property
     def total(self) -> int:
         """Number of finite values."""
         return int(self.counts.sum())
@@ -90,20 +102,6 @@ class RangeHistogram:
     def centers(self) -> np.ndarray:
         """Middles of the bins in real units, float64."""
         return (np.arange(self.first, self.first + self.counts.size) + 0.5) * self.width
-
-    def coarsened(self, exponent: int) -> RangeHistogram:
-        """Return the same values counted in wider bins.
-
-        Args:
-            exponent: Of the new width, not below that of the present one.
-
-        Raises:
-            UsageError: It is below.
-        """
-        if exponent < self.exponent:
-            raise UsageError(f"Bins of 2**{self.exponent} cannot be split into bins of 2**{exponent}.")
-        first, counts = _coarser(self.first, self.counts, exponent - self.exponent)
-        return _frozen(self, exponent, first, counts)
 
     def mirrored(self, *, center: bool = False) -> tuple[np.ndarray, float]:
         """Return the counts in bins that lie symmetrically around 0, as calibrators with one threshold take them.
@@ -129,12 +127,6 @@ class RangeHistogram:
         out = np.zeros(2 * half, np.int64)
         out[half + first : half + first + counts.size] = counts
         return out, width
-
-
-def _frozen(of: RangeHistogram, exponent: int, first: int, counts: np.ndarray) -> RangeHistogram:
-    counts = counts.copy()
-    counts.flags.writeable = False
-    return replace(of, exponent=exponent, first=first, counts=counts)
 
 
 def _coarser(first: int, counts: np.ndarray, times: int) -> tuple[int, np.ndarray]:
@@ -165,6 +157,12 @@ def _least_exponent(low: float, high: float, bins: int) -> int:
     return exponent
 
 
+def _side_exponent(low: float, high: float) -> int:
+    """Return the least exponent with which all values below 0 lie in one bin, and all others in another."""
+    largest = max(-low, high)
+    return max(math.frexp(largest)[1], _LOWEST) if largest else _LOWEST
+
+
 def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     """Return the histogram of the values of several ones.
 
@@ -186,7 +184,7 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     filled = [each for each in histograms if each.counts.size]
     exponent, first, counts = _LOWEST, 0, np.zeros(0, np.int64)
     if filled:
-        exponent = _least_exponent(low, high, sizes[0])
+        exponent = max(_least_exponent(low, high, sizes[0]), *(each.exponent for each in filled))
         coarse = [_coarser(each.first, each.counts, exponent - each.exponent) for each in filled]
         first = min(start for start, _ in coarse)
         counts = np.zeros(max(start + part.size for start, part in coarse) - first, np.int64)
@@ -209,6 +207,29 @@ def merge_histograms(histograms: Sequence[RangeHistogram]) -> RangeHistogram:
     )
 
 
+class _Buffers(threading.local):
+    """What a stretch of values is made into, once for each thread: fresh memory would cost as much as counting."""
+
+    def __init__(self) -> None:
+        self.single, self.real, self.scaled = (np.empty(_BLOCK, kind) for kind in ("f4", "f8", "f8"))
+        self.places = np.empty(_BLOCK, np.int32)
+
+
+_buffers = _Buffers()
+
+
+def _lanes(first: int, size: int) -> tuple[int, np.ndarray]:
+    """Return how many counts each bin has, and what makes numbers of counts of a row of numbers of bins.
+
+    Two where nothing is negative and 16 bits hold them: many values are 0 there, and a processor waits for a count that
+    it has just changed. So neighbours are counted apart.
+    """
+    most = np.iinfo(np.int16).max
+    if not first and 2 * size <= most:
+        return 2, _ALTERNATE * np.int16(size)
+    return 1, np.array(-first, np.int16 if size <= most else np.int32)
+
+
 class RangeCounter:
     """Counts the values of a tensor, sample by sample.
 
@@ -227,103 +248,102 @@ class RangeCounter:
         self._first, self._counts = 0, np.zeros(0, np.int64)
         self._low, self._high = math.nan, math.nan
         self._zeros = self._nan = self._infinite = 0
+        self._lanes, self._offsets = _lanes(0, 0)
         self._ranges: list[tuple[float, float]] = []
         self._own = math.nan, math.nan
 
-    def add(self, values: np.ndarray, quant: QuantParams | None = None) -> None:
+    def add(self, values: np.ndarray | Statistics, quant: QuantParams | None = None) -> None:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements of any shape.
-            quant: How the elements stand for real numbers; None if they are the numbers.
+            values: Stored elements of any shape; or statistics of them, none infinite. These tell the range, the zeros
+                and the signs: there is one bin on each side of 0 then.
+            quant: How the elements stand for real numbers; None if they are the numbers. One scale for statistics.
 
         Raises:
             UsageError: The elements are no real numbers, or the quantization does not fit their shape.
         """
+        if isinstance(values, Statistics):
+            self._add_statistics(values, quant)
+            return
         blocks = RealBlocks(values, quant)
-        buffers = scratch()
         self._own = math.nan, math.nan
         with np.errstate(all="ignore"):
-            known = blocks.size > 0 and quant is None and blocks.dtype == np.float32 and self._take_range(values)
-            for start in range(0, blocks.size, BLOCK):
+            for start in range(0, blocks.size, _BLOCK):
                 checkpoint()
-                stop = min(start + BLOCK, blocks.size)
+                stop = min(start + _BLOCK, blocks.size)
                 if blocks.single:
-                    real = blocks.read_single(start, stop, buffers.singles[0])
-                    self._add(real, buffers.singles[1], buffers, known=known)
+                    self._add(blocks.read_single(start, stop, _buffers.single))
                 else:
-                    real = blocks.read_double(start, stop, buffers.doubles[0], buffers.singles[0])
-                    self._add(real, buffers.doubles[1], buffers)
+                    self._add(blocks.read_double(start, stop, _buffers.real, _buffers.single))
         self._ranges.append((self._own[0] + 0.0, self._own[1] + 0.0))
 
-    def _take_range(self, values: np.ndarray) -> bool:
-        """Widen the bins to hold all of a float32 array at once; False if some of it is not finite."""
-        low, high = float(values.min()), float(values.max())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            return False
-        self._own = low, high
-        self._widen(low, high)
-        return True
+    def _add_statistics(self, known: Statistics, quant: QuantParams | None) -> None:
+        self._nan += known.nan
+        count = known.count - known.nan
+        if not count:
+            self._ranges.append((math.nan, math.nan))
+            return
+        ends = np.array([known.low, known.high])
+        low, high = map(float, ends if quant is None else dequantize(ends.astype(np.int64), quant))
+        self._ranges.append((low + 0.0, high + 0.0))
+        self._exponent = max(self._exponent, _side_exponent(low, high))
+        self._low, self._high = float(np.fmin(low, self._low)) + 0.0, float(np.fmax(high, self._high)) + 0.0
+        self._grow()
+        negative, positive = int(known.negative.sum()), int(known.positive.sum())
+        self._zeros += count - negative - positive
+        self._counts[-self._first] += count - negative
+        if negative:
+            self._counts[-self._first - 1] += negative
 
-    def _widen(self, low: float, high: float) -> None:
+    def _add(self, x: np.ndarray) -> None:
+        """Count a stretch, 1-D float32 or float64, not empty."""
+        low, high = float(x.min()), float(x.max())
+        if not (math.isfinite(low) and math.isfinite(high)):
+            x = self._finite(x)
+            if not x.size:
+                return
+            low, high = float(x.min()), float(x.max())
+        self._own = min(low, self._own[0]), max(high, self._own[1])
         if not (self._low <= low and high <= self._high):  # true for NaN too: the first values
             # 0.0 is added so that -0.0 does not hang on the order.
             self._low, self._high = min(low, self._low) + 0.0, max(high, self._high) + 0.0
             self._grow()
-
-    def _add(self, x: np.ndarray, scaled: np.ndarray, buffers: Scratch, *, known: bool = False) -> None:
-        """Count a stretch, 1-D float32 or float64, not empty.
-
-        Args:
-            x: The values.
-            scaled: A buffer of the same dtype.
-            buffers: Scratch; its third float32 buffer is used.
-            known: Whether the bins hold all of the values already, which are finite then.
-        """
-        if not known:
-            x = self._fitted(x)
-            if not x.size:
-                return
-        # Without their sign bit, zeros of both signs are 0: integers are counted faster than floats.
-        bits = x.view(np.int32 if x.dtype == np.float32 else np.int64)
-        shifted = np.left_shift(bits, 1, out=scaled[: x.size].view(bits.dtype))
-        self._zeros += x.size - int(np.count_nonzero(shifted))
+        zero = _buffers.places.view(np.bool_)[: x.size]
+        self._zeros += int(np.count_nonzero(np.equal(x, 0.0, out=zero)))
         # Multiplied by a power of two, exactly: only a float32 that becomes smaller than float32 holds would round.
         if x.dtype == np.float32 and not 0 <= -self._exponent <= _SINGLE:
-            x, scaled = x.astype(np.float64), np.empty(x.size)
-        scaled = np.multiply(x, x.dtype.type(math.ldexp(1.0, -self._exponent)), out=scaled[: x.size])
+            x = x.astype(np.float64)
+        scaled = _buffers.scaled.view(x.dtype)[: x.size]
+        np.multiply(x, x.dtype.type(math.ldexp(1.0, -self._exponent)), out=scaled)
         if self._first < 0:
             np.floor(scaled, out=scaled)
-            scaled -= self._first  # whole numbers, far below 2**24
         # The cast rounds towards 0, which is down where nothing is negative.
-        places = buffers.singles[2].view(np.int32)[: x.size]
-        np.copyto(places, scaled, casting="unsafe")
-        self._counts += np.bincount(places, minlength=self._counts.size)
+        places = _buffers.places.view(self._offsets.dtype)
+        np.copyto(places[: x.size], scaled, casting="unsafe")
+        rows = places[: -(-x.size // _ROW) * _ROW].reshape(-1, _ROW)
+        rows += self._offsets
+        found = np.bincount(places[: x.size], minlength=self._counts.size * self._lanes)
+        for lane in range(self._lanes):
+            self._counts += found[lane * self._counts.size :][: self._counts.size]
 
-    def _fitted(self, x: np.ndarray) -> np.ndarray:
-        """Return the finite ones of some values, and widen the bins to hold them."""
-        low, high = float(x.min()), float(x.max())
-        if not (math.isfinite(low) and math.isfinite(high)):
-            finite = np.isfinite(x)
-            lost = int(np.count_nonzero(np.isnan(x)))
-            self._nan += lost
-            self._infinite += x.size - int(np.count_nonzero(finite)) - lost
-            x = x[finite]
-            if not x.size:
-                return x
-            low, high = float(x.min()), float(x.max())
-        self._own = min(low, self._own[0]), max(high, self._own[1])
-        self._widen(low, high)
-        return x
+    def _finite(self, x: np.ndarray) -> np.ndarray:
+        """Return the finite ones of some values, and count the others."""
+        finite = np.isfinite(x)
+        lost = int(np.count_nonzero(np.isnan(x)))
+        self._nan += lost
+        self._infinite += x.size - int(np.count_nonzero(finite)) - lost
+        return np.asarray(x[finite])
 
     def _grow(self) -> None:
-        exponent = _least_exponent(self._low, self._high, self._bins)
+        exponent = max(_least_exponent(self._low, self._high, self._bins), self._exponent)
         first, last = _bin(min(self._low, 0.0), exponent), _bin(max(self._high, 0.0), exponent)
         counts = np.zeros(last - first + 1, np.int64)
         if self._counts.size:
             start, before = _coarser(self._first, self._counts, exponent - self._exponent)
             counts[start - first : start - first + before.size] = before
         self._exponent, self._first, self._counts = exponent, first, counts
+        self._lanes, self._offsets = _lanes(first, counts.size)
 
     def histogram(self) -> RangeHistogram:
         """Return the counts so far."""
@@ -367,10 +387,7 @@ def channel_histograms(
     values = np.asarray(values)
     if not -values.ndim <= axis < values.ndim:
         raise UsageError(f"A tensor of shape {values.shape} has no axis {axis}.")
-    if quant is not None:
-        from qdebug.numerics.affine import dequantize
-
-        values = dequantize(values, quant)
+    values = dequantize(values, quant)
     turned = np.moveaxis(values, axis, 0)
     if block_size is None:
         parts: list[np.ndarray] = list(turned)

@@ -13,13 +13,12 @@ from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.dtypes import is_float, logical_name
 from qdebug.model.kept import Kept
 from qdebug.numerics.range_histogram import BINS
-from qdebug.recording.policy import Keep
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.scale_profile import ScaleProfile, TensorCounter, write_profile
+from qdebug.recording.scale_profile import ScaleProfile, TensorCounter, profile_of_run, write_profile
 from qdebug.recording.sinks import MemorySink
 from qdebug.recording.write import At
 
-__all__ = ["ProfileRecorder", "channel_axis_by_rank", "why_not_profiled"]
+__all__ = ["ProfileRecorder", "why_not_profiled"]
 
 
 def why_not_profiled(dtype: str, quant: QuantParams | None) -> str | None:
@@ -34,15 +33,10 @@ def why_not_profiled(dtype: str, quant: QuantParams | None) -> str | None:
     return None
 
 
-def channel_axis_by_rank(rank: int) -> int | None:
-    """Return the channel axis that a tensor of a rank mostly has: the second, or the last of two or three."""
-    if rank < 2:
-        return None
-    return 1 if rank > 3 else rank - 1
-
-
 class _CountingSink(MemorySink):
     """Counts values where the others keep them."""
+
+    counts = True
 
     def __init__(self, bins: int, *, per_channel: bool) -> None:
         super().__init__()
@@ -78,19 +72,16 @@ class _CountingSink(MemorySink):
             return
         if name not in self._counters:
             self._counters[name] = TensorCounter(self._bins, per_channel=self._per_channel)
-        self._counters[name].add(array, quant, channel_axis_by_rank(array.ndim))
+        self._counters[name].add(array, quant)
         self.seen += 1
 
     def close(self, graph: Graph, info: RunInfo) -> None:
         """Make the profile."""
         self._check_open()
         self._open = False
-        tensors = {}
-        for name, counter in self._counters.items():
-            maker = graph.producer(name)
-            tensors[name] = counter.profiled(name, maker.name if maker else "", maker.op if maker else "")
-        run = {"backend": info.backend, "model": info.model, "samples": len(self._samples)}
-        self.profile = ScaleProfile(runs=(run,), bins=self._bins, tensors=tensors, left_out=self.left_out)
+        self.profile = profile_of_run(
+            self._counters, graph, info, bins=self._bins, samples=len(self._samples), left_out=self.left_out
+        )
 
 
 class ProfileRecorder(Recorder):
@@ -129,23 +120,7 @@ class ProfileRecorder(Recorder):
                 f"The file {str(path)!r} exists already.", hint="Pass force=True to replace it, or name another file."
             )
         self._counting = _CountingSink(bins, per_channel=per_channel)
-        super().__init__(None, backend=backend, **facts)
-        self._sink = self._counting
-
-    def _keep_values(
-        self,
-        name: str,
-        data: np.ndarray,
-        place: At | None,
-        keep: Keep,
-        quant: QuantParams | None,
-        *,
-        truncated: bool,
-    ) -> None:
-        del keep, truncated
-        self._any = True
-        known = self._builder.quant(name) if quant is None else quant
-        self._sink.append(name, data, place or (0, 0), constant=place is None, quant=known)
+        super().__init__(None, backend=backend, sink=self._counting, **facts)
 
     @property
     def profile(self) -> ScaleProfile:

@@ -73,6 +73,7 @@ class Recorder:
             breaks, and in a power cut.
         durable: Force what was recorded to the disk every second, or every so many seconds, in a thread, and the
             finished file with its name when it closes, so that both outlive a power cut.
+        sink: Takes everything in place of a file or memory, see `qdebug.recording.sinks`.
 
     Raises:
         OutputExistsError: The file exists and `force` is not set.
@@ -100,6 +101,7 @@ class Recorder:
         max_bytes: int | str | None = None,
         durable: bool | float = False,
         background: bool = False,
+        sink: Sink | None = None,
     ) -> None:
         policy = policy_of(keep, every=every, max_bytes=max_bytes)
         texts = {"backend": backend, "model": model, "model_sha256": model_sha256, "taps": taps}
@@ -116,7 +118,7 @@ class Recorder:
             check_quants(graph)
         self.path = None if path is None else _path_of(path)
         facts = {**texts, **run_facts(versions, options, cpu_flags)}
-        sink = self._sink_for(facts, graph, force=force, durable=durable)
+        sink = sink or self._sink_for(facts, graph, force=force, durable=durable)
         if background:
             sink = BackgroundSink(sink)
             weakref.finalize(self, sink.leave)  # at the interpreter's exit too, before it stops the thread
@@ -511,12 +513,15 @@ class Recorder:
     ) -> None:
         """Write as much of an array as is to be kept."""
         where, constant, self._any = place or (0, 0), place is None, True
+        info = self._builder.quant(name) if quant is None else quant
+        if self._sink.counts:
+            self._sink.append(name, data, where, constant=constant, quant=info)
+            return
         # The index has no room for further extents, and without values nothing else would tell them.
         if keep.values or 0 < data.size <= keep.elements or data.ndim > INDEX_DIMS:
             self._sink.append(name, data, where, constant=constant, quant=quant)
             self._used += data.nbytes
             return
-        info = self._builder.quant(name) if quant is None else quant
         kept = keep_partly(data, info, elements=keep.elements, truncated=truncated)
         self._partly[name, *where] = _identity(data)
         self._sink.append(name, kept, where, constant=constant, quant=quant)

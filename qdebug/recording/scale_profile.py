@@ -29,7 +29,9 @@ import h5py
 import numpy as np
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError, UsageError
-from qdebug.model import QuantParams
+from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.kept import Statistics
+from qdebug.numerics.affine import dequantize
 from qdebug.numerics.calibration import MinMax, calibrate
 from qdebug.numerics.range_histogram import MOST_BINS, RangeCounter, RangeHistogram, merge_histograms
 from qdebug.numerics.scheme import QuantScheme
@@ -43,6 +45,7 @@ __all__ = [
     "TensorCounter",
     "is_profile",
     "profile_json",
+    "profile_of_run",
     "read_profile",
     "write_profile",
 ]
@@ -129,6 +132,13 @@ def _merged(first: ProfiledTensor, second: ProfiledTensor) -> ProfiledTensor:
     )
 
 
+def _channel_axis(rank: int) -> int | None:
+    """Return the channel axis that a tensor of a rank mostly has: the second, or the last of two or three."""
+    if rank < 2:
+        return None
+    return 1 if rank > 3 else rank - 1
+
+
 class TensorCounter:
     """Counts the values of one tensor, and of each of its channels if asked to.
 
@@ -143,22 +153,22 @@ class TensorCounter:
         self._channels: list[RangeCounter] = []
         self._axis: int | None = None
 
-    def add(self, values: np.ndarray, quant: QuantParams | None, axis: int | None) -> None:
+    def add(self, values: np.ndarray | Statistics, quant: QuantParams | None) -> None:
         """Count the values of one sample.
 
         Args:
-            values: Stored elements.
+            values: Stored elements; or statistics of them, which tell nothing of channels.
             quant: How they stand for real numbers.
-            axis: Their channel axis; None if they have none.
 
         Raises:
             UsageError: They are no real numbers, or have another number of channels than before.
         """
         self._all.add(values, quant)
-        if not self._per_channel or axis is None or values.ndim <= axis:
+        if not self._per_channel or isinstance(values, Statistics):
             return
-        from qdebug.numerics.affine import dequantize
-
+        axis = _channel_axis(values.ndim)
+        if axis is None:
+            return
         if not self._channels:
             self._axis = axis
             self._channels = [RangeCounter(self._bins) for _ in range(values.shape[axis])]
@@ -167,16 +177,46 @@ class TensorCounter:
         for counter, part in zip(self._channels, np.moveaxis(dequantize(values, quant), axis, 0), strict=True):
             counter.add(np.ascontiguousarray(part))
 
-    def profiled(self, name: str, node: str, op: str) -> ProfiledTensor:
-        """Return what was counted."""
+    def profiled(self, name: str, graph: Graph) -> ProfiledTensor:
+        """Return what was counted.
+
+        Args:
+            name: The tensor.
+            graph: What ran.
+        """
+        maker = graph.producer(name)
         return ProfiledTensor(
             name=name,
-            node=node,
-            op=op,
+            node=maker.name if maker else "",
+            op=maker.op if maker else "",
             histogram=self._all.histogram(),
             axis=self._axis,
             channels=tuple(counter.histogram() for counter in self._channels),
         )
+
+
+def profile_of_run(
+    counters: Mapping[str, TensorCounter],
+    graph: Graph,
+    info: RunInfo,
+    *,
+    bins: int,
+    samples: int,
+    left_out: Mapping[str, str],
+) -> ScaleProfile:
+    """Return the profile of one run.
+
+    Args:
+        counters: What was counted of each tensor.
+        graph: What ran.
+        info: Facts of the run.
+        bins: Bins that a histogram may take.
+        samples: How many samples there were.
+        left_out: Tensors that were not counted, with the reason.
+    """
+    run = {"backend": info.backend, "model": info.model, "samples": samples}
+    tensors = {name: counter.profiled(name, graph) for name, counter in counters.items()}
+    return ScaleProfile(runs=(run,), bins=bins, tensors=tensors, left_out=left_out)
 
 
 # -- files -------------------------------------------------------------------------------------------------------------

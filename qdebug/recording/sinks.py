@@ -60,6 +60,10 @@ class Sink(Protocol):
     """What a recorder writes to; a `RecordingWriter` is one. Arguments as there."""
 
     @property
+    def counts(self) -> bool:
+        """Whether it only counts values: it is given all of each array, with all that is known of its quantization."""
+
+    @property
     def failure(self) -> str | None:
         """Why nothing can be written any more; None while all is well."""
 
@@ -90,6 +94,8 @@ class Sink(Protocol):
 
 class MemorySink:
     """Keeps copies of arrays in memory."""
+
+    counts = False
 
     def __init__(self) -> None:
         self.failure: str | None = None
@@ -170,6 +176,11 @@ class BackgroundSink:
         self._changed = threading.Condition()
         self._thread = threading.Thread(target=self._work, name="qdebug recorder", daemon=True)
         self._thread.start()
+
+    @property
+    def counts(self) -> bool:
+        """Whether the other one only counts values."""
+        return self.inner.counts
 
     @property
     def failure(self) -> str | None:

@@ -200,6 +200,8 @@ class RecordingWriter:
             the graph cannot be stored.
     """
 
+    counts = False
+
     def __init__(
         self,
         path: str | os.PathLike[str],

@@ -133,6 +133,10 @@ class QdebugApp(App[int]):
                 self.app_focus = True  # as Textual takes it from a key
                 await self._main.do(each)
 
+    def files(self, backend: int) -> tuple[str, str]:
+        """Return the reference's file and that of a backend."""
+        return self._files[0], self._files[1 + backend]
+
     def get_default_screen(self) -> Screen[None]:
         """Start with the only screen there is."""
         return self._main

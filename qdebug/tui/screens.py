@@ -62,6 +62,7 @@ class ScreenId(StrEnum):
     EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage", "expl"
     SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage", "samp"
     BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "backs"
+    WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage", "if"
     # fmt: on
 
 

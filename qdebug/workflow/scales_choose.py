@@ -2,33 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from qdebug.compare.align.align import align_runs
-from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.measure.recordings import as_compared, with_understood_graph
 from qdebug.compare.result.result import json_safe
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
-from qdebug.model.dtypes import is_integer, logical_name
-from qdebug.model.kept import kept_of
-from qdebug.model.recording import places_of, quant_of
+from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
-from qdebug.numerics.affine import dequantize
-from qdebug.numerics.calibration import Calibrator, MinMax, calibrate, calibrator_named
-from qdebug.numerics.quant_error import QuantError, QuantErrorCounter, estimated_error
-from qdebug.numerics.range_histogram import BINS, RangeCounter, RangeHistogram
+from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
+from qdebug.numerics.quant_error import QuantError
+from qdebug.numerics.range_histogram import BINS, RangeHistogram
 from qdebug.numerics.scheme import BITS, QuantScheme
-from qdebug.recording.profile_recorder import why_not_profiled
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.replay.run import one_thread
 from qdebug.workflow.scales_flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
+from qdebug.workflow.scales_values import TensorValues, paired
 from qdebug.workflow.scales_weights import (
     Granularity,
     WeightValues,
@@ -41,7 +35,16 @@ from qdebug.workflow.scales_weights import (
     weights_of,
 )
 
-__all__ = ["DEFAULT_CALIBRATORS", "WRONG", "ChosenScales", "ScaleChoice", "ScaleRow", "TensorValues", "choose_scales"]
+__all__ = [
+    "DEFAULT_CALIBRATORS",
+    "WRONG",
+    "ChosenScales",
+    "ScaleChoice",
+    "ScaleRow",
+    "choose_range",
+    "choose_scales",
+    "with_codes_of",
+]
 
 DEFAULT_CALIBRATORS = ("minmax", "percentile:99.99", "mse", "entropy")
 """Names of the calibrators that are asked if nobody says otherwise."""
@@ -49,7 +52,6 @@ DEFAULT_CALIBRATORS = ("minmax", "percentile:99.99", "mse", "entropy")
 WRONG = frozenset(("degenerate", "zero_point", "mismatched", "bias_scale", "accumulator"))
 """Kinds of flags that are mistakes; the others are the price of a choice, or hang on the processor."""
 
-Clamp = tuple[float | None, float | None]
 OnTensor = Callable[[int, int, str], None]
 
 
@@ -79,12 +81,13 @@ class ScaleChoice:
 
     def to_dict(self) -> dict[str, Any]:
         """Return the choice as plain values."""
+        quant = self.quant
         plain: dict[str, Any] = {
             "calibrator": self.calibrator,
-            "scale": None if self.quant is None else self.quant.scale.ravel().tolist(),
-            "zero_point": None if self.quant is None else self.quant.zero_point.ravel().tolist(),
-            "qmin": None if self.quant is None else self.quant.qmin,
-            "qmax": None if self.quant is None else self.quant.qmax,
+            "scale": None if quant is None else quant.scale.ravel().tolist(),
+            "zero_point": None if quant is None else quant.zero_point.ravel().tolist(),
+            "qmin": None if quant is None else quant.qmin,
+            "qmax": None if quant is None else quant.qmax,
             "low": self.low,
             "high": self.high,
             "score": self.score,
@@ -195,94 +198,6 @@ class ChosenScales:
         return plain
 
 
-class TensorValues:
-    """The values that a tensor's codes are to hold: read sample by sample, or known as a histogram alone.
-
-    Args:
-        name: The tensor, as it is called where the values are.
-        recording: Where they are; None if there is only a histogram.
-        histogram: The histogram, if it is known; else it is counted when it is first asked for.
-        clamp: Bounds that are applied to the values first: those of an activation that the codes have folded in.
-        bins: Bins of a histogram that is counted.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        recording: Recording | None = None,
-        *,
-        histogram: RangeHistogram | None = None,
-        clamp: Clamp = (None, None),
-        bins: int = BINS,
-    ) -> None:
-        self.name = name
-        self.recording = recording
-        self._given, self._clamp, self._bins = histogram, clamp, bins
-
-    def why_none(self) -> str | None:
-        """Say why there are no values; None if there are."""
-        if self.recording is None:
-            return None
-        for place in places_of(self.recording, self.name):
-            if self.recording.has(self.name, *place):
-                info = self.recording.load(self.name, *place)
-                return why_not_profiled(logical_name(info.dtype), quant_of(self.recording, self.name, *place))
-            if kept_of(self.recording, self.name, *place) is not None:
-                return "not all of its values were kept"
-        return "it has no values"
-
-    def parts(self) -> Iterator[tuple[np.ndarray, QuantParams | None]]:
-        """Yield the stored elements of each sample and how they stand for real numbers."""
-        if self.recording is None:
-            return
-        for place in places_of(self.recording, self.name):
-            if not self.recording.has(self.name, *place):
-                continue
-            values, quant = self.recording.load(self.name, *place), quant_of(self.recording, self.name, *place)
-            if self._clamp != (None, None):
-                values, quant = np.clip(dequantize(values, quant), *self._clamp), None
-            yield values, quant
-
-    @cached_property
-    def histogram(self) -> RangeHistogram:
-        """The histogram of the values."""
-        if self._given is not None:
-            return self._given
-        counter = RangeCounter(self._bins)
-        for values, quant in self.parts():
-            counter.add(values, quant)
-        return counter.histogram()
-
-    def errors(self, quants: Sequence[QuantParams | None]) -> list[QuantError | None]:
-        """Return what holding the values to each of several codes loses: exactly, or estimated from the histogram.
-
-        Args:
-            quants: Scales and zero points; None, and those that hold nothing, give None.
-        """
-        if self.recording is None:
-            return [None if quant is None else _estimated(self.histogram, quant) for quant in quants]
-        counters = [None if quant is None else _counter(quant) for quant in quants]
-        for values, own in self.parts():
-            for counter in counters:
-                if counter is not None:
-                    counter.add(values, own)
-        return [None if counter is None else counter.error() for counter in counters]
-
-
-def _counter(quant: QuantParams) -> QuantErrorCounter | None:
-    try:
-        return QuantErrorCounter(quant)
-    except UsageError:  # a scale that holds no values, which a flag says
-        return None
-
-
-def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
-    try:
-        return estimated_error(histogram, quant)
-    except UsageError:
-        return None
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Entry:
     values: TensorValues
@@ -327,17 +242,17 @@ def choose_scales(
     backend = None if backend is None else as_compared(backend)
     scheme = scheme or QuantScheme()
     entries, notes = _entries(reference, backend, bins)
-    weight_rows = [] if isinstance(reference, ScaleProfile) else [*_weights(reference, backend, asked, scheme, weights)]
+    weight_rows: list[ScaleRow] = []
+    if not isinstance(reference, ScaleProfile):
+        weight_rows = [*_weights(reference, backend, asked, scheme, granularity=weights, node=node)]
     if node is not None:
         entries = [each for each in entries if node in (each.node, each.values.name, each.backend_tensor)]
-        weight_rows = [each for each in weight_rows if node in (each.node, each.tensor, each.backend_tensor)]
         if not entries and not weight_rows:
             raise UsageError(
                 f"There is no node or tensor {node!r} with values to choose a scale for.",
                 hint="List them: qdebug scales choose REF.",
             )
     quantized = backend if backend is not None else reference if isinstance(reference, Recording) else None
-    shared = {} if quantized is None or node is not None else _shared(quantized, entries)
     rows: list[ScaleRow] = []
     flags: list[ScaleFlag] = []
     left_out: dict[str, str] = {}
@@ -348,8 +263,9 @@ def choose_scales(
         if why is not None:
             left_out[entry.values.name] = why
             continue
-        rows.append(_row(entry, asked, _scheme_of(entry, scheme) if recorded_codes else scheme))
+        rows.append(_row(entry, asked, with_codes_of(entry.quant, scheme) if recorded_codes else scheme))
         flags += rows[-1].flags
+    notes += _of_ranges([entry.values.histogram for entry in entries if entry.values.name not in left_out])
     rows += weight_rows
     flags += [flag for row in weight_rows for flag in row.flags]
     if not rows:
@@ -359,7 +275,7 @@ def choose_scales(
         )
     if quantized is not None and node is None:
         with one_thread():
-            flags += [*_shared_flags(shared), *node_flags(quantized)]
+            flags += [*_shared_flags(quantized, entries), *node_flags(quantized)]
     return ChosenScales(
         rows=tuple(rows),
         flags=tuple(flags),
@@ -399,6 +315,13 @@ def _entries(
     return entries, notes
 
 
+def _of_ranges(histograms: Sequence[RangeHistogram]) -> Iterator[str]:
+    """Say of how many tensors the range alone is known."""
+    coarse = sum(histogram.coarse for histogram in histograms)
+    if coarse:
+        yield f"{coarse} of {len(histograms)} tensors have statistics alone; {RANGE_ALONE}"
+
+
 def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry]:
     """List the tensors of a profile; the backend's codes of a tensor are found by its name."""
     coded: dict[str, tuple[str, QuantParams]] = {}
@@ -422,22 +345,15 @@ def _of_profile(profile: ScaleProfile, backend: Recording | None) -> list[_Entry
 def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list[_Entry], list[str]]:
     """List the backend's tensors of codes with the reference's values that they stand for."""
     reference = as_compared(reference)
-    with one_thread(), np.errstate(all="ignore"):
-        alignment = align_runs(
-            IndexedRecording.of(reference),
-            IndexedRecording.of(backend),
-            told=lambda stage: None,  # noqa: ARG005
-        )
     entries = []
-    for pair in alignment.pairs:
+    for pair in paired(reference, backend):
         quant = coded_quant(backend.graph, pair.backend)
         if quant is None or backend.graph.is_constant(pair.backend):
             continue
-        maker, view = backend.graph.producer(pair.backend), pair.reference_view
-        clamp = (None, None) if view is None else (view.clamp_low, view.clamp_high)
+        maker = backend.graph.producer(pair.backend)
         entries.append(
             _Entry(
-                values=TensorValues(pair.reference, reference, clamp=clamp, bins=bins),
+                values=TensorValues.of_pair(pair, reference, bins=bins),
                 backend_tensor=pair.backend,
                 node=maker.name if maker else "",
                 op=maker.op if maker else "",
@@ -452,32 +368,31 @@ def _of_pairs(reference: Recording, backend: Recording, bins: int) -> tuple[list
     return entries, []
 
 
-def _scheme_of(entry: _Entry, scheme: QuantScheme) -> QuantScheme:
-    """Return a scheme with the codes that a tensor has; the same one if it has none of 4, 8 or 16 bits."""
-    quant = entry.quant
+def with_codes_of(quant: QuantParams | None, scheme: QuantScheme) -> QuantScheme:
+    """Return a scheme with the codes that a tensor has; the same one if it has none of 4, 8 or 16 bits.
+
+    Args:
+        quant: The tensor's parameters; None if it has no codes.
+        scheme: The scheme.
+    """
     if quant is None or quant.qmin is None or not is_integer(quant.dtype):
         return scheme
     bits = int(quant.dtype.removeprefix("u").removeprefix("int"))
     if bits not in BITS:
         return scheme
-    signed = not quant.dtype.startswith("u")
-    whole = replace(scheme, bits=bits, signed=signed, narrow=False)
+    whole = replace(scheme, bits=bits, signed=not quant.dtype.startswith("u"), narrow=False)
     return replace(whole, narrow=quant.qmin > whole.qmin)
 
 
 def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) -> ScaleRow:
-    values = entry.values
-    histogram = values.histogram
-    choices = [_choice(each, histogram, scheme) for each in calibrators]
-    quants = [entry.quant, *(choice.quant for choice in choices)]
-    recorded_error, *errors = values.errors(quants)
-    known = [replace(choice, error=error) for choice, error in zip(choices, errors, strict=True)]
-    recorded = None
-    if entry.quant is not None:
-        recorded = ScaleChoice(calibrator="recorded", quant=entry.quant, error=recorded_error, reason="as recorded")
-    told = [(choice.error.square_error, place) for place, choice in enumerate(known) if choice.error is not None]
-    shown = entry.backend_tensor or values.name
-    flags = () if entry.quant is None else quant_flags(shown, entry.node, entry.quant, histogram, recorded_error)
+    values, histogram = entry.values, entry.values.histogram
+    recorded, choices, best = _rated(
+        values, entry.quant, [choose_range(each, histogram, scheme) for each in calibrators]
+    )
+    flags: Iterable[ScaleFlag] = ()
+    if recorded is not None and recorded.quant is not None:
+        shown = entry.backend_tensor or values.name
+        flags = quant_flags(shown, entry.node, recorded.quant, histogram, recorded.error)
     return ScaleRow(
         tensor=values.name,
         backend_tensor=entry.backend_tensor,
@@ -488,10 +403,23 @@ def _row(entry: _Entry, calibrators: Sequence[Calibrator], scheme: QuantScheme) 
         high=histogram.high,
         dtype=scheme.dtype,
         recorded=recorded,
-        choices=tuple(known),
-        best=known[min(told)[1]].calibrator if told else None,
+        choices=choices,
+        best=best,
         flags=tuple(flags),
     )
+
+
+def _rated(
+    values: TensorValues, quant: QuantParams | None, choices: Sequence[ScaleChoice]
+) -> tuple[ScaleChoice | None, tuple[ScaleChoice, ...], str | None]:
+    """Return the parameters in use and the choices with what each loses, and the choice that loses least."""
+    own, *errors = values.errors([quant, *(choice.quant for choice in choices)])
+    recorded = None
+    if quant is not None:
+        recorded = ScaleChoice(calibrator="recorded", quant=quant, error=own, reason="as recorded")
+    rated = tuple(replace(choice, error=error) for choice, error in zip(choices, errors, strict=True))
+    known = [(choice.error.square_error, place) for place, choice in enumerate(rated) if choice.error is not None]
+    return recorded, rated, rated[min(known)[1]].calibrator if known else None
 
 
 def _weights(
@@ -499,26 +427,24 @@ def _weights(
     backend: Recording | None,
     calibrators: Sequence[Calibrator],
     scheme: QuantScheme,
-    asked: Granularity | None,
+    *,
+    granularity: Granularity | None,
+    node: str | None,
 ) -> Iterator[ScaleRow]:
-    """Yield a row for each float weight of the reference."""
+    """Yield a row for each float weight of the reference; of one node alone if it is named."""
     held = {} if backend is None else recorded_weights(backend)
     for weight in weights_of(reference):
-        known = recorded_for(weight, held)
-        name, quant = known or ("", None)
-        own, granularity = scheme_for(quant, scheme), granularity_of(quant, asked)
-        choices = [_weight_choice(weight, each, own, granularity) for each in calibrators]
+        name, quant = recorded_for(weight, held) or ("", None)
+        if node not in (None, weight.node.name, weight.name, name):
+            continue
+        own, shared = scheme_for(quant, scheme), granularity_of(quant, granularity)
         values = TensorValues(weight.name, reference)
-        recorded_error, *errors = values.errors([quant, *(choice.quant for choice in choices)])
-        rated = [replace(choice, error=error) for choice, error in zip(choices, errors, strict=True)]
-        told = [(choice.error.square_error, place) for place, choice in enumerate(rated) if choice.error is not None]
-        recorded = None
-        one = granularity.kind == "tensor"
+        chosen = [_weight_choice(weight, each, own, shared) for each in calibrators]
+        recorded, choices, best = _rated(values, quant, chosen)
+        one = shared.kind == "tensor"
         flags = [*channel_flags(weight, name or weight.name, quant, own)] if one else []
-        if quant is not None:
-            recorded = ScaleChoice(calibrator="recorded", quant=quant, error=recorded_error, reason="as recorded")
-            flags += quant_flags(name, weight.node.name, quant)
-        size = f":{granularity.block_size}" if granularity.block_size else ""
+        flags += [] if quant is None else quant_flags(name, weight.node.name, quant)
+        size = f":{shared.block_size}" if shared.block_size else ""
         yield ScaleRow(
             tensor=weight.name,
             backend_tensor=name,
@@ -529,10 +455,10 @@ def _weights(
             high=float(weight.values.max()),
             dtype=own.dtype,
             recorded=recorded,
-            choices=tuple(rated),
-            best=rated[min(told)[1]].calibrator if told else None,
+            choices=choices,
+            best=best,
             flags=tuple(flags),
-            granularity=f"{granularity.kind}{size}",
+            granularity=f"{shared.kind}{size}",
             weight=True,
         )
 
@@ -547,7 +473,14 @@ def _weight_choice(
     return ScaleChoice(calibrator=calibrator.name, quant=quant, reason=f"one scale for each {granularity.kind}")
 
 
-def _choice(calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme) -> ScaleChoice:
+def choose_range(calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantScheme) -> ScaleChoice:
+    """Return what a calibrator chooses for the values of a histogram, or why it has no answer.
+
+    Args:
+        calibrator: Chooses the range.
+        histogram: The values.
+        scheme: Makes scale and zero point of the range.
+    """
     try:
         quant, found = calibrate(calibrator, histogram, scheme)
     except UsageError as error:
@@ -563,59 +496,39 @@ def _choice(calibrator: Calibrator, histogram: RangeHistogram, scheme: QuantSche
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Shared:
-    node: str
-    op: str
-    tensor: str
-    quant: QuantParams
-    branches: tuple[tuple[str, TensorValues], ...]
-
-
-def _shared(quantized: Recording, entries: Sequence[_Entry]) -> dict[str, _Shared]:
-    """Find nodes whose branches share a scale, and the values of the branches."""
+def _shared_flags(quantized: Recording, entries: Sequence[_Entry]) -> Iterator[ScaleFlag]:
+    """Yield the nodes whose branches share a scale and have unlike ranges, with what scales of their own would do."""
     values = {entry.backend_tensor or entry.values.name: entry.values for entry in entries}
-    found = {}
+    known = {name: each for name, each in values.items() if each.why_none() is None}
     for node, tensor, branches in joined_branches(quantized.graph):
         quant = coded_quant(quantized.graph, tensor)
-        known = tuple((name, values[name]) for name in branches if name in values)
-        if quant is not None and quant.scale.size == 1 and len(known) > 1:
-            found[node.name] = _Shared(node=node.name, op=node.op, tensor=tensor, quant=quant, branches=known)
-    return found
-
-
-def _shared_flags(shared: Mapping[str, _Shared]) -> Iterator[ScaleFlag]:
-    """Yield the nodes whose branches have unlike ranges, with what scales of their own would do."""
-    for each in shared.values():
+        if quant is None or quant.scale.size > 1:
+            continue
         ranges = [
-            (max(abs(values.histogram.low), abs(values.histogram.high)), name, values)
-            for name, values in each.branches
-            if values.why_none() is None and values.histogram.total
+            (max(abs(known[name].histogram.low), abs(known[name].histogram.high)), name)
+            for name in branches
+            if name in known and known[name].histogram.total
         ]
         ranges = [entry for entry in ranges if entry[0] > 0]
         if len(ranges) < 2:
             continue
-        wide, narrow = max(ranges, key=lambda entry: entry[0]), min(ranges, key=lambda entry: entry[0])
-        ratio = wide[0] / narrow[0]
-        if ratio < BRANCH_MIN_RANGE_RATIO:
+        (wide, widest), (narrow, narrowest) = max(ranges), min(ranges)
+        if wide / narrow < BRANCH_MIN_RANGE_RATIO:
             continue
-        quant = each.quant
-        own = _scheme_of(_Entry(values=narrow[2], quant=quant), QuantScheme())
-        alone = _choice(MinMax(), narrow[2].histogram, own).quant
-        together, apart = narrow[2].errors([quant, alone])
+        alone = choose_range(MinMax(), known[narrowest].histogram, with_codes_of(quant, QuantScheme())).quant
+        together, apart = known[narrowest].errors([quant, alone])
         effect = ""
         if together is not None and apart is not None:
             effect = (
-                f": {narrow[1]!r} keeps {together.sqnr_db:.1f} dB in the scale they share, and {apart.sqnr_db:.1f} dB "
+                f": {narrowest!r} keeps {together.sqnr_db:.1f} dB in the scale they share, and {apart.sqnr_db:.1f} dB "
                 "in one of its own"
             )
-        said = f"{each.op} joins ranges of {wide[0]:.4g} ({wide[1]!r}) and {narrow[0]:.4g} in one scale{effect}"
         yield ScaleFlag(
             kind="shared_range",
-            tensor=each.tensor,
-            node=each.node,
-            sentence=said,
-            amount=ratio,
+            tensor=tensor,
+            node=node.name,
+            sentence=f"{node.op} joins ranges of {wide:.4g} ({widest!r}) and {narrow:.4g} in one scale{effect}",
+            amount=wide / narrow,
             limit=BRANCH_MIN_RANGE_RATIO,
             unit="times",
         )

@@ -14,22 +14,20 @@ from qdebug.backends import load_backend
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import UsageError
 from qdebug.model import Recording
-from qdebug.model.dtypes import logical_name
-from qdebug.model.kept import kept_of
-from qdebug.model.recording import places_of, quant_of
 from qdebug.numerics.range_histogram import BINS
 from qdebug.recording.environment import recorded_facts
-from qdebug.recording.profile_recorder import ProfileRecorder, channel_axis_by_rank, why_not_profiled
+from qdebug.recording.profile_recorder import ProfileRecorder
 from qdebug.recording.scale_profile import (
-    ProfiledTensor,
     ScaleProfile,
     TensorCounter,
     is_profile,
+    profile_of_run,
     read_profile,
     write_profile,
 )
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
+from qdebug.workflow.scales_values import TensorValues
 
 __all__ = ["open_source_or_profile", "profile_files", "profile_model", "profile_recording", "write_profile"]
 
@@ -89,37 +87,23 @@ def profile_recording(
         progress: Called as it gets on.
     """
     recording = with_understood_graph(recording)
-    graph = recording.graph
-    names = [name for name in recording.names if not graph.is_constant(name)]
-    tensors: dict[str, ProfiledTensor] = {}
+    names = [name for name in recording.names if not recording.graph.is_constant(name)]
+    counters: dict[str, TensorCounter] = {}
     left_out: dict[str, str] = {}
     for done, name in enumerate(names):
         if progress is not None:
             progress(done, len(names), name)
-        found = _counted(recording, name, bins, per_channel=per_channel)
-        if isinstance(found, str):
-            left_out[name] = found
-            continue
-        maker = graph.producer(name)
-        tensors[name] = found.profiled(name, maker.name if maker else "", maker.op if maker else "")
-    run = {"backend": recording.info.backend, "model": recording.info.model, "samples": recording.samples}
-    return ScaleProfile(runs=(run,), bins=bins, tensors=tensors, left_out=left_out)
-
-
-def _counted(recording: Recording, name: str, bins: int, *, per_channel: bool) -> TensorCounter | str:
-    counter = None
-    for place in places_of(recording, name):
-        if not recording.has(name, *place):
-            if kept_of(recording, name, *place) is not None:
-                return "not all of its values were kept"
-            continue
-        values, quant = recording.load(name, *place), quant_of(recording, name, *place)
-        why = why_not_profiled(logical_name(values.dtype), quant)
+        values = TensorValues(name, recording)
+        why = values.why_none()
         if why is not None:
-            return why
-        counter = counter or TensorCounter(bins, per_channel=per_channel)
-        counter.add(values, quant, channel_axis_by_rank(values.ndim))
-    return counter or "it has no values"
+            left_out[name] = why
+            continue
+        counters[name] = TensorCounter(bins, per_channel=per_channel)
+        for part, quant in values.parts():
+            counters[name].add(part, quant)
+    return profile_of_run(
+        counters, recording.graph, recording.info, bins=bins, samples=recording.samples, left_out=left_out
+    )
 
 
 def profile_model(

@@ -1,39 +1,39 @@
-"""Try another scale on one node: what its tensor loses, and what the network gives, replayed with that scale."""
+"""Try another scale on one tensor: what the tensor loses, and what the network gives, replayed with that scale."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.backends.interpreter import backend as interpreter
-from qdebug.compare.align.align import align_runs
-from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Match, Pair
+from qdebug.compare.measure.pair_values import PairReader
 from qdebug.compare.measure.recordings import as_compared, with_understood_graph
 from qdebug.compare.result.result import json_safe
 from qdebug.errors import KernelError, UsageError
-from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
+from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import code_limits, is_integer
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.recording import places_of
-from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.stats import ErrorStats
-from qdebug.replay.run import one_thread
-from qdebug.workflow.scales_choose import TensorValues
+from qdebug.replay import Fault
 from qdebug.workflow.scales_flags import coded_quant
+from qdebug.workflow.scales_rescaled import RescaledRecording
+from qdebug.workflow.scales_values import TensorValues, paired
 
-__all__ = ["OutputEffect", "ScaleTrial", "try_scale"]
+__all__ = ["OnSample", "OutputEffect", "Replay", "ScaleTrial", "TrialBench", "try_scale"]
 
-
-_Pairs = Mapping[str, tuple[str, tuple[float | None, float | None]]]
-"""The reference's tensor of each of the backend's, and the bounds that are applied to its values."""
+OnSample = Callable[[int, int, str], object]
+"""Called with the samples that are replayed, their number, and which is next."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,22 +64,37 @@ class OutputEffect:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """What becomes of the outputs of the network.
+
+    Args:
+        outputs: Each output; empty if the network could not be replayed.
+        samples: Samples that were replayed.
+        same: Whether the replay with the recorded scales gives the recorded outputs bit for bit; None if unknown.
+        arithmetic: Name of the arithmetic of the replay; "" without.
+        notes: What is to be known of it.
+    """
+
+    outputs: tuple[OutputEffect, ...] = ()
+    samples: int = 0
+    same: bool | None = None
+    arithmetic: str = ""
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScaleTrial:
     """What another scale does.
 
     Args:
-        node: The node.
+        node: The node that makes the tensor; the tensor itself for an input.
         tensor: The tensor that is quantized, as the values are called.
         backend_tensor: The backend's codes of it; "" without.
         now: The parameters in use; None if the tensor is not quantized.
         trial: Those that are tried.
         now_error: What the parameters in use lose on the tensor's values; None without.
         trial_error: What those that are tried lose, exactly.
-        outputs: What becomes of the outputs; empty if the network could not be replayed.
-        replayed: Samples that were replayed.
-        same: Whether the replay with the recorded scales gives the recorded outputs bit for bit; None if unknown.
-        arithmetic: Name of the arithmetic of the replay.
-        notes: What is to be known of it.
+        replay: What becomes of the outputs.
     """
 
     node: str
@@ -89,11 +104,7 @@ class ScaleTrial:
     trial: QuantParams
     now_error: QuantError | None
     trial_error: QuantError
-    outputs: tuple[OutputEffect, ...]
-    replayed: int
-    same: bool | None
-    arithmetic: str
-    notes: tuple[str, ...] = ()
+    replay: Replay
 
     def to_dict(self) -> dict[str, Any]:
         """Return all of it as plain values, ready for JSON."""
@@ -110,163 +121,308 @@ class ScaleTrial:
                     "now": None if self.now_error is None else self.now_error.to_dict(),
                     "trial": self.trial_error.to_dict(),
                 },
-                "outputs": [output.to_dict() for output in self.outputs],
-                "replayed": self.replayed,
-                "same_as_recorded": self.same,
-                "arithmetic": self.arithmetic,
-                "notes": list(self.notes),
+                "outputs": [output.to_dict() for output in self.replay.outputs],
+                "replayed": self.replay.samples,
+                "same_as_recorded": self.replay.same,
+                "arithmetic": self.replay.arithmetic,
+                "notes": list(self.replay.notes),
             }
         )
         return plain
 
 
-class _Rescaled(ForwardingRecording):
-    """A recording in whose graph one tensor has another scale, wherever it is made and read.
+class TrialBench:
+    """A tensor on which one scale after the other is tried; what does not depend on the scale is computed once.
 
     Args:
-        recording: The recording, with its constants.
-        tensors: The tensor, and those that it is handed on to by nodes that carry no scale.
-        quant: The scale and zero point.
+        run: What is replayed, as it is compared: the quantized run, or a float run of which nothing else is quantized.
+        tensor: Its tensor.
+        reference: The reference run, as it is compared; None without: replays are held against the recorded outputs.
+        pairs: Which tensor of the run stands for which of the reference.
+        arithmetic: How quantized nodes are replayed: a preset or a file; the interpreter's default if None.
+
+    Raises:
+        UsageError: Nothing is known of the tensor's values, it has several scales, or there is no such arithmetic.
+
+    Attributes:
+        values: The values that the codes are to hold.
+        now: The parameters in use; None if the tensor is not quantized.
     """
 
-    def __init__(self, recording: Recording, tensors: frozenset[str], quant: QuantParams) -> None:
-        super().__init__(recording)
-        self._own: dict[str, np.ndarray] = {}
-        self._changed = _rescaled(recording, tensors, quant, self._own)
+    def __init__(
+        self,
+        run: Recording,
+        tensor: str,
+        *,
+        reference: Recording | None = None,
+        pairs: Sequence[Pair] = (),
+        arithmetic: str | None = None,
+    ) -> None:
+        self.tensor, self._run = tensor, run
+        pair = next((pair for pair in pairs if pair.backend == tensor), None)
+        self.values = TensorValues(tensor, run)
+        if reference is not None and pair is not None:
+            self.values = TensorValues.of_pair(pair, reference)
+        self.now = coded_quant(run.graph, tensor)
+        why = self.values.why_none()
+        if why is not None:
+            raise UsageError(f"Nothing is known of {self.values.name!r}: {why}.", hint="Record it with --keep full.")
+        if self.now is not None and self.now.scale.size > 1:
+            raise UsageError(f"{tensor!r} has {self.now.scale.size} scales; one can be tried.", hint="Choose another.")
+        if arithmetic is not None:
+            find_arithmetic(arithmetic)  # a name that there is not is no reason to go without a replay
+        self._options = {} if arithmetic is None else {"arithmetic": arithmetic}
+        self._reference, self._pairs = reference, pairs
+        self._before: _Pass | None = None
+
+    @classmethod
+    def of_tensor(cls, run: Recording, tensor: str, *, reference: Recording, pairs: Sequence[Pair]) -> TrialBench:
+        """Return the bench of a tensor of a comparison, or of the codes that stand for the same values as it.
+
+        Args:
+            run: The backend run.
+            tensor: Its tensor.
+            reference: The reference run.
+            pairs: What the comparison has paired.
+
+        Raises:
+            UsageError: As for the bench itself.
+        """
+        theirs = {pair.reference for pair in pairs if pair.backend == tensor}
+        same = [tensor, *(pair.backend for pair in pairs if pair.reference in theirs)]
+        coded = [name for name in same if coded_quant(run.graph, name) is not None]
+        return cls(run, (coded or same)[0], reference=reference, pairs=pairs)
 
     @property
-    def graph(self) -> Graph:
-        """The graph with the other scale."""
-        return self._changed
+    def node(self) -> str:
+        """The node that makes the tensor; the tensor itself for an input."""
+        maker = self._run.graph.producer(self.tensor)
+        return self.tensor if maker is None else maker.name
 
-    @property
-    def names(self) -> list[str]:
-        """Names of the tensors, those of new constants included."""
-        return [*super().names, *self._own]
+    def parameters(
+        self,
+        scale: float,
+        zero_point: int = 0,
+        *,
+        qmin: int | None = None,
+        qmax: int | None = None,
+        dtype: str | None = None,
+    ) -> QuantParams:
+        """Return the parameters to try.
 
-    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept, or are a new constant."""
-        return tensor in self._own or super().has(tensor, sample, step)
+        Args:
+            scale: Real units per code, above 0.
+            zero_point: The code of 0.
+            qmin: Lowest code; as recorded, or the dtype's, if left out.
+            qmax: Highest code; the same.
+            dtype: Dtype of the codes; as recorded, or int8, if left out.
+
+        Raises:
+            UsageError: The scale or the dtype is none, or the zero point is no code.
+        """
+        single = float(np.float32(scale)) if abs(scale) <= float(np.finfo(np.float32).max) else math.inf
+        if not (math.isfinite(single) and single > 0):
+            raise UsageError(f"A scale of {scale:g} holds no values.", hint="Give a scale above 0: --scale S.")
+        now = self.now
+        kind = dtype or (now.dtype if now is not None else "int8")
+        if not is_integer(kind):
+            raise UsageError(f"Codes of {kind} have no scale to try.", hint="Give integer codes: --dtype int8.")
+        if now is not None and now.dtype != kind:
+            raise UsageError(
+                f"The codes are {now.dtype}; nodes that compute on them take no {kind}.",
+                hint=f"Try {kind} on the float run alone: qdebug scales try REF --node NAME --scale S --dtype {kind}.",
+            )
+        made = QuantParams(
+            dtype=kind,
+            scale=np.array(single, np.float32),
+            zero_point=np.array(zero_point),
+            qmin=now.qmin if qmin is None and now is not None else qmin,
+            qmax=now.qmax if qmax is None and now is not None else qmax,
+        )
+        low, high = made.qmin, made.qmax
+        if low is None or high is None or not low <= zero_point <= high:
+            raise UsageError(f"The zero point {zero_point} is outside {low}..{high}.", hint="Give one of these codes.")
+        return made
+
+    def trial(self, quant: QuantParams, progress: OnSample | None = None) -> ScaleTrial:
+        """Tell all that parameters do.
+
+        Args:
+            quant: The parameters.
+            progress: Called as the replay gets on.
+
+        Raises:
+            UsageError: Not all values of the tensor were kept.
+        """
+        now_error, trial_error = self.values.errors([self.now, quant])
+        if trial_error is None:
+            raise UsageError(f"Not all values of {self.values.name!r} were kept.", hint="Record it with --keep full.")
+        return ScaleTrial(
+            node=self.node,
+            tensor=self.values.name,
+            backend_tensor=self.tensor if self._reference is not None else "",
+            now=self.now,
+            trial=quant,
+            now_error=now_error,
+            trial_error=trial_error,
+            replay=self.replay(quant, progress),
+        )
+
+    def replay(self, quant: QuantParams, progress: OnSample | None = None) -> Replay:
+        """Replay the network with parameters, the first time with those in use as well; say why if that cannot be done.
+
+        Args:
+            quant: The parameters.
+            progress: Called before each sample. What it raises gives the replay up.
+        """
+        run, coded = self._run, self.now is not None
+        if run.steps > 1:
+            return _unreplayed("a stateful network is not replayed")
+        places = [place for place in places_of(run) if all(run.has(name, *place) for name in run.graph.inputs)]
+        if not places:
+            return _unreplayed("the inputs of the network were not recorded")
+        done, total = 0, len(places) * (1 if self._before is not None else 2)
+
+        def told(sample: int) -> None:
+            nonlocal done
+            if progress is not None:
+                progress(done, total, f"sample {sample}")
+            done += 1
+
+        try:
+            if self._before is None:
+                self._before = self._run_through(run, places, told)
+            changed = RescaledRecording(run, self.tensor, quant) if coded else run
+            after = self._run_through(changed, places, told, held=None if coded else quant)
+        except (UsageError, KernelError) as error:
+            return _unreplayed(error.message.rstrip("."))
+        before = self._before
+        against = "reference" if self._reference is not None else "recorded"
+        return Replay(
+            outputs=tuple(
+                OutputEffect(output=name, now=before.errors[name], trial=errors, against=against)
+                for name, errors in after.errors.items()
+            ),
+            samples=len(places),
+            same=before.same,
+            arithmetic=before.arithmetic,
+            notes=tuple(_notes(before, quant, coded=coded)),
+        )
+
+    def _run_through(
+        self,
+        model: Recording,
+        places: Sequence[tuple[int, int]],
+        told: Callable[[int], None],
+        held: QuantParams | None = None,
+    ) -> _Pass:
+        """Replay all samples.
+
+        Args:
+            model: The graph and its constants.
+            places: Sample and step of each.
+            told: Called with the next sample.
+            held: The codes that the tensor is held to where it is made of floats; None for nothing.
+        """
+        run, outputs = self._run, _Outputs(self._run, self._reference, self._pairs)
+        faults = None if held is None else _held_where_made(run.graph, self.tensor, held)
+        with closing(interpreter.open(model, options=self._options, faults=faults)) as replayed:
+            for place in places:
+                told(place[0])
+                feed = {name: run.load(name, *place) for name in run.graph.inputs}
+                if held is not None and self.tensor in feed:
+                    feed[self.tensor] = _held(feed[self.tensor], held)
+                outputs.add(place, replayed.plain(feed))
+            arithmetic = str(replayed.facts.options.get("arithmetic", ""))
+        return _Pass(errors=outputs.errors(), same=outputs.same, arithmetic=arithmetic)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Pass:
+    errors: Mapping[str, ErrorStats]
+    same: bool | None
+    arithmetic: str
+
+
+def _unreplayed(why: str) -> Replay:
+    return Replay(notes=(f"no replay: {why}",))
+
+
+def _notes(before: _Pass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
+    """Say what the figures hold for: floats that differ in their last bits are no other arithmetic."""
+    if before.same is False and coded:
+        yield (
+            "with the recorded scales the replay does not give the recorded outputs bit for bit: the backend has "
+            "another arithmetic. Find it: qdebug explain BACKEND --write-arithmetic own.toml. Then add "
+            "--arithmetic own.toml"
+        )
+    if not before.errors:
+        yield "no output has recorded values to be held against"
+    if coded and (quant.qmin, quant.qmax) != code_limits(quant.dtype):
+        yield f"the replay saturates at the ends of {quant.dtype}, not at {quant.qmin}..{quant.qmax}"
+
+
+def _held(values: np.ndarray, quant: QuantParams) -> np.ndarray:
+    return dequantize(quantize(values, quant), quant).astype(values.dtype)
+
+
+def _held_where_made(graph: Graph, tensor: str, quant: QuantParams) -> dict[str, Fault] | None:
+    """Return what holds a tensor of floats to codes where a node makes it; None for an input."""
+    maker = graph.producer(tensor)
+    if maker is None:
+        return None
+    at = [name for name in maker.outputs if name].index(tensor)
+
+    def hold(outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
+        return (*outputs[:at], _held(outputs[at], quant), *outputs[at + 1 :])
+
+    return {maker.name: hold}
+
+
+class _Made(ForwardingRecording):
+    """A run with other outputs: those that were made last."""
+
+    outputs: Mapping[str, np.ndarray] = MappingProxyType({})
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Return the stored elements, or a new constant."""
-        return self._own[tensor] if tensor in self._own else super().load(tensor, sample, step)
+        """Return an output."""
+        del sample, step
+        return self.outputs[tensor]
 
 
-def _handed_on(graph: Graph, tensor: str) -> frozenset[str]:
-    """Return a tensor and all that have its codes by its scale: nodes without scales of their own hand it on."""
-    quant, found = coded_quant(graph, tensor), {tensor}
-    waiting = [tensor]
-    while waiting:
-        name = waiting.pop()
-        for other in (*_after(graph, name), *_before(graph, name)):
-            if other not in found and coded_quant(graph, other) == quant:
-                found.add(other)
-                waiting.append(other)
-    return frozenset(found)
+class _Outputs:
+    """Sums up the errors of replayed outputs.
 
+    Args:
+        run: What is replayed.
+        reference: What its outputs are held against; None for the recorded ones.
+        pairs: Which tensor of the run stands for which of the reference.
+    """
 
-def _after(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that a node makes of codes without computing, be it between Dequantize and QuantizeLinear."""
-    for node in graph.consumers(codes):
-        if _hands_on(node) and node.inputs[0] == codes:
-            yield from node.outputs[:1]
-        if not operators.of(node.op).dequantizes:
-            continue
-        for middle in graph.consumers(node.outputs[0]):
-            if _hands_on(middle):
-                last = graph.consumers(middle.outputs[0])
-                yield from (each.outputs[0] for each in last if operators.of(each.op).quantizes)
+    def __init__(self, run: Recording, reference: Recording | None, pairs: Sequence[Pair]) -> None:
+        self._run, self._target, self._made = run, reference or run, _Made(run)
+        if reference is None:
+            pairs = [Pair(reference=name, backend=name, match=Match.EXACT, reason="") for name in run.graph.outputs]
+        chosen = [pair for pair in pairs if pair.backend in run.graph.outputs]
+        readers = [PairReader(self._target, self._made, pair) for pair in chosen]
+        self._known = [(pair, reader, reader.accumulator()) for pair, reader in zip(chosen, readers, strict=True)]
+        self._added: set[str] = set()
+        self.same: bool | None = None
 
+    def add(self, place: tuple[int, int], made: Mapping[str, np.ndarray]) -> None:
+        """Add the outputs of one sample."""
+        self._made.outputs = made
+        for name, array in made.items():
+            if self._run.has(name, *place):
+                self.same = self.same is not False and np.array_equal(self._run.load(name, *place), array)
+        for pair, reader, accumulator in self._known:
+            if self._target.has(pair.reference, *place):
+                accumulator.update(*reader.stored(*place), sample=place[0])
+                self._added.add(pair.backend)
 
-def _before(graph: Graph, codes: str) -> Iterator[str]:
-    """Yield the codes that codes were made of so."""
-    node = graph.producer(codes)
-    if node is None:
-        return
-    if _hands_on(node):
-        yield from node.inputs[:1]
-    if not operators.of(node.op).quantizes:
-        return
-    middle = graph.producer(node.inputs[0])
-    first = graph.producer(middle.inputs[0]) if middle is not None and _hands_on(middle) else None
-    if first is not None and operators.of(first.op).dequantizes:
-        yield first.inputs[0]
-
-
-def _hands_on(node: Node) -> bool:
-    row = operators.of(node.op)
-    return (row.moves or row.selects) and row.real is None and not row.converts_codes and not row.joins
-
-
-def _rescaled(recording: Recording, tensors: frozenset[str], quant: QuantParams, own: dict[str, np.ndarray]) -> Graph:
-    """Return the graph with another scale, and put the constants that are new into `own`."""
-    graph = recording.graph
-    first = min(tensors)
-    names = f"{first} trial scale", f"{first} trial zero point"
-    infos = dict(graph.tensors)
-    nodes = []
-    for node in graph.nodes:
-        inputs = list(node.inputs)
-        for place in dict.fromkeys(_scale_places(node, tensors)):
-            zero_point = inputs[place + 1] if place + 1 < len(inputs) else ""
-            dtype = recording.load(zero_point).dtype if zero_point else np.dtype(quant.dtype)
-            before = recording.load(inputs[place])
-            own.setdefault(names[0], np.full(before.shape, quant.scale.reshape(-1)[0], before.dtype))
-            own.setdefault(names[1], np.full(before.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
-            if place + 1 == len(inputs):
-                inputs.append("")
-            inputs[place], inputs[place + 1] = names
-            if node.inputs[0] in tensors and place == 1:
-                _requantized_bias(recording, node, inputs, quant, own)
-        nodes.append(node if tuple(inputs) == node.inputs else replace(node, inputs=tuple(inputs)))
-    for name in tensors:
-        infos[name] = replace(infos[name], quant=quant)
-    for name in own:
-        infos[name] = TensorInfo(name=name, role=Role.CONSTANT)
-    return Graph(
-        nodes,
-        tensors=infos.values(),
-        inputs=graph.inputs,
-        outputs=graph.outputs,
-        name=graph.name,
-        opset=graph.opset,
-    )
-
-
-def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
-    """Yield the inputs of a node that are the scale of one of several tensors; the zero point follows each."""
-    row = operators.of(node.op)
-    count = len(node.inputs)
-    if row.quantizes and node.outputs[0] in tensors and count > 1:
-        yield 1
-    if row.dequantizes and node.inputs[0] in tensors and count > 1:
-        yield 1
-    if row.real is None:
-        return
-    for at in operators.coded_inputs(node.op, count):
-        if at != row.bias and node.inputs[at] in tensors:
-            yield at + 1
-    if row.real.out is not None and node.outputs[0] in tensors and row.real.out < count:
-        yield row.real.out
-
-
-def _requantized_bias(
-    recording: Recording, node: Node, inputs: list[str], quant: QuantParams, own: dict[str, np.ndarray]
-) -> None:
-    """Write the bias of a node in codes of the new scale of the sums, input scale x weight scale."""
-    row = operators.of(node.op)
-    if row.bias is None or row.real is None or row.bias >= len(node.inputs) or not node.inputs[row.bias]:
-        return
-    codes = recording.load(node.inputs[row.bias])
-    if codes.dtype.kind not in "iu":
-        return
-    before = recording.load(node.inputs[1]).astype(np.float64).reshape(-1)[0]
-    ratio = before / float(quant.scale.reshape(-1)[0])
-    info = np.iinfo(codes.dtype)
-    name = f"{node.inputs[row.bias]} of {node.name} trial"
-    own[name] = np.clip(np.rint(codes.astype(np.float64) * ratio), info.min, info.max).astype(codes.dtype)
-    inputs[row.bias] = name
+    def errors(self) -> dict[str, ErrorStats]:
+        """Return the error of each output that has values to be held against."""
+        return {pair.backend: sums.stats() for pair, _, sums in self._known if pair.backend in self._added}
 
 
 def try_scale(
@@ -280,7 +436,7 @@ def try_scale(
     qmax: int | None = None,
     dtype: str | None = None,
     arithmetic: str | None = None,
-    progress: Callable[[int, int, str], None] | None = None,
+    progress: OnSample | None = None,
 ) -> ScaleTrial:
     """Tell what another scale and zero point do to one node's tensor and to the outputs of the network.
 
@@ -292,11 +448,11 @@ def try_scale(
         reference: The values, best a recording of the float net; with its constants if there is no backend.
         backend: A recording of the quantized net, with its constants.
         node: A node, or a tensor, of the backend or the reference.
-        scale: Real units per code, above 0.
-        zero_point: The code of 0.
-        qmin: Lowest code; as recorded, or the dtype's, if left out.
-        qmax: Highest code; the same.
-        dtype: Dtype of the codes; as recorded, or int8, if left out.
+        scale: As `TrialBench.parameters` takes it, and so the next four.
+        zero_point: The same.
+        qmin: The same.
+        qmax: The same.
+        dtype: The same.
         arithmetic: How quantized nodes are replayed: a preset or a file; the interpreter's default if None.
         progress: Called as it gets on.
 
@@ -304,233 +460,33 @@ def try_scale(
         UsageError: There is no such node, it has no values or more than one scale, or the scale is none.
         AlignmentError: Reference and backend record different networks.
     """
-    run = as_compared(backend) if backend is not None else with_understood_graph(reference)
-    reference = as_compared(reference) if backend is not None else run
-    pairs = _pairs(reference, run) if backend is not None else {}
-    tensor, values = _found(run, reference, pairs, node)
-    now = coded_quant(run.graph, tensor)
-    trial = _trial(now, scale=scale, zero_point=zero_point, qmin=qmin, qmax=qmax, dtype=dtype)
-    why = values.why_none()
-    if why is not None:
-        raise UsageError(f"Nothing is known of {values.name!r}: {why}.", hint="Record it with --keep full.")
-    if now is not None and now.scale.size > 1:
-        raise UsageError(f"{tensor!r} has {now.scale.size} scales; one can be tried.", hint="Choose another node.")
-    now_error, trial_error = values.errors([now, trial])
-    if trial_error is None:
-        raise UsageError(f"A scale of {scale:g} holds no values.", hint="Give a scale above 0: --scale S.")
-    effects = _Effects(run, reference, pairs)
-    if arithmetic is not None:
-        find_arithmetic(arithmetic)  # a name that there is not is no reason to go without a replay
-    try:
-        replayed = _replayed(run, effects, tensor, trial, arithmetic=arithmetic, progress=progress)
-    except (UsageError, KernelError) as error:
-        replayed = _unreplayed(error.message.rstrip("."))
-    maker = run.graph.producer(tensor)
-    return ScaleTrial(
-        node=maker.name if maker else tensor,
-        tensor=values.name,
-        backend_tensor=tensor if backend is not None else "",
-        now=now,
-        trial=trial,
-        now_error=now_error,
-        trial_error=trial_error,
-        **replayed,
-    )
+    if backend is None:
+        run = with_understood_graph(reference)
+        bench = TrialBench(run, _named(node, run), arithmetic=arithmetic)
+    else:
+        run, theirs = as_compared(backend), as_compared(reference)
+        pairs = paired(theirs, run)
+        tensor = _named(node, run, theirs, pairs)
+        bench = TrialBench(run, tensor, reference=theirs, pairs=pairs, arithmetic=arithmetic)
+    return bench.trial(bench.parameters(scale, zero_point, qmin=qmin, qmax=qmax, dtype=dtype), progress)
 
 
-def _pairs(reference: Recording, backend: Recording) -> dict[str, tuple[str, tuple[float | None, float | None]]]:
-    """Return the reference's tensor of each tensor of the backend, and the bounds that are applied to it."""
-    with one_thread(), np.errstate(all="ignore"):
-        found = align_runs(
-            IndexedRecording.of(reference),
-            IndexedRecording.of(backend),
-            told=lambda stage: None,  # noqa: ARG005
-        )
-    return {
-        pair.backend: (
-            pair.reference,
-            (None, None)
-            if pair.reference_view is None
-            else (pair.reference_view.clamp_low, pair.reference_view.clamp_high),
-        )
-        for pair in found.pairs
-    }
-
-
-def _found(
-    run: Recording,
-    reference: Recording,
-    pairs: _Pairs,
-    name: str,
-) -> tuple[str, TensorValues]:
-    """Find the tensor that is quantized, by the name of a node or a tensor of either side, and the values of it."""
+def _named(name: str, run: Recording, reference: Recording | None = None, pairs: Sequence[Pair] = ()) -> str:
+    """Return the tensor of a run that a name means: of a node or a tensor of either side, codes before floats."""
     graph = run.graph
-    makers = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
-    theirs = [ours for ours, (tensor, _) in pairs.items() if tensor == name]
-    theirs += [
-        ours
-        for ours, (tensor, _) in pairs.items()
-        if (maker := reference.graph.producer(tensor)) and maker.name == name
-    ]
-    known = [*makers, *([name] if name in graph.tensors else []), *theirs]
-    if pairs:
-        known = [tensor for tensor in known if tensor in pairs]
-        known.sort(key=lambda tensor: coded_quant(graph, tensor) is None)
+    known = [tensor for node in graph.nodes if node.name == name for tensor in node.outputs if tensor]
+    known += [name] if name in graph.tensors else []
+    if reference is not None:
+        makers = {pair.reference: reference.graph.producer(pair.reference) for pair in pairs}
+        known += [pair.backend for pair in pairs if pair.reference == name]
+        known += [pair.backend for pair in pairs if (maker := makers[pair.reference]) and maker.name == name]
+        held = {pair.backend for pair in pairs}
+        known = sorted(
+            (tensor for tensor in known if tensor in held), key=lambda tensor: coded_quant(graph, tensor) is None
+        )
     if not known:
         raise UsageError(
             f"There is no node or tensor {name!r} with values of the reference.",
             hint="List them: qdebug scales choose REF BACKEND.",
         )
-    tensor = known[0]
-    if not pairs:
-        return tensor, TensorValues(tensor, run)
-    source, clamp = pairs[tensor]
-    return tensor, TensorValues(source, reference, clamp=clamp)
-
-
-def _trial(
-    now: QuantParams | None, *, scale: float, zero_point: int, qmin: int | None, qmax: int | None, dtype: str | None
-) -> QuantParams:
-    if not (math.isfinite(scale) and scale > 0):
-        raise UsageError(f"A scale of {scale:g} holds no values.", hint="Give a scale above 0: --scale S.")
-    kind = dtype or (now.dtype if now is not None else "int8")
-    if not is_integer(kind):
-        raise UsageError(f"Codes of {kind} have no scale to try.", hint="Give integer codes: --dtype int8.")
-    keep = now is not None and now.dtype == kind
-    if now is not None and not keep:
-        raise UsageError(
-            f"The codes are {now.dtype}; nodes that compute on them take no {kind}.",
-            hint=f"Try {kind} on the float run alone: qdebug scales try REF --node NAME --scale S --dtype {kind}.",
-        )
-    made = QuantParams(
-        dtype=kind,
-        scale=np.array(scale, np.float32),
-        zero_point=np.array(zero_point),
-        qmin=now.qmin if qmin is None and keep and now is not None else qmin,
-        qmax=now.qmax if qmax is None and keep and now is not None else qmax,
-    )
-    low, high = made.qmin, made.qmax
-    if low is None or high is None or not low <= zero_point <= high:
-        raise UsageError(f"The zero point {zero_point} is outside {low}..{high}.", hint="Give one of these codes.")
-    return made
-
-
-def _replayed(
-    run: Recording,
-    effects: _Effects,
-    tensor: str,
-    trial: QuantParams,
-    *,
-    arithmetic: str | None,
-    progress: Callable[[int, int, str], None] | None,
-) -> dict[str, Any]:
-    """Replay the network with the recorded scales and with the one that is tried, sample by sample."""
-    options = {} if arithmetic is None else {"arithmetic": arithmetic}
-    places = [place for place in places_of(run) if all(run.has(name, *place) for name in run.graph.inputs)]
-    if run.steps > 1:
-        return _unreplayed("a stateful network is not replayed")
-    if not places:
-        return _unreplayed("the inputs of the network were not recorded")
-    coded = coded_quant(run.graph, tensor) is not None
-    changed = _Rescaled(run, _handed_on(run.graph, tensor), trial) if coded else run
-    with (
-        closing(interpreter.open(run, options=options)) as before,
-        closing(
-            interpreter.open(changed, options=options, faults=_held(run.graph, tensor, trial, coded=coded))
-        ) as after,
-    ):
-        for done, place in enumerate(places):
-            if progress is not None:
-                progress(done, len(places), f"sample {place[0]}")
-            feed = {name: run.load(name, *place) for name in run.graph.inputs}
-            effects.add(place, before.plain(feed), after.plain(_feed(feed, tensor, trial, coded=coded)))
-        chosen = str(before.facts.options.get("arithmetic", ""))
-    return {
-        "outputs": effects.outputs(),
-        "replayed": len(places),
-        "same": effects.same,
-        "arithmetic": chosen,
-        "notes": (*effects.notes(coded=coded), *(_narrowed(trial) if coded else ())),
-    }
-
-
-def _narrowed(trial: QuantParams) -> Iterator[str]:
-    """Say that a replay on codes saturates at the ends of the dtype."""
-    if (trial.qmin, trial.qmax) != code_limits(trial.dtype):
-        yield f"the replay saturates at the ends of {trial.dtype}, not at {trial.qmin}..{trial.qmax}"
-
-
-def _unreplayed(why: str) -> dict[str, Any]:
-    return {"outputs": (), "replayed": 0, "same": None, "arithmetic": "", "notes": (f"no replay: {why}",)}
-
-
-def _feed(feed: Mapping[str, np.ndarray], tensor: str, trial: QuantParams, *, coded: bool) -> Mapping[str, np.ndarray]:
-    if coded or tensor not in feed:
-        return feed
-    return {**feed, tensor: dequantize(quantize(feed[tensor], trial), trial).astype(feed[tensor].dtype)}
-
-
-def _held(graph: Graph, tensor: str, trial: QuantParams, *, coded: bool) -> dict[str, Any] | None:
-    """Return what holds a float tensor to codes where it is made; None for codes, whose scale is changed instead."""
-    maker = graph.producer(tensor)
-    if coded or maker is None:
-        return None
-    place = [name for name in maker.outputs if name].index(tensor)
-
-    def hold(outputs: tuple[np.ndarray, ...]) -> tuple[np.ndarray, ...]:
-        held = dequantize(quantize(outputs[place], trial), trial).astype(outputs[place].dtype)
-        return (*outputs[:place], held, *outputs[place + 1 :])
-
-    return {maker.name: hold}
-
-
-class _Effects:
-    """Sums up the errors of outputs, before and after, against the reference's where there is one."""
-
-    def __init__(
-        self,
-        run: Recording,
-        reference: Recording,
-        pairs: _Pairs,
-    ) -> None:
-        self._run, self._reference, self._pairs = run, reference, pairs
-        self._sums: dict[str, tuple[ErrorAccumulator, ErrorAccumulator]] = {}
-        self.same: bool | None = None
-
-    def add(self, place: tuple[int, int], before: Mapping[str, np.ndarray], after: Mapping[str, np.ndarray]) -> None:
-        """Add the outputs of one sample."""
-        for name in self._run.graph.outputs:
-            if self._run.has(name, *place):
-                equal = np.array_equal(self._run.load(name, *place), before[name])
-                self.same = equal if self.same is None else self.same and equal
-            source = self._pairs.get(name, (name, (None, None)))[0] if self._pairs else name
-            holder = self._reference if self._pairs else self._run
-            if not holder.has(source, *place):
-                continue
-            target = holder.load(source, *place)
-            if name not in self._sums:
-                known = holder.graph.tensors[source].quant, self._run.graph.tensors[name].quant
-                self._sums[name] = tuple(  # type: ignore[assignment]
-                    ErrorAccumulator(reference_quant=known[0], backend_quant=known[1]) for _ in range(2)
-                )
-            for accumulator, values in zip(self._sums[name], (before[name], after[name]), strict=True):
-                accumulator.update(target, values.reshape(target.shape), sample=place[0])
-
-    def outputs(self) -> tuple[OutputEffect, ...]:
-        """Return the effect on each output."""
-        against = "reference" if self._pairs else "recorded"
-        return tuple(
-            OutputEffect(output=name, now=now.stats(), trial=trial.stats(), against=against)
-            for name, (now, trial) in self._sums.items()
-        )
-
-    def notes(self, *, coded: bool) -> Iterator[str]:
-        """Say what the figures hold for: floats that differ in their last bits are no other arithmetic."""
-        if self.same is False and coded:
-            yield (
-                "with the recorded scales the replay does not give the recorded outputs bit for bit: the backend has "
-                "another arithmetic. Find it: qdebug explain BACKEND --write-arithmetic own.toml. Then add "
-                "--arithmetic own.toml"
-            )
-        if not self._sums:
-            yield "no output has recorded values to be held against"
+    return known[0]

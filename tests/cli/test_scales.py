@@ -3,11 +3,14 @@
 import json
 from importlib.resources import files
 
+import jsonschema
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug import data
 from qdebug.cli.main import main
+from qdebug.present.reports.schema import load_schema
 
 FLOAT, INT8 = (str(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8"))
 
@@ -48,31 +51,72 @@ def test_the_command_that_comes_next_runs(capsys):
     assert "against the reference ones" in out
 
 
-def test_json_and_markdown(capsys, tmp_path):
-    assert main(["scales", "choose", FLOAT, INT8, "--json"]) == 0
+def printed(capsys, *words):
+    """Return the JSON that an action prints, which its schema knows."""
+    assert main(["scales", *words, "--json"]) == 0
     plain = json.loads(capsys.readouterr().out)
-    assert plain["format"] == "qdebug.scales"
+    schema = load_schema(plain["format"].removeprefix("qdebug."))
+    assert [error.message for error in jsonschema.Draft202012Validator(schema).iter_errors(plain)] == []
+    return plain, jsonschema.Draft202012Validator(schema)
+
+
+def test_json_is_what_its_schema_says_and_a_schema_can_fail(capsys):
+    plain, schema = printed(capsys, "choose", FLOAT, INT8)
     row = next(row for row in plain["tensors"] if row["backend_tensor"] == "conv2_quantized")
     assert row["recorded"]["scale"] == [pytest.approx(0.05385121)]
     assert {choice["calibrator"] for choice in row["choices"]} == {"minmax", "percentile:99.99", "mse", "entropy"}
-    assert main(["scales", "try", FLOAT, INT8, "--node", "conv2_quant", "--scale", "0.02", "--json"]) == 0
-    plain = json.loads(capsys.readouterr().out)
+    row["granularity"] = "row"
+    assert not schema.is_valid(plain)
+    plain, schema = printed(capsys, "try", FLOAT, INT8, "--node", "conv2_quant", "--scale", "0.02")
     assert plain["outputs"][0]["trial"]["sqnr_db"] < plain["outputs"][0]["now"]["sqnr_db"]
+    del plain["tensor_error"]["trial"]["used_codes"]
+    assert not schema.is_valid(plain)
+    plain, schema = printed(capsys, "profile", FLOAT, "--per-channel")
+    plain["tensors"][0]["histogram"]["counts"][0] = -1
+    assert not schema.is_valid(plain)
+
+
+def test_other_tensors_and_trials_have_the_same_schemas(capsys, tmp_path):
+    with qdebug.Recorder(tmp_path / "odd.h5", backend="npu") as rec:
+        rec.put("nan", np.array([1, np.nan], np.float32), node="n", op="Relu", inputs=("zeros",))
+        rec.put("zeros", np.zeros(3, np.float32))
+    plain, _ = printed(capsys, "choose", str(tmp_path / "odd.h5"), "--calibrator", "entropy")
+    assert plain["tensors"][0]["choices"][0]["scale"] is None
+    plain, _ = printed(capsys, "profile", str(tmp_path / "odd.h5"))
+    assert plain["tensors"][0]["histogram"]["nan"] == 1
+    plain, _ = printed(capsys, "try", str(tmp_path / "odd.h5"), "--node", "zeros", "--scale", "1")
+    assert plain["tensor_error"] == {"now": None, "trial": plain["tensor_error"]["trial"]}
+    assert plain["tensor_error"]["trial"]["sqnr_db"] == "Infinity"
+
+
+def test_a_report_is_written_in_the_form_of_its_ending(capsys, tmp_path):
     target = tmp_path / "scales.md"
     assert main(["scales", "choose", FLOAT, INT8, "-o", str(target)]) == 0
     assert "| `conv2_quantized` |" in target.read_text()
-    assert main(["scales", "profile", FLOAT, "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["format"] == "qdebug.profile"
 
 
 def test_a_mistake_is_exit_code_1(capsys, tmp_path):
-    import qdebug
-
     path = tmp_path / "bad.h5"
     with qdebug.Recorder(path, backend="npu") as rec:
         rec.put("x", np.zeros((2, 2), np.int8), node="n", op="Relu", inputs=("y",), scale=0.0)
     assert main(["scales", "choose", str(path)]) == 1
     assert "WRONG SCALES" in capsys.readouterr().out
+
+
+def test_branches_of_unlike_range_in_one_scale_are_named(capsys, tmp_path):
+    rng = np.random.default_rng(0)
+    wide, narrow = (rng.normal(size=(1, 200), scale=scale).astype(np.float32) for scale in (20, 0.5))
+    both = {"a": wide, "b": narrow, "cat": np.concatenate([wide, narrow], axis=1)}
+    for name, facts in (("float", {}), ("int8", {"scale": 0.6})):
+        with qdebug.Recorder(tmp_path / f"{name}.h5", backend=name) as rec:
+            for tensor, values in both.items():
+                stored = np.clip(np.rint(values / 0.6), -128, 127).astype(np.int8) if facts else values
+                node = {"node": "join", "op": "Concat", "inputs": ("a", "b")} if tensor == "cat" else {}
+                rec.put(tensor, stored, **node, **facts)
+    assert main(["scales", "choose", str(tmp_path / "float.h5"), str(tmp_path / "int8.h5")]) == 0
+    said = capsys.readouterr().out
+    assert "shared_range  join: Concat joins ranges of" in said
+    assert "in one of its own" in said
 
 
 def test_files_that_are_not_trusted_are_read_in_a_guarded_process(capfd, tmp_path):

@@ -5,15 +5,19 @@ import sys
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import pytest
 
 from qdebug.arithmetic.patterns.residual import Residual
+from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.recording.recorder import Recorder
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
+from qdebug.workflow.scales_try import TrialBench
 
 
 def fake_session(**options):
@@ -55,6 +59,27 @@ def made_up_search(monkeypatch):
     monkeypatch.setattr("qdebug.workflow.explain.explain", search)
 
 
+@pytest.fixture(autouse=True)
+def made_up_bench(monkeypatch):
+    """Let scales be tried on made-up values; the fake session has none that it could be done with."""
+    values = np.random.default_rng(3).laplace(size=(4, 36)).astype(np.float32)
+    sides = {
+        "values": (values, {}),
+        "codes": (np.clip(np.rint(values / 0.03), -128, 127).astype(np.int8), {"scale": 0.03}),
+    }
+    recordings = {}
+    for name, (array, facts) in sides.items():
+        with Recorder(None, backend="made up") as rec:
+            rec.put(name, array, **facts)
+        recordings[name] = rec.recording
+    pair = Pair(reference="values", backend="codes", match=Match.EXACT, reason="")
+
+    def bench(*_, **__):
+        return TrialBench(recordings["codes"], "codes", reference=recordings["values"], pairs=[pair])
+
+    monkeypatch.setattr(TrialBench, "of_tensor", bench)
+
+
 @pytest.fixture
 def make_picture_app():
     """Return a function that makes an application on fake sessions."""
@@ -86,6 +111,9 @@ def computed(main):
 def shown(main):
     """Tell whether all that the screen shows of the tensor is there."""
     ready, missing = main.detail_ready, main.scene.planned.missing
+    if main.view == "what-if" and missing is None:
+        tried = main.scene.tried
+        return tried is not None and tried.error is not None
     if not main.detail_shown or missing is not None:
         return True
     if ready is None or not ready.complete:

@@ -213,13 +213,17 @@ class PairReader:
                 return None
         return profiler.profile()
 
-    def _stats(self, places: Sequence[tuple[int, int]], cancelled: Callable[[], bool] | None) -> ErrorStats | None:
-        accumulator = ErrorAccumulator(
+    def accumulator(self) -> ErrorAccumulator:
+        """Return an empty sum of the errors of what `stored` gives."""
+        return ErrorAccumulator(
             reference_quant=self._quants[0],
             backend_quant=self._quants[1],
             reference_clamp=self._clamps[0],
             backend_clamp=self._clamps[1],
         )
+
+    def _stats(self, places: Sequence[tuple[int, int]], cancelled: Callable[[], bool] | None) -> ErrorStats | None:
+        accumulator = self.accumulator()
         for sample, step in places:
             accumulator.update(*self.stored(sample, step), sample=sample)
             if cancelled is not None and cancelled():

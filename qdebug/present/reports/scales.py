@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from qdebug.model import QuantParams
+from qdebug.numerics.calibration import RANGE_ALONE
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.stats import ErrorStats
 from qdebug.present import numbers
@@ -14,9 +15,9 @@ from qdebug.present.text import safe_text
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.workflow.scales_choose import WRONG, ChosenScales, ScaleChoice, ScaleRow
 from qdebug.workflow.scales_flags import ScaleFlag
-from qdebug.workflow.scales_try import ScaleTrial
+from qdebug.workflow.scales_try import OutputEffect, ScaleTrial
 
-__all__ = ["choose_document", "profile_document", "row_document", "trial_document"]
+__all__ = ["choose_document", "profile_document", "row_document", "trial_document", "trial_rows"]
 
 _PROFILE_TITLES = ("tensor", "op", "values", "min", "max", "zeros", "bins")
 _NODE_TITLES = ("calibrator", "scale", "zero point", "clipped", "MSE", "SQNR dB", "how")
@@ -76,6 +77,9 @@ def _profile_facts(profile: ScaleProfile) -> list[tuple[str, str]]:
     odd = [tensor.name for tensor in profile.tensors.values() if tensor.histogram.nan or tensor.histogram.infinite]
     if odd:
         facts.append(("nonfinite", f"{len(odd)} tensors have NaN or infinite values, first {safe_text(odd[0])!r}"))
+    coarse = sum(tensor.histogram.coarse for tensor in profile.tensors.values())
+    if coarse:
+        facts.append(("statistics", f"{coarse} tensors have them alone; {RANGE_ALONE}"))
     if profile.left_out:
         name, why = next(iter(profile.left_out.items()))
         more = f" and {len(profile.left_out) - 1} more" if len(profile.left_out) > 1 else ""
@@ -206,29 +210,48 @@ def row_document(row: ScaleRow) -> Document:
 # -- try ---------------------------------------------------------------------------------------------------------------
 
 
-def _trial_cells(trial: ScaleTrial) -> list[tuple[str, str, str]]:
-    now, other = trial.now_error, trial.trial_error
+def trial_rows(
+    quants: tuple[QuantParams | None, QuantParams | None],
+    errors: tuple[QuantError | None, QuantError | None],
+    outputs: Sequence[OutputEffect] = (),
+) -> list[tuple[str, str, str]]:
+    """Return what parameters in use and others do, side by side: label, now, trial. Estimates are marked with ~.
 
-    def output(stats: ErrorStats) -> str:
-        return f"{numbers.number(stats.rel_l2)} ({numbers.number(stats.sqnr_db)} dB)"
+    Args:
+        quants: Both parameters; None where there are none.
+        errors: What both lose on the tensor's values; None where that is not known.
+        outputs: What becomes of the network's outputs.
+    """
 
-    codes = [
-        numbers.MISSING if quant is None else f"{quant.dtype} {quant.qmin}..{quant.qmax}"
-        for quant in (trial.now, trial.trial)
-    ]
+    def both(label: str, say: Callable[[QuantParams | None], str]) -> tuple[str, str, str]:
+        return label, say(quants[0]), say(quants[1])
+
+    def lost(label: str, say: Callable[[QuantError], str]) -> tuple[str, str, str]:
+        now, trial = (numbers.MISSING if each is None else f"{'' if each.exact else '~'}{say(each)}" for each in errors)
+        return label, now, trial
+
     rows = [
-        ("scale", _scale(trial.now), _scale(trial.trial)),
-        ("zero point", _zero_point(trial.now), _zero_point(trial.trial)),
-        ("codes", *codes),
-        ("clipped", _clipped(now), _clipped(other)),
-        ("MSE", numbers.number(None if now is None else now.mse), numbers.number(other.mse)),
-        ("SQNR dB", _decibels(now), _decibels(other)),
+        both("scale", _scale),
+        both("zero point", _zero_point),
+        both("codes", _codes),
+        lost("clipped", lambda error: f"{numbers.grouped(error.clipped_low + error.clipped_high)} ({_clipped(error)})"),
+        lost("MSE", lambda error: numbers.number(error.mse)),
+        lost("SQNR dB", lambda error: numbers.number(error.sqnr_db)),
+        lost("used codes", lambda error: numbers.grouped(error.used_codes)),
     ]
     rows += [
-        (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", output(each.now), output(each.trial))
-        for each in trial.outputs
+        (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", _output(each.now), _output(each.trial))
+        for each in outputs
     ]
-    return [(row[0], row[1], row[2]) for row in rows]
+    return rows
+
+
+def _codes(quant: QuantParams | None) -> str:
+    return numbers.MISSING if quant is None else f"{quant.dtype} {quant.qmin}..{quant.qmax}"
+
+
+def _output(stats: ErrorStats) -> str:
+    return f"{numbers.number(stats.rel_l2)} ({numbers.number(stats.sqnr_db)} dB)"
 
 
 _TRIAL_TITLES = ("", "now", "trial")
@@ -237,9 +260,12 @@ _TRIAL_TITLES = ("", "now", "trial")
 def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
     codes = f", codes {safe_text(trial.backend_tensor)}" if trial.backend_tensor else ""
     facts = [("node", safe_text(trial.node)), ("tensor", f"{safe_text(trial.tensor)}{codes}")]
-    if trial.replayed:
-        against = trial.outputs[0].against if trial.outputs else "nothing"
-        told = f"{trial.replayed} samples, arithmetic {safe_text(trial.arithmetic)}; outputs against the {against} ones"
+    replay = trial.replay
+    if replay.samples:
+        against = replay.outputs[0].against if replay.outputs else "nothing"
+        told = (
+            f"{replay.samples} samples, arithmetic {safe_text(replay.arithmetic)}; outputs against the {against} ones"
+        )
         facts.append(("replay", told))
     return facts
 
@@ -247,5 +273,6 @@ def _trial_facts(trial: ScaleTrial) -> list[tuple[str, str]]:
 def trial_document(trial: ScaleTrial) -> Document:
     """Make the report of a trial."""
     blocks: list[Block] = [FactList.of(_trial_facts(trial))]
-    blocks.append(Grid(titles=_TRIAL_TITLES, rows=_trial_cells(trial), right=frozenset({1, 2})))
-    return [*blocks, Items.of([safe_text(note, limit=_REASON) for note in trial.notes], style="yellow")]
+    rows = trial_rows((trial.now, trial.trial), (trial.now_error, trial.trial_error), trial.replay.outputs)
+    blocks.append(Grid(titles=_TRIAL_TITLES, rows=rows, right=frozenset({1, 2})))
+    return [*blocks, Items.of([safe_text(note, limit=_REASON) for note in trial.replay.notes], style="yellow")]

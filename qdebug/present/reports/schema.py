@@ -10,7 +10,21 @@ from qdebug.errors import UsageError
 
 __all__ = ["SCHEMAS", "load_schema"]
 
-SCHEMAS = ("budget", "diff", "diffs", "explain", "import", "info", "probe", "probe-comparison", "pytest", "repair")
+SCHEMAS = (
+    "budget",
+    "diff",
+    "diffs",
+    "explain",
+    "import",
+    "info",
+    "probe",
+    "probe-comparison",
+    "profile",
+    "pytest",
+    "repair",
+    "scale_trial",
+    "scales",
+)
 """Names of the schemas: the part of a document's "format" after "qdebug."."""
 
 

@@ -13,18 +13,20 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State
-from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened
+from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened, TrialReady
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.limits import Acknowledgement
     from qdebug.compare.result.result import NodeResult, RunComparison
+    from qdebug.model import QuantParams
 
 __all__ = [
     "BackendColumn",
     "Line",
     "Page",
     "Scene",
+    "TrialWish",
     "accepted",
     "heading",
     "origin_row",
@@ -71,6 +73,7 @@ class Scene:
         ready: What the reader has told of the row under the cursor; None if nothing yet.
         glyphs: Characters to draw with.
         glimpse: Some of its elements, as they were recorded; None if none are read yet.
+        tried: What the reader has told of scales for it; None if nothing yet, or nothing was asked.
         colours: Whether there are colours.
         backends: All backends, when several are given.
         backend: Which of them is shown.
@@ -82,6 +85,7 @@ class Scene:
     ready: DetailReady | None
     glyphs: GlyphSet
     glimpse: Glimpsed | None = None
+    tried: TrialReady | None = None
     colours: bool = True
     backends: Sequence[BackendColumn] = field(default=())
     backend: int = 0
@@ -111,6 +115,19 @@ def origin_row(scene: Scene) -> int | None:
     """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
     way = () if scene.result is None else scene.result.verdict.way
     return scene.table.row_of(way[-1]) if way else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialWish:
+    """What a page wants to be told of a scale.
+
+    Args:
+        quant: What is tried; None to be told of the tensor alone.
+        replay: Whether the network is to be replayed with it.
+    """
+
+    quant: QuantParams | None = None
+    replay: bool = False
 
 
 class Page:
@@ -154,6 +171,19 @@ class Page:
 
     def reorder(self) -> str | None:
         """Put what it shows into another order; None if it is in that of the nodes."""
+        return None
+
+    def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for the one that tries scales
+        """Return what is to be found out about a scale; None for nothing."""
+        return None
+
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same
+        """Return a command that does what the page shows; None for the one that opens the page.
+
+        Args:
+            scene: What is shown.
+            files: The reference's file and the backend's.
+        """
         return None
 
     def enter(self, scene: Scene) -> ScreenId | str:  # noqa: ARG002  for those that look

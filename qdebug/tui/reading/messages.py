@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation
     from qdebug.compare.result.result import RunComparison
-    from qdebug.model import Graph, RunInfo
+    from qdebug.model import Graph, QuantParams, RunInfo
     from qdebug.numerics.profile import TensorProfile
+    from qdebug.numerics.quant_error import QuantError
     from qdebug.present.detail import NodeDetail
     from qdebug.session import DiffSession
     from qdebug.tui.elements.slab import Slab
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import Batch, NodeTable
     from qdebug.tui.reading.answers import RecordedFacts, RecordedSide
+    from qdebug.tui.reading.trials import TrialFacts
+    from qdebug.workflow.scales_try import Replay
 
 __all__ = [
     "AcceptRequest",
@@ -42,6 +45,9 @@ __all__ = [
     "Opening",
     "Request",
     "StatusMessage",
+    "TrialAway",
+    "TrialReady",
+    "TrialRequest",
     "Withdraw",
 ]
 
@@ -147,6 +153,32 @@ class LookAway:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialRequest:
+    """Ask what a scale and a zero point would do to a tensor.
+
+    Args:
+        id: Grows with each request; an answer to an older one is dropped.
+        backend: Which comparison.
+        row: The row of the list.
+        tensor: Its backend tensor.
+        quant: What is tried; None to ask for what is known of the tensor alone.
+        replay: Whether the network is to be replayed with it.
+    """
+
+    id: int
+    backend: int = 0
+    row: int
+    tensor: str
+    quant: QuantParams | None = None
+    replay: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrialAway:
+    """Nobody tries anything any more."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ExportRequest:
     """Ask to write a new file.
 
@@ -205,7 +237,7 @@ class NoteRequest:
 Job = ExportRequest | AcceptRequest | NoteRequest
 """What is done however much else is asked."""
 
-Request = DetailRequest | Withdraw | LookRequest | LookAway | Job
+Request = DetailRequest | Withdraw | LookRequest | LookAway | TrialRequest | TrialAway | Job
 """Whatever the screen asks for."""
 
 
@@ -357,6 +389,27 @@ class Glimpsed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrialReady:
+    """What a scale does, or the part of it that is known so far.
+
+    Args:
+        request: What was asked.
+        facts: What is known of the tensor; None if nothing yet.
+        error: What the parameters that are tried lose, exactly; None if not asked for or not known yet.
+        replay: What becomes of the outputs; None if not asked for or not known yet.
+        replayed: Samples that are replayed, and their number; (0, 0) while none is.
+        problem: Why nothing can be tried; "" if something can.
+    """
+
+    request: TrialRequest
+    facts: TrialFacts | None = None
+    error: QuantError | None = None
+    replay: Replay | None = None
+    replayed: tuple[int, int] = (0, 0)
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoteKept:
     """A note on a node is kept, or taken out.
 
@@ -404,6 +457,7 @@ Event = (
     | DetailReady
     | AloneReady
     | Glimpsed
+    | TrialReady
     | NoteKept
     | StatusMessage
     | Failed

@@ -33,6 +33,8 @@ from qdebug.tui.reading.messages import (
     Opening,
     Request,
     StatusMessage,
+    TrialAway,
+    TrialRequest,
     Withdraw,
 )
 
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
     from qdebug.session import DiffSession
     from qdebug.tui.reading.answers import AnswerCache
+    from qdebug.tui.reading.trials import Trials
 
 __all__ = ["Reader", "short_turns"]
 
@@ -100,6 +103,9 @@ class Reader(threading.Thread):
         ]
         self._detail: DetailRequest | None = None
         self._withdrawn = False
+        self._trial: TrialRequest | None = None
+        self._trial_withdrawn = False
+        self._trials: Trials | None = None
         self._jobs: deque[Job] = deque()
         self._preferred = 0
         self._stopped = False
@@ -109,7 +115,9 @@ class Reader(threading.Thread):
         for comparison in self._comparisons:
             if comparison.opening.hear is not None:
                 comparison.opening.hear(partial(self._hear, comparison))
-        self._serving = self._working = False
+        self._serving: Callable[[], bool] | None = None
+        """Tells whether what is answered at the moment is asked for no longer; None while nothing is."""
+        self._working = False
         self._pairs = OpenPairs()
         self._glimpser = Glimpser(self._to_glimpse, post, self._pairs)
 
@@ -123,6 +131,9 @@ class Reader(threading.Thread):
                 self._detail = request
             elif isinstance(request, Withdraw):
                 self._detail, self._withdrawn = None, True
+            elif isinstance(request, TrialRequest | TrialAway):
+                self._trial = request if isinstance(request, TrialRequest) else None
+                self._trial_withdrawn = self._trial is None
             else:
                 self._jobs.append(request)
             self._wake.notify()
@@ -166,8 +177,11 @@ class Reader(threading.Thread):
                 self._advance(comparison)
                 continue
             with self._wake:
-                self._wake.wait_for(lambda: self._stopped or self._jobs or self._answerable(), self._patience())
+                self._wake.wait_for(self._wanted, self._patience())
             self._look_for_more()
+
+    def _wanted(self) -> bool:
+        return bool(self._stopped or self._jobs or self._answerable() or self._triable())
 
     def _patience(self) -> float | None:
         """Return how long to sleep: for ever, unless a recording is followed; rarer if comparing takes long."""
@@ -184,7 +198,7 @@ class Reader(threading.Thread):
             said = "" if opening.news is None else opening.news()
             if grown:
                 comparison.restart(why=said)
-                self._cache = None
+                self._cache = self._trials = None
             if said:
                 self._post(StatusMessage(message=said))
 
@@ -273,10 +287,10 @@ class Reader(threading.Thread):
         """Return a comparison up once the program ends; do and answer what is asked meanwhile before it goes on."""
         if self._stopped:
             raise Cancelled
-        if self._serving:
-            if self._outdated():
+        if self._serving is not None:
+            if self._serving():
                 raise Cancelled
-        elif not self._working and (self._jobs or self._detail is not None):
+        elif not self._working and (self._jobs or self._detail is not None or self._trial is not None):
             try:
                 self._serve()
             except Cancelled:
@@ -299,6 +313,7 @@ class Reader(threading.Thread):
     def _serve(self) -> None:
         self._do_jobs()
         self._answer_newest()
+        self._try_newest()
 
     def _do_jobs(self) -> None:
         """Do all there is to do, one after the other: none gives way to anything."""
@@ -321,12 +336,38 @@ class Reader(threading.Thread):
             return
         from qdebug.numerics.checkpoint import asking  # not before there is something to answer
 
-        self._serving = True
+        self._serving = self._outdated
         try:
             with asking(self._between_blocks):
                 self._answer(request)
         finally:
-            self._serving = False
+            self._serving = None
+
+    def _try_newest(self) -> None:
+        """Answer what was asked last of a scale; take it up again later if it gave way to something else."""
+        with self._wake:
+            request = self._trial if self._triable() else None
+            if request is not None:
+                self._trial, self._trial_withdrawn = None, False
+        comparison = None if request is None else self._comparisons[request.backend]
+        if request is None or comparison is None or comparison.source is None or self._stopped:
+            return
+        from qdebug.numerics.checkpoint import asking  # not before there is something to try
+        from qdebug.tui.reading.trials import Trials
+
+        self._trials = self._trials or Trials(self._post)
+        self._serving = self._trial_outdated
+        try:
+            with asking(self._between_blocks):
+                self._trials.answer(
+                    comparison.source, request, self._trial_outdated, changed=comparison.opening.changed
+                )
+        except Cancelled:
+            with self._wake:
+                if self._trial is None and not self._trial_withdrawn:
+                    self._trial = request
+        finally:
+            self._serving = None
 
     def _answer(self, request: DetailRequest) -> None:
         """Answer one question, and take it up again later if it gave way to a job."""
@@ -411,6 +452,14 @@ class Reader(threading.Thread):
             return False
         comparison = self._comparisons[request.backend]
         return request.tensor in comparison.results if not request.side else comparison.source is not None
+
+    def _triable(self) -> bool:
+        return self._trial is not None and self._comparisons[self._trial.backend].source is not None
+
+    def _trial_outdated(self) -> bool:
+        with self._wake:
+            newer = self._trial_withdrawn or self._trial is not None
+            return bool(self._stopped or newer or self._jobs or self._answerable())
 
     def _to_glimpse(self, request: LookRequest) -> tuple[DiffSession, int] | None:
         """Return what a window is read from and the sample that its answer will show; called on the other thread.

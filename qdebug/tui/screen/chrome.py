@@ -32,9 +32,6 @@ NOTHING = "nothing to show: the recordings share no tensor"
 _ALL_OF_IT = " (V)"
 """Ends a verdict that is cut: the key that shows all of it."""
 
-_SHORTENED = 5
-"""Letters of a short name that is used before the shorter ones are."""
-
 Line = list[Piece]
 
 
@@ -112,24 +109,22 @@ def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     """
     shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
     keys = [key_label(each.key) for each in shown]
-    for names, gap in (
-        ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
-        (
-            [
-                f"{key} {each.short if len(each.short) == _SHORTENED else each}"
-                for key, each in zip(keys, shown, strict=True)
-            ],
-            " ",
-        ),
-        ([f"{key} {each.short}" for key, each in zip(keys, shown, strict=True)], " "),
-        ([f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "),
-    ):
-        if sum(map(len, names)) + len(gap) * len(names) < width:
-            break
+    names, gap = [f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "
+
+    def fits() -> bool:
+        return sum(map(len, names)) + len(gap) * len(names) <= width
+
+    if not fits():
+        gap, at = " ", len(names)
+        while at and not fits():  # those at the end are shortened first
+            at -= 1
+            names[at] = f"{keys[at]} {shown[at].short}"
+    if not fits():
+        names, gap = [f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "
     line: Line = [(" ", "muted")]
     for each, name in zip(shown, names, strict=True):
         line += [(name, "title" if each is view else "muted"), (gap, "muted")]
-    return [line]
+    return [line[:-1]]
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:

@@ -13,6 +13,7 @@ from qdebug.errors import UsageError
 from qdebug.tui.elements.slab import PLANE_MOST
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.pages.page import TrialWish
 from qdebug.tui.reading.glimpse import EXTENTS, ROOM
 from qdebug.tui.reading.messages import (
     AloneReady,
@@ -24,6 +25,9 @@ from qdebug.tui.reading.messages import (
     LookRequest,
     Opened,
     Request,
+    TrialAway,
+    TrialReady,
+    TrialRequest,
     Withdraw,
 )
 from qdebug.tui.screens import VIEWS, ScreenId
@@ -31,7 +35,7 @@ from qdebug.tui.screens import VIEWS, ScreenId
 if TYPE_CHECKING:
     from qdebug.tui.elements.slab import Slab
 
-__all__ = ["DetailDesk", "Key", "StartPlace", "WindowDesk", "start"]
+__all__ = ["DetailDesk", "Key", "StartPlace", "TrialDesk", "WindowDesk", "start"]
 
 Key = tuple[int, int, int | None, int]
 """Backend, row, sample, step."""
@@ -128,6 +132,57 @@ def _near(one: tuple[int, ...] | None, other: tuple[int, ...] | None, far: int |
     return one[:-2] == other[:-2] and (
         far is None or all(abs(a - b) <= far for a, b in zip(one[-2:], other[-2:], strict=True))
     )
+
+
+class TrialDesk:
+    """Asks what a scale would do, and keeps the last answer.
+
+    Args:
+        ask: Sends a request to the reader thread.
+    """
+
+    def __init__(self, ask: Callable[[Request], None]) -> None:
+        self._ask = ask
+        self._id = 0
+        self._wanted: tuple[tuple[int, int], TrialWish] | None = None
+        self._seen: TrialReady | None = None
+
+    def want(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
+        """Ask for what a page wants to be told, unless it is asked for already; of nothing take that back.
+
+        Args:
+            backend: Which comparison.
+            row: The row of the list.
+            tensor: Its backend tensor.
+            wish: What is to be found out; None for nothing.
+        """
+        if wish is None:
+            if self._wanted is not None:
+                self._wanted = self._seen = None
+                self._ask(TrialAway())
+            return
+        if self._wanted == ((backend, row), wish):
+            return
+        if self._wanted is None or self._wanted[0] != (backend, row):
+            self._seen = None
+        self._id += 1
+        self._wanted = (backend, row), wish
+        self._ask(
+            TrialRequest(id=self._id, backend=backend, row=row, tensor=tensor, quant=wish.quant, replay=wish.replay)
+        )
+
+    def take(self, ready: TrialReady) -> None:
+        """Keep an answer, unless something else was asked for since."""
+        if ready.request.id == self._id and self._wanted is not None:
+            self._seen = ready
+
+    def forget(self) -> None:
+        """Drop the answer, and ask again: what it says has changed."""
+        self._wanted = self._seen = None
+
+    def ready(self, backend: int, row: int) -> TrialReady | None:
+        """Return the last answer on a row, be it of other parameters than those that are tried now."""
+        return self._seen if self._wanted is not None and self._wanted[0] == (backend, row) else None
 
 
 _KEPT = 64

@@ -38,14 +38,16 @@ from qdebug.tui.reading.messages import (
     Opened,
     Request,
     StatusMessage,
+    TrialReady,
 )
 from qdebug.tui.screen import chrome
 from qdebug.tui.screen.chrome import Compared
-from qdebug.tui.screen.desk import DetailDesk, StartPlace, start
+from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Finder
 from qdebug.tui.screen.journey import Journey
 from qdebug.tui.screen.moving import Moving
 from qdebug.tui.screen.prompt import Prompt
+from qdebug.tui.screen.trying import Trying
 from qdebug.tui.screen.views import Views
 from qdebug.tui.screen.widgets import FixedLines, Line, NodeList, RowPicked, TextScroll
 from qdebug.tui.screen.writing import Writing
@@ -113,13 +115,14 @@ class MainScreen(Screen[None]):
         self.hint = ""
         self.elements = ElementCursor()
         self.pages = Pages(self.elements)
-        self._desk = DetailDesk(ask)
+        self._desk, self._trials = DetailDesk(ask), TrialDesk(ask)
         self.untouched = begin.node is None
         self._redraw_due = False
         self.arrangement = Arrangement()
         self._error_profile = ErrorProfile()
         self.prompt, self.moving, self.views = Prompt(self), Moving(self), Views(self)
         self.finding, self.journey, self.writing = Finder(self), Journey(self), Writing(self)
+        self.trying = Trying(self)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
@@ -187,6 +190,7 @@ class MainScreen(Screen[None]):
             result=now.result,
             ready=self.detail_ready,
             glimpse=self._desk.glimpse(now.navigator, backend=self.backend),
+            tried=self._trials.ready(self.backend, now.navigator.cursor),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
             backends=columns,
@@ -334,9 +338,8 @@ class MainScreen(Screen[None]):
             self.compared[event.backend_at].result = event.result
             self._desk.forget()
             self._redraw_results()
-        elif isinstance(event, DetailReady | AloneReady | Glimpsed):
-            self._desk.take(event)
-            self._show_detail()
+        elif isinstance(event, DetailReady | AloneReady | Glimpsed | TrialReady):
+            self._take_answer(event)
         elif isinstance(event, NoteKept):
             for each in self.compared:
                 if each.navigator is not None:
@@ -348,6 +351,13 @@ class MainScreen(Screen[None]):
             self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
         self.finding.take()
         self.journey.take(event)
+
+    def _take_answer(self, event: DetailReady | AloneReady | Glimpsed | TrialReady) -> None:
+        if isinstance(event, TrialReady):
+            self._trials.take(event)
+        else:
+            self._desk.take(event)
+        self._show_detail()
 
     def _take_computed(self, event: Computed) -> None:
         opened = self.compared[event.backend_at].opened
@@ -382,6 +392,7 @@ class MainScreen(Screen[None]):
         if self.message == _NOT_OPEN:
             self.message = ""
         self._desk.forget()
+        self._trials.forget()
         if event.backend_at == self.backend:
             self.listing.show(now.navigator)
             self.banner.redraw()
@@ -476,6 +487,10 @@ class MainScreen(Screen[None]):
                 self.detail.scroll_to(y=0, animate=False)
         else:
             self._desk.want_nothing()
+        scene, page = self.scene, self.page
+        wish = None if scene is None or page is None else page.trial(scene)
+        if scene is not None:
+            self._trials.want(self.backend, scene.row, scene.planned.tensor, wish)
         if self.arrangement.detail:
             self.detail.redraw()
         if self.arrangement.page:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
+from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.reading.messages import AcceptRequest, ExportRequest, NoteRequest
 from qdebug.tui.screen import exports
@@ -119,8 +120,12 @@ class Writing:
         scene = self._screen.scene
         if scene is None:
             return self._screen.without_scene("there is no node")
+        page, backend = self._screen.page, self._screen.backend
+        own = None if page is None else page.command(scene, self._screen.qdebug.files(backend))
+        if own is not None:
+            return self._send(shell.command(*own))
         accepted = bool(scene.table.acknowledged.any())
-        words = self._screen.qdebug.command_words(accepted=accepted, backend=self._screen.backend)
+        words = self._screen.qdebug.command_words(accepted=accepted, backend=backend)
         return self._send(exports.command(words, scene, self._screen.view))
 
     def _send(self, text: str) -> None:

@@ -65,9 +65,6 @@ def test_bins_are_as_narrow_as_the_range_allows():
 def test_an_end_of_the_range_on_an_end_of_a_bin_is_counted():
     found = counted([0.0, 4.0, 8.0, -8.0], bins=4)
     assert (found.width, found.first, found.counts.tolist()) == (8.0, -1, [1, 2, 1])
-    assert found.coarsened(4).counts.tolist() == [1, 3]
-    with pytest.raises(UsageError, match="split"):
-        found.coarsened(2)
 
 
 def test_tiny_and_huge_values_are_in_the_right_bin():

@@ -3,7 +3,8 @@ from operator import attrgetter
 
 from qdebug.tui.keys import GROUPS, KEYS, footer_keys, key_label, markdown_table
 
-ASKED = set("jkgGnNsSdztyqhlwWfFmiYeHLvcCb1234567890") | {
+ASKED = set("jkgGnNsSdztyqhlwWfFmiYeHLvcCbxrR1234567890") | {
+    *("plus", "minus", "semicolon", "colon"),
     *("at", "apostrophe", "tab", "shift+tab", "ctrl+z", "right_parenthesis", "left_parenthesis"),
     *("up", "down", "ctrl+d", "ctrl+u", "pageup", "pagedown", "home", "end", "enter", "escape", "backspace", "ctrl+p"),
     *("slash", "right_square_bracket", "left_square_bracket", "exclamation_mark", "comma", "full_stop"),

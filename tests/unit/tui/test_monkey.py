@@ -8,7 +8,7 @@ from qdebug.tui.application import QdebugApp
 from qdebug.tui.keys import KEYS
 from qdebug.tui.screen.views import Views
 
-OTHERS = [*"abcxyz0123456789", "space", "delete", "f1", "ctrl+a", "ctrl+e", "ctrl+k", "ctrl+w"]
+OTHERS = [*"abcXyz0123456789", "space", "delete", "f1", "ctrl+a", "ctrl+e", "ctrl+k", "ctrl+w"]
 """Keys that the table does not have, and more of what is typed into a line."""
 LEFT_OUT = {"leave", "suspend", "copy", "copy_command"}
 SIZES = [(60, 20), (80, 24), (120, 40), (200, 60), (59, 17), (40, 10), (20, 5), (1, 1), (90, 12)]

@@ -1,12 +1,15 @@
 """What people come to do, done on real recordings at 80x24 with nothing but keys; and no file is read while drawing."""
 
 import functools
+import json
 import threading
 
 import h5py
 import numpy as np
 import pytest
 
+from qdebug.cli.main import main as cli
+from qdebug.present import numbers
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
@@ -175,6 +178,20 @@ async def test_see_where_in_the_tensor_the_error_is(walk):
     assert main.view is ScreenId.MAP
     assert "of the error" in text
     assert main.elements.index[1] >= 16, "the bug is in the last eight channels"
+
+
+async def test_try_another_scale_and_see_what_the_net_would_give(walk, demo, capsys):
+    main, text = await walk("!", "x", "plus", "R", until=lambda text: "samples replayed" in text)
+    assert "exact, of" in text
+    page, scene = main.page, main.last_scene
+    words = page.command(scene, tuple(map(str, demo)))
+    assert cli([*words[1:], "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told["trial"]["scale"][0] == pytest.approx(told["now"]["scale"][0] * 2 ** (8 / 64))
+    for side in ("now", "trial"):
+        (output,) = told["outputs"]
+        assert f"{numbers.number(output[side]['rel_l2'])} (" in text
+        assert numbers.number(told["tensor_error"][side]["sqnr_db"]) in text
 
 
 async def test_accept_a_node_with_a_reason(walk, tmp_path):

@@ -7,10 +7,12 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.errors import FormatVersionError, NotARecordingError, OutputExistsError, RecordingError, UsageError
+from qdebug.errors import FormatVersionError, NotARecordingError, OutputExistsError, RecordingError
+from qdebug.present.reports.scales import profile_document
 from qdebug.recording.profile_recorder import ProfileRecorder
 from qdebug.recording.scale_profile import read_profile, write_profile
-from qdebug.workflow.scales_profile import profile_files, profile_model, profile_recording
+from qdebug.workflow.scales_choose import choose_scales
+from qdebug.workflow.scales_profile import profile_files, profile_model
 
 
 def values(sample, shape=(1, 3, 4, 5)):
@@ -91,13 +93,60 @@ def test_a_recorder_that_stores_nothing_counts_the_same(files, tmp_path):
         ProfileRecorder(path, backend="npu")
 
 
-def test_values_that_were_not_kept_are_left_out_and_said(tmp_path):
+@pytest.fixture
+def statistics(tmp_path):
     path = tmp_path / "stats.h5"
-    fill(qdebug.Recorder(path, backend="npu", keep=["full", "x=stats"]), [0])
-    assert profile_recording(qdebug.open_recording(path)).left_out["x"] == "not all of its values were kept"
-    fill(qdebug.Recorder(tmp_path / "all.h5", backend="npu", keep="stats"), [0])
-    with pytest.raises(UsageError, match="No tensor could be profiled"):
-        profile_files([tmp_path / "all.h5"])
+    fill(qdebug.Recorder(path, backend="npu", keep="stats"), [0, 1])
+    return path
+
+
+def test_of_statistics_range_zeros_and_signs_are_told(files, statistics, tmp_path):
+    whole, known = profile_files(files[:1]), profile_files([statistics])
+    assert known.tensors.keys() == whole.tensors.keys()
+    write_profile(known, tmp_path / "calib.h5")
+    for name, tensor in read_profile(tmp_path / "calib.h5").tensors.items():
+        exact, found = whole.tensors[name].histogram, tensor.histogram
+        assert found.coarse
+        assert not exact.coarse
+        assert (found.low, found.high, found.zeros, found.total) == (exact.low, exact.high, exact.zeros, exact.total)
+        assert np.array_equal(found.ranges, exact.ranges)
+        assert found.counts.tolist() == [exact.counts[: -exact.first].sum(), exact.counts[-exact.first :].sum()]
+
+
+def test_statistics_and_values_together_tell_what_statistics_do(files, statistics):
+    both = profile_files([files[1], statistics, files[0]]).tensors["x"].histogram
+    expected = np.concatenate([values(sample) for sample in (2, 0, 1, 0, 1)])
+    assert both.coarse
+    assert both.counts.tolist() == [(expected < 0).sum(), (expected >= 0).sum()]
+    assert (both.low, both.high) == (expected.min(), expected.max())
+
+
+def test_calibrators_that_ask_for_more_than_a_range_say_that_statistics_do_not_tell(statistics):
+    asked = ["minmax", "moving-average", "percentile:99.9", "mse", "entropy"]
+    found = choose_scales(qdebug.open_recording(statistics), calibrators=asked)
+    row = next(row for row in found.rows if row.tensor == "x")
+    whole = [each for sample in (0, 1) for each in (values(sample).min(), values(sample).max())]
+    assert [choice.quant is not None for choice in row.choices] == [True, True, False, False, False]
+    assert float(row.choices[0].quant.scale[0]) == np.float32((max(whole) - min(whole)) / 255)
+    assert "do not tell" in row.choices[2].reason
+    assert {choice.error for choice in row.choices} == {None}
+    assert any("2 of 2 tensors have statistics alone" in note for note in found.notes)
+    assert "statistics" in [fact.label for fact in profile_document(profile_files([statistics]))[0].facts]
+
+
+def test_of_some_statistics_no_range_is_told(tmp_path):
+    with qdebug.Recorder(tmp_path / "odd.h5", backend="npu", keep="stats") as rec:
+        rec.put("infinite", np.array([1, np.inf], np.float32))
+        rec.put("scales", np.zeros((2, 2), np.int8), scale=[1.0, 2.0], axis=0)
+        rec.put("nothing", np.array([np.nan], np.float32))
+        rec.put("zeros", np.zeros(3, np.float32))
+        rec.put("shape", np.arange(3))
+    found = profile_files([tmp_path / "odd.h5"])
+    assert found.left_out["infinite"] == "it has infinite values, and only statistics were kept"
+    assert found.left_out["scales"] == "it has several scales, and only statistics were kept"
+    assert found.left_out["shape"] == "its elements are int64 and no quantized codes"
+    assert (found.tensors["nothing"].histogram.nan, found.tensors["nothing"].histogram.total) == (1, 0)
+    assert (found.tensors["zeros"].histogram.zeros, found.tensors["zeros"].histogram.coarse) == (3, False)
 
 
 def test_a_model_is_run_and_counted(tmp_path):

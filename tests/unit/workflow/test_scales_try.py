@@ -7,8 +7,9 @@ import pytest
 
 import qdebug
 from qdebug import data
+from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.errors import UsageError
-from qdebug.workflow.scales_try import try_scale
+from qdebug.workflow.scales_try import TrialBench, try_scale
 
 SAMPLES = Path("samples/digits")
 
@@ -27,17 +28,19 @@ def digits():
 def test_the_recorded_scale_changes_nothing(digits):
     now = digits[1].graph.tensors["conv2_quantized"].quant
     found = try_scale(*digits, node="conv2_quant", scale=float(now.scale[0]), zero_point=0)
-    assert found.same is True
+    assert found.replay.same is True
     assert found.now_error == found.trial_error
-    assert [(each.now, each.output) for each in found.outputs] == [(each.trial, each.output) for each in found.outputs]
-    assert found.outputs[0].against == "reference"
+    assert [(each.now, each.output) for each in found.replay.outputs] == [
+        (each.trial, each.output) for each in found.replay.outputs
+    ]
+    assert found.replay.outputs[0].against == "reference"
 
 
 def test_by_any_name_of_the_node(digits):
     every = [try_scale(*digits, node=name, scale=0.02) for name in ("conv2_quant", "relu2", "conv2_quantized")]
     assert every[0] == every[1] == every[2]
     assert every[0].trial_error.clipped_high > 0
-    assert every[0].outputs[0].trial.sqnr_db < every[0].outputs[0].now.sqnr_db - 10
+    assert every[0].replay.outputs[0].trial.sqnr_db < every[0].replay.outputs[0].now.sqnr_db - 10
 
 
 @pytest.mark.parametrize(("form", "scale"), [("qoperator", 0.02), ("qoperator", 0.07), ("qdq", 0.02)])
@@ -57,7 +60,7 @@ def test_the_outputs_are_those_of_a_model_that_has_the_scale(form, scale, tmp_pa
     reference, backend = run(SAMPLES / "digits.onnx", "float"), run(source, "int8")
     tensor = "pool1_quantized" if form == "qoperator" else "relu2_QuantizeLinear_Output"
     found = try_scale(reference, backend, node=tensor, scale=scale)
-    assert (found.same, found.replayed, found.notes) == (True, 4, ())
+    assert (found.replay.same, found.replay.samples, found.replay.notes) == (True, 4, ())
     model = onnx.load(source)
     held = {each.name: each for each in model.graph.initializer}
     changed = {name for node in model.graph.node for name in _scales(node, tensor, model)}
@@ -76,8 +79,8 @@ def test_the_outputs_are_those_of_a_model_that_has_the_scale(form, scale, tmp_pa
         np.stack([each.load("logits", s) for s in range(4)]).astype(np.float64) for each in (edited, reference)
     )
     expected = np.linalg.norm(got - target) / np.linalg.norm(target)
-    assert found.outputs[0].trial.rel_l2 == pytest.approx(expected, rel=1e-6)
-    assert found.outputs[0].trial.rel_l2 != found.outputs[0].now.rel_l2
+    assert found.replay.outputs[0].trial.rel_l2 == pytest.approx(expected, rel=1e-6)
+    assert found.replay.outputs[0].trial.rel_l2 != found.replay.outputs[0].now.rel_l2
 
 
 def _scales(node, tensor, model):
@@ -101,17 +104,17 @@ def test_of_a_float_net_the_one_tensor_is_held_to_codes(digits):
     assert found.now is None
     assert found.now_error is None
     assert found.trial_error.clipped_high > 0
-    assert found.outputs[0].against == "recorded"
-    assert found.outputs[0].now.sqnr_db > 100
-    assert 5 < found.outputs[0].trial.sqnr_db < 25
+    assert found.replay.outputs[0].against == "recorded"
+    assert found.replay.outputs[0].now.sqnr_db > 100
+    assert 5 < found.replay.outputs[0].trial.sqnr_db < 25
     inputs = try_scale(digits[0], node="x", scale=0.5, dtype="uint8")
-    assert inputs.outputs[0].trial.sqnr_db < 30
+    assert inputs.replay.outputs[0].trial.sqnr_db < 30
 
 
 def test_an_arithmetic_that_is_not_the_recorded_one_is_said(digits):
     found = try_scale(*digits, node="conv2_quant", scale=0.05, arithmetic="tvm-qnn-tonearest")
-    assert found.arithmetic == "tvm-qnn-tonearest"
-    assert found.same is False or found.notes == ()
+    assert found.replay.arithmetic == "tvm-qnn-tonearest"
+    assert found.replay.same is False or found.replay.notes == ()
 
 
 @pytest.mark.parametrize(
@@ -119,6 +122,8 @@ def test_an_arithmetic_that_is_not_the_recorded_one_is_said(digits):
     [
         ({"scale": 0.0}, "holds no values"),
         ({"scale": float("nan")}, "holds no values"),
+        ({"scale": 1e-60}, "holds no values"),
+        ({"scale": 1e60}, "holds no values"),
         ({"scale": 1.0, "zero_point": 300}, "outside 0..255"),
         ({"scale": 1.0, "dtype": "int8"}, "take no int8"),
         ({"scale": 1.0, "dtype": "float32"}, "no scale to try"),
@@ -135,6 +140,24 @@ def test_without_recorded_inputs_the_tensor_alone_is_told(tmp_path):
     with qdebug.Recorder(path, backend="npu") as rec:
         rec.put("y", np.linspace(-1, 1, 50, dtype=np.float32), node="n", op="Relu", inputs=("x",))
     found = try_scale(qdebug.open_recording(path), node="y", scale=0.01)
-    assert found.replayed == 0
-    assert "no replay" in found.notes[0]
+    assert found.replay.samples == 0
+    assert "no replay" in found.replay.notes[0]
     assert found.trial_error.total == 50
+
+
+def test_an_output_of_another_layout_is_held_against_its_partner_and_the_recorded_scales_are_replayed_once():
+    x = np.random.default_rng(0).uniform(-1, 1, size=(1, 3, 4, 2)).astype(np.float32)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", x)
+        rec.put("y", np.maximum(x, 0), node="relu", op="Relu", inputs=("x",))
+        rec.outputs("y")
+    with qdebug.Recorder(None, backend="float") as ref:
+        ref.put("y", np.maximum(x, 0).transpose(0, 3, 1, 2))
+    turned = Transform(transpose=(0, 3, 1, 2))
+    pair = Pair(reference="y", backend="y", match=Match.EXACT, reason="", backend_view=turned)
+    bench, told = TrialBench(rec.recording, "x", reference=ref.recording, pairs=[pair]), []
+    for scale in (0.01, 0.02):
+        (output,) = bench.replay(bench.parameters(scale), lambda *at: told.append(at)).outputs
+        assert output.now.max_abs == 0
+        assert scale / 4 < output.trial.max_abs <= scale / 2 * 1.001
+    assert told == [(0, 2, "sample 0"), (1, 2, "sample 0"), (0, 1, "sample 0")]

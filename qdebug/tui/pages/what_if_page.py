@@ -1,0 +1,306 @@
+"""Another scale for the tensor under the cursor: what it would lose, and what the network would give."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.cells import cell_len
+
+from qdebug.errors import UsageError
+from qdebug.model import QuantParams
+from qdebug.numerics.quant_error import QuantError, estimated_error
+from qdebug.numerics.range_histogram import RangeHistogram
+from qdebug.numerics.scheme import SCHEMES
+from qdebug.present import numbers
+from qdebug.present.reports.scales import trial_rows
+from qdebug.present.text import safe_text
+from qdebug.tui.drawing.draw import area
+from qdebug.tui.pages.page import Line, Page, Scene, TrialWish, heading, paragraph
+from qdebug.tui.reading.messages import TrialReady
+from qdebug.tui.reading.trials import TrialFacts
+from qdebug.tui.screens import ScreenId
+
+if TYPE_CHECKING:
+    from qdebug.workflow.scales_try import Replay
+
+__all__ = ["WhatIfPage"]
+
+_LABEL, _SIDE = 22, 24
+_STEPS_OF_2 = 64
+"""Steps of the scale from one power of two to the next: one is about 1.1 %."""
+_MOST_STEPS = 32 * _STEPS_OF_2
+_PLOT_MOST, _UNDER_PLOT = 8, 3
+"""Most lines of the histogram, and the lines under it: both ranges and the numbers at the ends."""
+_FIELDS = ("scale", "zero point")
+_ASKING = "the calibrators are being asked .."
+
+
+class WhatIfPage(Page):
+    """Scale and zero point that are tried, beside those in use; what they lose is estimated at once and exact after."""
+
+    view = ScreenId.WHAT_IF
+    hint = "j k choose, h l + - change, ; : calibrators, R replays"
+
+    def __init__(self) -> None:
+        self._of: tuple[int, int] | None = None
+        self._forget()
+
+    def _forget(self) -> None:
+        self._field = 0
+        self._base: QuantParams | None = None
+        self._said = ""
+        self._steps = self._codes = 0
+        self._choice: tuple[int, int] | None = None
+        self._replay = False
+
+    def _look_at(self, scene: Scene) -> None:
+        """Begin anew on another tensor."""
+        if self._of != (scene.backend, scene.row):
+            self._of = scene.backend, scene.row
+            self._forget()
+
+    # What is tried
+
+    def trial(self, scene: Scene) -> TrialWish | None:
+        """Return what is to be found out."""
+        self._look_at(scene)
+        if scene.planned.missing is not None:
+            return None
+        return TrialWish(quant=self._tried(scene), replay=self._replay)
+
+    def _tried(self, scene: Scene) -> QuantParams | None:
+        """Return the parameters that are tried; None where there are none."""
+        found = self._attempt(scene)
+        return found if isinstance(found, QuantParams) else None
+
+    def _attempt(self, scene: Scene) -> QuantParams | str:
+        """Return the parameters that are tried, or say why there are none, or none yet."""
+        ready = scene.tried
+        if scene.planned.missing is not None:
+            return f"this tensor is not compared: {scene.planned.missing}"
+        if ready is not None and ready.problem:
+            return ready.problem
+        if ready is None or ready.facts is None:
+            return "its values are being counted .."
+        choices = ready.facts.choices.get("asymmetric", ())
+        base = self._base or ready.facts.now or next((each.quant for each in choices if each.quant), None)
+        if base is None:
+            return f"no scale holds it: {choices[0].reason}" if choices else _ASKING
+        scale = float(base.scale.ravel()[0]) * 2.0 ** (self._steps / _STEPS_OF_2)
+        zero_point = int(base.zero_point.ravel()[0]) + self._codes
+        try:
+            return ready.facts.bench.parameters(scale, zero_point, qmin=base.qmin, qmax=base.qmax, dtype=base.dtype)
+        except UsageError as error:
+            return error.message
+
+    # Keys
+
+    def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002
+        """Choose the scale or the zero point."""
+        target = min(max(self._field + lines, 0), len(_FIELDS) - 1)
+        if target == self._field:
+            return f"the {_FIELDS[target]} is chosen already"
+        self._field = target
+        return f"h l + - change the {_FIELDS[target]}"
+
+    def side(self, scene: Scene, direction: int) -> str:
+        """Change it by a step."""
+        return self.step(scene, direction)
+
+    def step(self, scene: Scene, steps: int) -> str:
+        """Change the scale or the zero point by some steps."""
+        before = self._attempt(scene)
+        if isinstance(before, str):
+            return before
+        kept = self._steps, self._codes
+        if self._field == 0:
+            self._steps = min(max(self._steps + steps, -_MOST_STEPS), _MOST_STEPS)
+        else:
+            zero_point = int(before.zero_point.ravel()[0])
+            self._codes += min(max(zero_point + steps, before.qmin or 0), before.qmax or 0) - zero_point
+        after = self._attempt(scene)
+        if isinstance(after, str) or after == before:
+            self._steps, self._codes = kept
+            return "it goes no further"
+        return self._changed(after)
+
+    def next_calibrator(self, scene: Scene) -> str:
+        """Take what the next calibrator chooses; after the last comes what is recorded."""
+        return self._choose(scene, calibrators=1)
+
+    def next_scheme(self, scene: Scene) -> str:
+        """Take what the same calibrator chooses by the next scheme."""
+        return self._choose(scene, schemes=1)
+
+    def _choose(self, scene: Scene, *, calibrators: int = 0, schemes: int = 0) -> str:
+        facts = None if scene.tried is None else scene.tried.facts
+        if facts is None or not facts.choices:
+            why = self._attempt(scene)
+            return why if isinstance(why, str) else _ASKING
+        kinds = list(SCHEMES)
+        kind, place = self._choice or (0, -1)
+        kind, place = (kind + schemes) % len(kinds), max(place, 0) if schemes else place + calibrators
+        choices = facts.choices[kinds[kind]]
+        if place >= len(choices):
+            return self.reset(scene)
+        chosen = choices[place]
+        self._choice = kind, place
+        said = f"{chosen.calibrator}, {kinds[kind]}"
+        if chosen.quant is None:
+            return f"{said}: {chosen.reason}"
+        self._base, self._steps, self._codes, self._said, self._replay = chosen.quant, 0, 0, said, False
+        return f"{said}: {chosen.reason}"
+
+    def reset(self, scene: Scene) -> str:
+        """Go back to what was recorded."""
+        field = self._field
+        self._forget()
+        self._field = field
+        found = self._attempt(scene)
+        return found if isinstance(found, str) else self._title(scene)
+
+    def _title(self, scene: Scene) -> str:
+        """Say where what is tried comes from."""
+        coded = scene.tried is not None and scene.tried.facts is not None and scene.tried.facts.now is not None
+        return self._said or ("as recorded" if coded else "minmax, asymmetric")
+
+    def _changed(self, quant: QuantParams) -> str:
+        self._replay = False
+        return f"scale {float(quant.scale[0]):.6g}, zero point {int(quant.zero_point[0])}"
+
+    def replay(self, scene: Scene) -> str:
+        """Replay the network with what is tried, or give that up."""
+        quant = self._attempt(scene)
+        if isinstance(quant, str):
+            return quant
+        if self._replay and _replay_of(scene, quant) is not None:
+            return "it is replayed already"
+        self._replay = not self._replay
+        return "" if self._replay else "the replay is given up"
+
+    def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
+        """Return the command that tries the same."""
+        quant, ready = self._tried(scene), scene.tried
+        if quant is None or ready is None or ready.facts is None:
+            return None
+        words = ["qdebug", "scales", "try", *files, "--node", ready.facts.bench.tensor]
+        words += ["--scale", f"{float(quant.scale[0]):.9g}", f"--zero-point={int(quant.zero_point[0])}"]
+        return words if ready.facts.now is not None else [*words, "--dtype", quant.dtype]
+
+    # Drawing
+
+    def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
+        """Draw the table, the histogram with both ranges, and what is known of the outputs."""
+        self._look_at(scene)
+        ready, quant = scene.tried, self._attempt(scene)
+        samples = f"all {scene.navigator.samples} samples" if scene.navigator.samples > 1 else ""
+        head = heading(scene, width, samples)
+        if ready is None or ready.facts is None or isinstance(quant, str):
+            return [head, [], *paragraph(safe_text(quant), scene, width)]
+        facts = ready.facts
+        known = ready.request.quant == quant
+        error = ready.error if known and ready.error is not None else _estimated(facts.histogram, quant)
+        now_error = facts.now_error or (None if facts.now is None else _estimated(facts.histogram, facts.now))
+        replay = _replay_of(scene, quant)
+        rows = trial_rows((facts.now, quant), (now_error, error), () if replay is None else replay.outputs)
+        changed = ", changed" if self._steps or self._codes else ""
+        titles = ("", "recorded" if facts.now is not None else "not quantized", f"trial: {self._title(scene)}{changed}")
+        lines = [head, _row(scene, titles, width, "accent")]
+        for label, now, trial in rows:
+            here = label == _FIELDS[self._field]
+            mark = f"{scene.glyphs.cursor} " if here else "  "
+            lines.append(_row(scene, (f"{mark}{label}", now, trial), width, "cursor" if here else "plain"))
+        words: list[Line] = []
+        for text in (_basis(facts, error), *_replay_words(ready if known and self._replay else None)):
+            words += paragraph(safe_text(text, limit=400), scene, width)
+        room = height - len(lines) - len(words) - _UNDER_PLOT
+        lines += [*_plot(scene, facts, quant, width, min(max(room, 1), _PLOT_MOST)), *words]
+        return lines[:height]
+
+
+def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:
+    try:
+        return estimated_error(histogram, quant)
+    except UsageError:
+        return None
+
+
+def _replay_of(scene: Scene, quant: QuantParams | None) -> Replay | None:
+    ready = scene.tried
+    return None if ready is None or ready.request.quant != quant else ready.replay
+
+
+def _basis(facts: TrialFacts, error: QuantError | None) -> str:
+    """Say what the figures are of."""
+    values = f"{numbers.grouped(facts.histogram.total)} values of {facts.values}"
+    if error is None:
+        return f"only statistics of {facts.values} were kept: no error is known"
+    return f"exact, of {values}" if error.exact else f"~ estimated from the histogram of {values}"
+
+
+def _replay_words(ready: TrialReady | None) -> Sequence[str]:
+    """Say how far the replay is; None where nobody asked for one of these parameters."""
+    if ready is None:
+        return ["R replays the network with this scale"]
+    replay, (done, total) = ready.replay, ready.replayed
+    if replay is None:
+        return [f"replaying the network: {done} of {total} runs .. R gives it up" if total else "replaying .."]
+    if not replay.samples:
+        return replay.notes
+    notes = [note.partition(". ")[0] for note in replay.notes]  # what to type next is said by the command
+    against = f", outputs against the {replay.outputs[0].against} ones" if replay.outputs else ""
+    return [f"{replay.samples} samples replayed{against}", *notes]
+
+
+def _row(scene: Scene, cells: tuple[str, str, str], width: int, style: str) -> Line:
+    label, now, trial = (scene.glyphs.plain(cell) for cell in cells)
+    side = max(min(_SIDE, (width - _LABEL) // 2), 8)
+    room = max(width - side * 2, 8)
+    return [
+        (scene.glyphs.fit(label, min(_LABEL, room) - 1) + " ", style if style == "cursor" else "muted"),
+        (scene.glyphs.fit(now, side), "plain"),
+        (scene.glyphs.fit_end(trial, max(width - _LABEL - side, 8)), style),
+    ]
+
+
+def _plot(scene: Scene, facts: TrialFacts, quant: QuantParams, width: int, height: int) -> list[Line]:
+    """Draw the histogram, and under it the range of both parameters."""
+    histogram = facts.histogram
+    columns = max(width - 10, 8)
+    if not histogram.counts.size or histogram.coarse:
+        return []
+    heights = np.sqrt(_sampled(histogram.counts, columns * 2).astype(np.float64))  # the root keeps thin tails visible
+    dots = np.ceil(heights / max(float(heights.max()), 1.0) * 4 * height)
+    lines: list[Line] = []
+    for at, text in enumerate(area(dots, height, scene.glyphs)):
+        lines.append([(("" if at else "values").ljust(8), "muted"), (text, "fine")])
+    for label, each in (("now", facts.now), ("trial", quant)):
+        if each is not None:
+            lines.append([(label.ljust(8), "muted"), (_span(histogram, each, columns), "accent")])
+    low, high = float(histogram.edges[0]), float(histogram.edges[-1])
+    left, right = numbers.number(low), numbers.number(high)
+    lines.append([(" " * 8 + left + right.rjust(max(columns - cell_len(left), len(right) + 1)), "muted")])
+    return lines
+
+
+def _sampled(counts: np.ndarray, columns: int) -> np.ndarray:
+    """Sum counts into so many columns; each of few bins gets several columns."""
+    places = np.arange(columns) * counts.size // columns
+    return counts[places] if counts.size < columns else np.add.reduceat(counts, places)
+
+
+def _span(histogram: RangeHistogram, quant: QuantParams, columns: int) -> str:
+    """Draw what the codes hold as a line over the range of the histogram; arrows where it goes on beyond."""
+    scale, zero_point = float(quant.scale.ravel()[0]), int(quant.zero_point.ravel()[0])
+    ends = [((end or 0) - zero_point) * scale for end in (quant.qmin, quant.qmax)]
+    first, last = float(histogram.edges[0]), float(histogram.edges[-1])
+    places = [(end - first) / (last - first) * columns for end in ends]
+    start, stop = (min(max(int(place), 0), columns - 1) for place in places)
+    text = list(" " * start + "|" + "-" * max(stop - start - 1, 0) + ("|" if stop > start else ""))
+    if places[0] < 0:
+        text[0] = "<"
+    if places[1] > columns:
+        text[-1] = ">"
+    return "".join(text)

@@ -1,0 +1,163 @@
+"""A recording in whose graph one tensor has another scale: wherever it is made, read or handed on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
+from qdebug.model.forwarding import ForwardingRecording
+from qdebug.workflow.scales_flags import coded_quant
+
+__all__ = ["RescaledRecording"]
+
+
+class RescaledRecording(ForwardingRecording):
+    """A recording in whose graph one tensor has another scale; a bias that it is a factor of is requantized.
+
+    Args:
+        recording: The recording, with its constants.
+        tensor: A tensor of codes with one scale. Those that have its codes by nodes without scales change with it.
+        quant: The scale and zero point.
+    """
+
+    def __init__(self, recording: Recording, tensor: str, quant: QuantParams) -> None:
+        super().__init__(recording)
+        self._own: dict[str, np.ndarray] = {}
+        self._changed = _rescaled(recording, _handed_on(recording.graph, tensor), quant, self._own)
+
+    @property
+    def graph(self) -> Graph:
+        """The graph with the other scale."""
+        return self._changed
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tensors, those of new constants included."""
+        return [*super().names, *self._own]
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether values of a tensor were kept, or are a new constant."""
+        return tensor in self._own or super().has(tensor, sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the stored elements, or a new constant."""
+        return self._own[tensor] if tensor in self._own else super().load(tensor, sample, step)
+
+
+def _handed_on(graph: Graph, tensor: str) -> frozenset[str]:
+    """Return a tensor and all that have its codes by its scale: nodes without scales of their own hand it on."""
+    quant, found = coded_quant(graph, tensor), {tensor}
+    waiting = [tensor]
+    while waiting:
+        name = waiting.pop()
+        for other in (*_after(graph, name), *_before(graph, name)):
+            if other not in found and coded_quant(graph, other) == quant:
+                found.add(other)
+                waiting.append(other)
+    return frozenset(found)
+
+
+def _after(graph: Graph, codes: str) -> Iterator[str]:
+    """Yield the codes that a node makes of codes without computing, be it between Dequantize and QuantizeLinear."""
+    for node in graph.consumers(codes):
+        if _hands_on(node) and node.inputs[0] == codes:
+            yield from node.outputs[:1]
+        if not operators.of(node.op).dequantizes:
+            continue
+        for middle in graph.consumers(node.outputs[0]):
+            if _hands_on(middle):
+                last = graph.consumers(middle.outputs[0])
+                yield from (each.outputs[0] for each in last if operators.of(each.op).quantizes)
+
+
+def _before(graph: Graph, codes: str) -> Iterator[str]:
+    """Yield the codes that codes were made of so."""
+    node = graph.producer(codes)
+    if node is None:
+        return
+    if _hands_on(node):
+        yield from node.inputs[:1]
+    if not operators.of(node.op).quantizes:
+        return
+    middle = graph.producer(node.inputs[0])
+    first = graph.producer(middle.inputs[0]) if middle is not None and _hands_on(middle) else None
+    if first is not None and operators.of(first.op).dequantizes:
+        yield first.inputs[0]
+
+
+def _hands_on(node: Node) -> bool:
+    row = operators.of(node.op)
+    return (row.moves or row.selects) and row.real is None and not row.converts_codes and not row.joins
+
+
+def _rescaled(recording: Recording, tensors: frozenset[str], quant: QuantParams, own: dict[str, np.ndarray]) -> Graph:
+    """Return the graph with another scale, and put the constants that are new into `own`."""
+    graph = recording.graph
+    first = min(tensors)
+    names = f"{first} trial scale", f"{first} trial zero point"
+    infos = dict(graph.tensors)
+    nodes = []
+    for node in graph.nodes:
+        inputs = list(node.inputs)
+        for place in dict.fromkeys(_scale_places(node, tensors)):
+            zero_point = inputs[place + 1] if place + 1 < len(inputs) else ""
+            dtype = recording.load(zero_point).dtype if zero_point else np.dtype(quant.dtype)
+            before = recording.load(inputs[place])
+            own.setdefault(names[0], np.full(before.shape, quant.scale.reshape(-1)[0], before.dtype))
+            own.setdefault(names[1], np.full(before.shape, quant.zero_point.reshape(-1)[0]).astype(dtype))
+            if place + 1 == len(inputs):
+                inputs.append("")
+            inputs[place], inputs[place + 1] = names
+            if node.inputs[0] in tensors and place == 1:
+                _requantized_bias(recording, node, inputs, quant, own)
+        nodes.append(node if tuple(inputs) == node.inputs else replace(node, inputs=tuple(inputs)))
+    for name in tensors:
+        infos[name] = replace(infos[name], quant=quant)
+    for name in own:
+        infos[name] = TensorInfo(name=name, role=Role.CONSTANT)
+    return Graph(
+        nodes,
+        tensors=infos.values(),
+        inputs=graph.inputs,
+        outputs=graph.outputs,
+        name=graph.name,
+        opset=graph.opset,
+    )
+
+
+def _scale_places(node: Node, tensors: frozenset[str]) -> Iterator[int]:
+    """Yield the inputs of a node that are the scale of one of several tensors; the zero point follows each."""
+    row = operators.of(node.op)
+    count = len(node.inputs)
+    if row.quantizes and node.outputs[0] in tensors and count > 1:
+        yield 1
+    if row.dequantizes and node.inputs[0] in tensors and count > 1:
+        yield 1
+    if row.real is None:
+        return
+    for at in operators.coded_inputs(node.op, count):
+        if at != row.bias and node.inputs[at] in tensors:
+            yield at + 1
+    if row.real.out is not None and node.outputs[0] in tensors and row.real.out < count:
+        yield row.real.out
+
+
+def _requantized_bias(
+    recording: Recording, node: Node, inputs: list[str], quant: QuantParams, own: dict[str, np.ndarray]
+) -> None:
+    """Write the bias of a node in codes of the new scale of the sums, input scale x weight scale."""
+    row = operators.of(node.op)
+    if row.bias is None or row.real is None or row.bias >= len(node.inputs) or not node.inputs[row.bias]:
+        return
+    codes = recording.load(node.inputs[row.bias])
+    if codes.dtype.kind not in "iu":
+        return
+    before = recording.load(node.inputs[1]).astype(np.float64).reshape(-1)[0]
+    ratio = before / float(quant.scale.reshape(-1)[0])
+    info = np.iinfo(codes.dtype)
+    name = f"{node.inputs[row.bias]} of {node.name} trial"
+    own[name] = np.clip(np.rint(codes.astype(np.float64) * ratio), info.min, info.max).astype(codes.dtype)
+    inputs[row.bias] = name

@@ -1,0 +1,139 @@
+"""Scales that are tried on the reader thread: told in parts, given up for what is newer, taken up again after a job."""
+
+import threading
+from queue import Queue
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from qdebug.model import QuantParams
+from qdebug.numerics.range_histogram import RangeCounter
+from qdebug.tui.reading.messages import ExportRequest, Finished, Opening, TrialAway, TrialReady, TrialRequest
+from qdebug.tui.reading.reader import Reader
+from qdebug.workflow.scales_try import Replay, TrialBench
+
+QUANT = QuantParams(dtype="int8", scale=0.1, zero_point=0)
+OTHER = QuantParams(dtype="int8", scale=0.2, zero_point=0)
+
+
+class Bench:
+    """A bench whose replay goes on until it is let go."""
+
+    tensor, node, now = "q", "n", QUANT
+
+    def __init__(self):
+        counter = RangeCounter()
+        counter.add(np.linspace(-1, 1, 99, dtype=np.float32))
+        self.values = SimpleNamespace(
+            name="values", histogram=counter.histogram(), errors=lambda quants: [str(each.scale[0]) for each in quants]
+        )
+        self.begun, self.let_go, self.replays = threading.Event(), threading.Event(), 0
+
+    def replay(self, _, progress):
+        self.replays += 1
+        for done in range(2000):
+            progress(done, 2000, "sample 0")
+            self.begun.set()
+            if self.let_go.wait(0.005):
+                return Replay(samples=3)
+        raise AssertionError("nobody let it go, or gave it up")
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    made = Bench()
+    monkeypatch.setattr(TrialBench, "of_tensor", lambda *_, **__: made)
+    return made
+
+
+@pytest.fixture
+def reading(make_session):
+    """Return a reader on a session that is compared, and its events."""
+    session, events = make_session(), Queue()
+    reader = Reader([Opening(compare=lambda: session)], events.put)
+    reader.start()
+    while not isinstance(events.get(timeout=20), Finished):
+        pass
+    yield reader, events
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive()
+
+
+def tried(events, number, enough):
+    """Take answers to a request until one has enough; give all of them."""
+    taken = []
+    while not (taken and taken[-1].request.id == number and enough(taken[-1])):
+        event = events.get(timeout=20)
+        if isinstance(event, TrialReady):
+            taken.append(event)
+    return taken
+
+
+def ask(reader, number, quant=QUANT, *, replay=False):
+    reader.request(TrialRequest(id=number, row=9, tensor="t", quant=quant, replay=replay))
+
+
+def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(reading, bench):
+    reader, events = reading
+    ask(reader, 1)
+    parts = tried(events, 1, lambda ready: ready.error)
+    assert [(bool(part.facts.choices), part.facts.now_error, part.error) for part in parts] == [
+        (False, None, None),
+        (True, "0.1", None),
+        (True, "0.1", "0.1"),
+    ]
+    ask(reader, 2, OTHER)
+    assert [part.error for part in tried(events, 2, lambda ready: ready.error)] == [None, "0.2"], (
+        "nothing is done twice"
+    )
+
+
+@pytest.mark.parametrize("newer", [TrialAway(), TrialRequest(id=2, row=9, tensor="t", quant=OTHER)])
+def test_a_replay_is_given_up_for_what_is_newer(reading, bench, newer):
+    reader, events = reading
+    ask(reader, 1, replay=True)
+    assert tried(events, 1, lambda ready: ready.replayed[1])[-1].replayed == (0, 2000)
+    assert bench.begun.wait(20)
+    reader.request(newer)
+    if isinstance(newer, TrialRequest):
+        assert tried(events, 2, lambda ready: ready.error)[-1].replay is None
+    ask(reader, 3)
+    assert tried(events, 3, lambda ready: ready.error)[-1].error == "0.1"
+    assert bench.replays == 1
+
+
+def test_a_replay_that_gives_way_to_a_job_is_taken_up_again(reading, bench, tmp_path):
+    reader, events = reading
+    ask(reader, 1, replay=True)
+    assert bench.begun.wait(20)
+    done = threading.Event()
+    reader.request(ExportRequest(backend=0, path=tmp_path / "a", write=lambda *_: str(done.set())))
+    assert done.wait(20)
+    bench.let_go.set()
+    assert tried(events, 1, lambda ready: ready.replay)[-1].replay.samples == 3
+    assert bench.replays == 2
+
+
+def test_the_end_of_the_program_ends_a_replay(reading, bench):
+    reader, _ = reading
+    ask(reader, 1, replay=True)
+    assert bench.begun.wait(20)
+    reader.stop()
+    reader.join(10)
+    assert not reader.is_alive()
+
+
+def test_a_file_that_was_written_over_is_not_tried_on(make_session, bench):
+    session, events = make_session(), Queue()
+    reader = Reader([Opening(compare=lambda: session, changed=lambda: said[0])], events.put)
+    said = [""]
+    reader.start()
+    while not isinstance(events.get(timeout=20), Finished):
+        pass
+    said[0] = "'npu.h5' was written over"
+    ask(reader, 1)
+    assert "written over" in tried(events, 1, lambda ready: ready.problem)[-1].problem
+    reader.stop()
+    reader.join(10)
