@@ -12,7 +12,7 @@ from qdebug.cli.comparison import compare, opened
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, TakesArguments, add_debug, add_untrusted, natural, typed
+from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, typed
 from qdebug.cli.sources import command, open_source
 from qdebug.present.text import safe_text
 
@@ -112,7 +112,7 @@ def add_forms(forms: Verbs) -> None:
     _add_target(npz, "FILE.npz", required=True)
     npz.set_defaults(run=run_npz)
     for parser in (netron, csv, npz):
-        add_debug(parser)
+        add_common(parser)
 
 
 def _add_pair(parser: Parser) -> None:
@@ -244,7 +244,7 @@ def _add_repro(forms: Verbs) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.py", help="the test file to write")
     parser.add_argument("--force", action="store_true", help="overwrite FILE.py if it exists")
     add_untrusted(parser, "reference", "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run_repro)
 
 
