@@ -320,7 +320,8 @@ def _asked(session: DiffSession, result: RunComparison, name: str, options: Diff
 
 
 def _whole_part(result: RunComparison, options: DiffOptions) -> str:
-    lines = len(_next_lines(options, result, None)) + 1
+    width = terminal_width() or max(map(len, _next_lines(options, result, None)))
+    lines = 1 + sum(-(-len(line) // width) for line in _next_lines(options, result, None))
     plain = options.output is not None
     return diff_text(result, options.form, extent=options.extent, plain=plain, below=lines)
 

@@ -179,5 +179,5 @@ def _tell(done: RecordedModel, seconds: float) -> None:
         say(f"  inputs: {safe_text(done.changes, limit=2000)}")
     if done.random is not None:
         template = command("qdebug", "record", model, "--example-inputs", "x.npz")
-        say(f"  INPUTS ARE RANDOM ({safe_text(done.random)}).")
-        say(f"  hint: Make a template, put real values in: {template}; then add --inputs x.npz.")
+        say(f"  INPUTS ARE RANDOM ({safe_text(done.random)})")
+        say(f"  hint: Put real values into a template and add --inputs x.npz: {template}")

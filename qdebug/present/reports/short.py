@@ -66,7 +66,9 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         cells = node_row(node).cells
         mark = ">" if node.index == first else ""
         texts = [cells[key].text for key in _COLUMNS]
-        rows.append([f"{mark}{texts[0]}", *texts[1:], safe_text(node.reason, limit=_REASON) if node.reason else ""])
+        said = node.reason or ""
+        reason = "" if said in result.verdict.sentence else safe_text(said, limit=_REASON)  # each reason once
+        rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")
     kept = [at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)]
     return Grid(
@@ -144,6 +146,7 @@ def _runs(result: RunComparison) -> list[Fact]:
         facts.append(Fact("inputs", random, "bold yellow"))
     if result.limits.get("source") != _DERIVED or "file" in result.limits:
         facts.append(Fact("limits", sentences.limits_sentence(result.limits)))
-    remarks = len(sentences.acknowledged_sentences(result.nodes)), len(sentences.found_sentences(result.nodes))
-    said = [f"{many} {what}" for many, what in zip(remarks, ("acknowledged", "remarks"), strict=True) if many]
+    accepted, found = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
+    said = [f"{len(accepted)} acknowledged"] if accepted else []
+    said += [f"{len(found)} {'remark' if len(found) == 1 else 'remarks'}"] if found else []
     return [*facts, Fact("notes", f"{', '.join(said)}: --verbose", "dim")] if said else facts
