@@ -105,7 +105,8 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
 
     reference = options.reference
     if is_model(reference):
-        given = given_inputs(options.inputs, samples=options.samples, seed=options.seed or 0)
+        ranges = _ranges(options) if options.inputs is None else {}
+        given = given_inputs(options.inputs, samples=options.samples, seed=options.seed or 0, ranges=ranges)
         reference = _record(_run(reference, options.ref_backend, reference=True), given, adapt=False)
     elif options.ref_backend is not None:
         raise UsageError(f"{str(reference)!r} is a recording.", hint="Leave out --ref-backend.")
@@ -118,6 +119,19 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
         fed = fed or recorded_inputs(open_source(reference), title=reference.name, extra=options.inputs)
         paths.append(_record(_run(path, choice, reference=False), fed, adapt=True))
     return reference, paths
+
+
+def _ranges(options: ModelOptions) -> dict[str, tuple[float, float]]:
+    """Return what the codes of the quantized model's inputs reach: random values outside would only be cut off."""
+    from qdebug.workflow.fitted_inputs import input_ranges
+    from qdebug.workflow.model_runs import model_graph
+
+    for path, choice in _chosen(options):
+        if is_model(path):
+            found = input_ranges(model_graph(_run(path, choice, reference=False)))
+            if found:
+                return found
+    return {}
 
 
 def _refuse_without_models(options: ModelOptions) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
 from qdebug.errors import InputError, RecordingError, UsageError
-from qdebug.model import Recording, RunInfo, TensorInfo
+from qdebug.model import Graph, Recording, RunInfo, TensorInfo, operators
 from qdebug.model.dtypes import is_float, is_whole, logical_dtype
 from qdebug.numerics.affine import dequantize, is_wide_code, quantize
 from qdebug.workflow.feeds import fits, read_inputs
@@ -21,6 +21,7 @@ __all__ = [
     "GivenInputs",
     "fitted_inputs",
     "given_inputs",
+    "input_ranges",
     "random_inputs",
     "random_inputs_said",
     "recorded_inputs",
@@ -47,27 +48,39 @@ class GivenInputs:
         samples: Length of their leading axis of samples; None if they have none.
         said: Where they come from, in a clause.
         seed: Seed of random values.
+        ranges: Least and largest random value of inputs of which that is known.
     """
 
     arrays: Mapping[str, np.ndarray] | None
     samples: int | None
     said: str
     seed: int = 0
+    ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
 
 
-def given_inputs(inputs: str | Path | None, *, samples: int | None, seed: int) -> GivenInputs:
+def given_inputs(
+    inputs: str | Path | None,
+    *,
+    samples: int | None,
+    seed: int,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> GivenInputs:
     """Return what a reference run is fed with: the arrays of a file, or random values.
 
     Args:
         inputs: An .npz file; None for random values.
         samples: Length of the leading axis of samples; None for none.
         seed: Seed of random values.
+        ranges: Least and largest random value of inputs of which that is known, as `input_ranges` gives them.
 
     Raises:
         InputError: The file is no .npz file of plain arrays.
     """
     if inputs is None:
-        return GivenInputs(arrays=None, samples=samples, said=f"{_RANDOM}, seed {seed}", seed=seed)
+        known = ranges or {}
+        within = sorted({f"{low:.4g}..{high:.4g}" for low, high in known.values()})
+        said = f"{_RANDOM}, seed {seed}" + (f", {' and '.join(within)} as the codes reach" if within else "")
+        return GivenInputs(arrays=None, samples=samples, said=said, seed=seed, ranges=known)
     return GivenInputs(arrays=read_inputs(inputs), samples=samples, said=f"of {Path(inputs).name}")
 
 
@@ -113,25 +126,62 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
     return GivenInputs(arrays=further | arrays, samples=recording.samples, said=f"those of {title}")
 
 
-def random_inputs(infos: Sequence[TensorInfo], *, samples: int | None, seed: int) -> dict[str, np.ndarray]:
+def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
+    """Return the least and the largest value that the codes of a model's inputs stand for.
+
+    Values outside would be cut off, which says nothing of the model. An input counts if it is in codes itself, or if a
+    node that quantizes reads it: by its operator, or because it reads nothing else and gives codes of the same shape.
+
+    Args:
+        graph: The model's graph.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for name in graph.inputs:
+        tensors = [name]
+        for node in graph.consumers(name):
+            read = [each for each in node.inputs if each and not graph.is_constant(each)]
+            made = [out for out in node.outputs if out]
+            alike = read == [name] and all(graph.tensors[out].shape == graph.tensors[name].shape for out in made)
+            tensors += made if alike or operators.of(node.op).quantizes else []
+        quants = [graph.tensors[each].quant for each in tensors]
+        quant = next((each for each in quants if each is not None and not each.per_channel), None)
+        if quant is not None and quant.qmin is not None and quant.qmax is not None:
+            scale, zero = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+            found[name] = scale * (quant.qmin - zero), scale * (quant.qmax - zero)
+    return found
+
+
+def random_inputs(
+    infos: Sequence[TensorInfo],
+    *,
+    samples: int | None,
+    seed: int,
+    ranges: Mapping[str, tuple[float, float]] | None = None,
+) -> dict[str, np.ndarray]:
     """Return random arrays for the inputs of a model.
 
-    Real numbers have mean 0 and variance 1, codes are any code, other integers and booleans are 0 or 1: any table has
-    two rows. An open batch is 1, any other open extent 32.
+    Real numbers have mean 0 and variance 1, or are spread evenly over the range of the input. Codes are any code, other
+    integers and booleans are 0 or 1: any table has two rows. An open batch is 1, any other open extent 32.
 
     Args:
         infos: The inputs.
         samples: Length of a leading axis of samples; None for none.
         seed: Seed.
+        ranges: Least and largest value by input; the only one is that of the only input, whatever it is called.
 
     Raises:
         InputError: An input holds no numbers, or nobody knows its rank.
     """
     rng = np.random.default_rng(seed)
-    return {info.name: _random(info, rng, samples) for info in infos}
+    known = dict(ranges or {})
+    if len(known) == len(infos) == 1:
+        known = {infos[0].name: next(iter(known.values()))}
+    return {info.name: _random(info, rng, samples, known.get(info.name)) for info in infos}
 
 
-def _random(info: TensorInfo, rng: np.random.Generator, samples: int | None) -> np.ndarray:
+def _random(
+    info: TensorInfo, rng: np.random.Generator, samples: int | None, limits: tuple[float, float] | None
+) -> np.ndarray:
     if info.dtype is None or info.shape is None:
         lacks = "the dtype" if info.dtype is None else "the rank"
         raise InputError(
@@ -142,7 +192,8 @@ def _random(info: TensorInfo, rng: np.random.Generator, samples: int | None) -> 
     shape = own if samples is None else [samples, *own]
     dtype = logical_dtype(info.dtype)
     if is_float(info.dtype):
-        return rng.standard_normal(shape).astype(dtype)
+        values = rng.standard_normal(shape) if limits is None else rng.uniform(*limits, size=shape)
+        return np.asarray(values.astype(dtype))
     if info.quant is not None and info.quant.qmin is not None and info.quant.qmax is not None:
         return rng.integers(info.quant.qmin, info.quant.qmax, size=shape, endpoint=True).astype(dtype)
     return rng.integers(0, 2, size=shape).astype(dtype)
@@ -166,7 +217,7 @@ def fitted_inputs(
         InputError: Random values cannot be made.
     """
     if given.arrays is None:
-        return random_inputs(infos, samples=given.samples, seed=given.seed), []
+        return random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges), []
     arrays = {info.name: given.arrays[info.name] for info in infos if info.name in given.arrays}
     left = [name for name in given.arrays if name not in arrays]
     changes: list[str] = []

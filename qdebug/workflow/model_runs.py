@@ -17,10 +17,10 @@ from pathlib import Path
 
 import numpy as np
 
-from qdebug.backends import BACKENDS, installed_backends, load_backend
+from qdebug.backends import BACKENDS, READERS, installed_backends, load_backend, load_reader
 from qdebug.backends.protocol import Backend, OnProgress
 from qdebug.errors import BackendError, MissingExtraError, QdebugError, RecordingError, UsageError
-from qdebug.model import Recording
+from qdebug.model import Graph, Recording
 from qdebug.recording.environment import cpu_flags, machine, package_versions
 from qdebug.recording.opening import open_recording
 from qdebug.regular_file import open_binary
@@ -28,7 +28,7 @@ from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.fitted_inputs import CHANGES, INPUTS, GivenInputs, fitted_inputs, random_inputs, random_inputs_said
 from qdebug.workflow.record import record_feeds
 
-__all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "record_model"]
+__all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "model_graph", "record_model"]
 
 RUNS = Path("qdebug-runs")
 """The folder of recordings that are made on the way to a comparison."""
@@ -110,6 +110,23 @@ def choose_backend(model: Path, *, reference: bool) -> ModelRun:
     _, name, backend = min(found, key=lambda each: each[0])
     plain = reference and any(spec.name == "opt" and "none" in (spec.choices or ()) for spec in backend.options)
     return ModelRun(model=model, backend=name, options={"opt": "none"} if plain else {})
+
+
+def model_graph(run: ModelRun) -> Graph:
+    """Return the graph of a model file; of a kind without a reader, that which its backend runs.
+
+    Args:
+        run: The model and what runs it.
+
+    Raises:
+        UsageError: Unknown options, or a model that the backend does not run.
+        QdebugError: The file is no such model.
+    """
+    if run.model.suffix.lower() in READERS:
+        return load_reader(run.model).graph
+    backend = load_backend(run.backend)
+    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
+        return opened.graph
 
 
 def example_inputs(run: ModelRun, *, samples: int | None = None, seed: int = 0) -> dict[str, np.ndarray]:

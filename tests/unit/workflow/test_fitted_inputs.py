@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 
 from qdebug.errors import InputError, UsageError
-from qdebug.model import Graph, MemoryRecording, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.workflow.fitted_inputs import (
     GivenInputs,
     fitted_inputs,
     given_inputs,
+    input_ranges,
     random_inputs,
     random_inputs_said,
     recorded_inputs,
@@ -121,3 +122,23 @@ def test_random_inputs_are_known_from_the_run():
     said = given_inputs(None, samples=None, seed=7).said
     known = random_inputs_said(RunInfo(backend="b", options={"inputs": said}))
     assert known == "random, seed 7: random inputs hide what real ones show"
+
+
+def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
+    quantize = Node(name="q", op="QuantizeLinear", inputs=("image", "s", "z"), outputs=("codes",))
+    tensors = [
+        *(TensorInfo(name=name, role=Role.CONSTANT) for name in "sz"),
+        info("image", (1000,)),
+        info("codes", (1000,), "int8", QUANT),
+        info("own", (4,), "int8", QUANT),
+    ]
+    ranges = input_ranges(Graph([quantize], tensors=tensors, inputs=["image", "own"], outputs=["codes"]))
+    assert ranges == {"image": (-65.5, 62.0), "own": (-65.5, 62.0)}
+    made = random_inputs([info("image", (1000,))], samples=None, seed=0, ranges=ranges)["image"]
+    assert (made.min() < -60, made.max() > 57, made.min() >= -65.5, made.max() <= 62) == (True,) * 4
+    only = {"image": (0.0, 1.0)}
+    assert random_inputs([info("x", (100,))], samples=None, seed=0, ranges=only)["x"].min() >= 0
+    said = given_inputs(None, samples=None, seed=0, ranges=only).said
+    assert said == "random, seed 0, 0..1 as the codes reach"
+    wider = Node(name="c", op="Conv", inputs=("x",), outputs=("y",))
+    assert input_ranges(Graph([wider], tensors=[info("x"), info("y", (9,), "int8", QUANT)], inputs=["x"])) == {}
