@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from time import monotonic
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
 from qdebug.cli.failures import say
@@ -94,7 +95,7 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
     """
     models = [path for path in (options.reference, *options.backends) if is_model(path)]
     if not models:
-        _refuse_without_models(options)
+        _refuse(options, tuple(_GIVEN), "all of these are recordings")
         return options.reference, list(options.backends)
     if options.untrusted:
         raise UsageError(
@@ -108,8 +109,10 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
         ranges = _ranges(options) if options.inputs is None else {}
         given = given_inputs(options.inputs, samples=options.samples, seed=options.seed or 0, ranges=ranges)
         reference = _record(_run(reference, options.ref_backend, reference=True), given, adapt=False)
-    elif options.ref_backend is not None:
-        raise UsageError(f"{str(reference)!r} is a recording.", hint="Leave out --ref-backend.")
+    else:
+        _refuse(
+            options, ("--ref-backend", "--samples", "--seed"), f"{str(reference)!r} is a recording with its own inputs"
+        )
     paths: list[Path] = []
     fed: GivenInputs | None = None
     for path, choice in _chosen(options):
@@ -134,17 +137,23 @@ def _ranges(options: ModelOptions) -> dict[str, tuple[float, float]]:
     return {}
 
 
-def _refuse_without_models(options: ModelOptions) -> None:
-    given = {
-        "--inputs": options.inputs,
-        "--samples": options.samples,
-        "--seed": options.seed,
-        "--ref-backend": options.ref_backend,
-        "--backend": options.run_on,
+_GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
+    {
+        "--inputs": lambda options: options.inputs,
+        "--samples": lambda options: options.samples,
+        "--seed": lambda options: options.seed,
+        "--ref-backend": lambda options: options.ref_backend,
+        "--backend": lambda options: options.run_on or None,
     }
-    name = next((name for name, value in given.items() if value not in (None, [])), None)
+)
+"""What was given for each option; None if nothing."""
+
+
+def _refuse(options: ModelOptions, names: Sequence[str], why: str) -> None:
+    """Refuse options that would have no effect."""
+    name = next((name for name in names if _GIVEN[name](options) is not None), None)
     if name is not None:
-        raise UsageError(f"{name} is for model files, and all of these are recordings.", hint=f"Leave out {name}.")
+        raise UsageError(f"{name} is for model files, and {why}.", hint=f"Leave out {name}.")
 
 
 def _chosen(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
@@ -180,18 +189,18 @@ def _record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
     begun = monotonic()
     with progress(f"recording {safe_text(run.model.name, limit=40)}") as note, Interrupts() as interrupts:
         done = record_model(run, given, adapt=adapt, on_progress=interrupts.checked(note), on_tensor=interrupts.check)
-    _tell(done, monotonic() - begun)
+    _tell(done, monotonic() - begun, own_inputs=not adapt)
     return done.path
 
 
-def _tell(done: RecordedModel, seconds: float) -> None:
-    """Say what was recorded, where it is, and with which inputs."""
+def _tell(done: RecordedModel, seconds: float, *, own_inputs: bool) -> None:
+    """Say what was recorded, where it is, and with which inputs if they are not those of another run."""
     how = "used again" if done.reused else f"recorded in {seconds:.1f} s"
     model = done.run.model
     say(f"{safe_text(model)} on {safe_text(done.run.title)}: {how}: {command(done.path)}")
     if done.changes:
         say(f"  inputs: {safe_text(done.changes, limit=2000)}")
-    if done.random is not None:
+    if done.random is not None and own_inputs:
         template = command("qdebug", "record", model, "--example-inputs", "x.npz")
         say(f"  INPUTS ARE RANDOM ({safe_text(done.random)})")
         say(f"  hint: Put real values into a template and add --inputs x.npz: {template}")

@@ -123,7 +123,9 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
         quant = recording.graph.tensors[name].quant
         arrays[name] = stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
     further = {} if extra is None else read_inputs(extra)
-    return GivenInputs(arrays=further | arrays, samples=recording.samples, said=f"those of {title}")
+    random = str(recording.info.options.get(INPUTS, ""))
+    said = random if random.startswith(_RANDOM) else f"those of {title}"
+    return GivenInputs(arrays=further | arrays, samples=recording.samples, said=said)
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:

@@ -104,6 +104,8 @@ def test_one_side_may_be_a_recording_whose_inputs_the_model_gets(run, nets, tmp_
     assert recorded.samples == 3
     assert (recorded.load("input_1", 2) == 1).all()
     assert "random" not in done.out
+    refused = run("diff", "ref.h5", other, "--samples", "3")
+    assert (refused.code, "'ref.h5' is a recording with its own inputs" in refused.err) == (2, True)
 
 
 def test_one_model_runs_on_several_backends(run, nets):

@@ -15,6 +15,7 @@ from qdebug.workflow.fitted_inputs import (
     recorded_inputs,
 )
 
+RANDOM = RunInfo(backend="b", options={"inputs": "random, seed 0"})
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=3)
 
 
@@ -65,6 +66,8 @@ def test_inputs_of_a_recording_are_real_values_with_an_axis_of_samples():
     assert found.samples == 3
     assert found.arrays["x"].tolist() == [[[0, 0]], [[1, 1]], [[2, 2]]]
     assert found.said == "those of ref.h5"
+    random = MemoryRecording(Graph([], tensors=[info()], inputs=["x"]), {("x", 0, 0): np.zeros(2, np.float32)}, RANDOM)
+    assert recorded_inputs(random, title="ref.h5").said == "random, seed 0"  # of whoever is fed with them too
 
 
 def test_a_run_of_steps_gives_no_inputs():
