@@ -236,12 +236,12 @@ def test_of_several_backends_the_one_of_another_network_is_named(recordings, run
 
 
 def many_nodes(path, *, wrong):
-    """Record a chain of 60 Relus; in the wrong one each from the tenth on adds 1 to what it reads."""
+    """Record a chain of 60 Relus; in the wrong one each from the tenth on adds 1 to 7 to what it reads."""
     with Recorder(path, backend="numpy", model="net") as rec:
         rec.put("x", np.ones((1, 8), np.float32))
         previous, values = "x", np.ones((1, 8), np.float32)
         for at in range(60):
-            values = values + np.float32(1) if wrong and at >= 10 else values
+            values = values + np.float32(1 + at % 7) if wrong and at >= 10 else values
             rec.put(f"t{at}", values, node=f"scope/block{at}/conv", op="Relu", inputs=(previous,))
             previous = f"t{at}"
         rec.outputs(previous)
