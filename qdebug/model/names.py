@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 
 __all__ = ["fitting_names", "listed_names", "near_names"]
 
-_WILD = frozenset("*?[")
+_WILD = frozenset("*?")
 _LISTED = 8
 
 
@@ -16,13 +16,14 @@ def fitting_names(text: str, known: Iterable[str]) -> list[str]:
     """Return the names that a text stands for: those that fit it as a pattern, or that it is a part of.
 
     Args:
-        text: A pattern with `*`, `?` or `[...]`, which is held against whole names; else a part of a name, in either
-            case.
+        text: A pattern with `*` or `?`, which is held against whole names; else a part of a name, in either case.
+            Brackets stand for themselves: names have them.
         known: All names.
     """
     names = dict.fromkeys(known)
     if _WILD.intersection(text):
-        return [name for name in names if fnmatchcase(name, text)]
+        pattern = text.replace("[", "[[]")
+        return [name for name in names if fnmatchcase(name, pattern)]
     return [name for name in names if text.casefold() in name.casefold()] if text else []
 
 
