@@ -191,15 +191,16 @@ def document_text(document: Document, form: str, *, plain: bool = False, narrow:
         document: What to show.
         form: "markdown", or any other for a terminal.
         plain: For a file: no colours, and as wide as its lines are.
-        narrow: Wrap lines where no terminal does.
+        narrow: Wrap text where no terminal does.
     """
     if form == "markdown":
         from qdebug.present.reports.markdown import markdown
 
         return markdown(document)
-    from qdebug.present.reports.terminal import terminal
+    from qdebug.present.reports.terminal import terminal, widest_row
 
     width = None if plain else terminal_width()
-    width = _NARROW if width is None and narrow else width
+    if width is None and narrow:
+        width = max(_NARROW, widest_row(document))  # text is wrapped, names are whole
     report = terminal(document, width=width or _UNBOUNDED)
     return rendered(report, width=width or natural_width(report), plain=plain)

@@ -323,3 +323,14 @@ def test_digits_are_ascii_where_no_terminal_shows_them(run, tmp_path):
     assert "4,321" in run("diff", *paths, "--node", "n").out
     run("diff", *paths, "-o", "page.html")
     assert "\u202f" not in (tmp_path / "page.html").read_text()
+
+
+def test_names_are_whole_in_a_pipe(run, tmp_path):
+    name = "scope/" * 30 + "relu"
+    for file, off in (("ref.h5", 0), ("bad.h5", 9)):
+        with Recorder(tmp_path / file, backend="numpy") as rec:
+            rec.put("x", np.arange(8, dtype=np.float32))
+            rec.put("y", np.arange(8, dtype=np.float32) + off, node=name, op="Relu", inputs=("x",))
+            rec.outputs("y")
+    lines = run("diff", "ref.h5", "bad.h5").out.splitlines()
+    assert any(line.startswith(">1") and name in line for line in lines)

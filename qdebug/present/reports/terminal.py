@@ -24,7 +24,7 @@ from qdebug.present.reports.document import (
 )
 from qdebug.present.text import shorten
 
-__all__ = ["GAP", "figure_lines", "terminal"]
+__all__ = ["GAP", "figure_lines", "terminal", "widest_row"]
 
 GAP = 2
 """Blank cells between two columns."""
@@ -105,9 +105,21 @@ def _grid(grid: Grid, width: int) -> list[RenderableType]:
     return [table] if shown == len(grid.titles) else [table, Text(grid.instead, style="dim")]
 
 
+def widest_row(document: Document) -> int:
+    """Return the characters of the longest line of figures, in which no name is shortened; 0 without any."""
+    grids = [block for block in document if isinstance(block, Grid) and block.below and block.rows]
+    lines = (figure_lines([[row[at] for at in _beside(grid)] for row in (grid.titles, *grid.rows)]) for grid in grids)
+    return max((len(line) for each in lines for line in each), default=0)
+
+
+def _beside(grid: Grid) -> list[int]:
+    """Return the columns that stand beside each other, and not below a row."""
+    return [at for at in range(len(grid.titles)) if at not in grid.below]
+
+
 def _stacked(grid: Grid, width: int) -> list[RenderableType]:
     """Lay out each row as a line of figures, and below it what is too long for a column."""
-    beside = [at for at in range(len(grid.titles)) if at not in grid.below]
+    beside = _beside(grid)
     right = {place for place, at in enumerate(beside) if at in grid.right}
     names = [place for place, at in enumerate(beside) if at in grid.names]
     lines: list[RenderableType] = []
