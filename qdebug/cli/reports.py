@@ -43,14 +43,12 @@ class ReportExtent:
         everything: Every node and every tensor left out as well.
         quiet: The verdict alone.
         choice: Rows that were asked for; the usual ones if None.
-        most: Most rows of the usual ones; as many as fit the screen if None.
     """
 
     verbose: bool = False
     everything: bool = False
     quiet: bool = False
     choice: RowChoice | None = None
-    most: int | None = None
 
 
 def diff_text(
@@ -66,7 +64,7 @@ def diff_text(
         below: Lines that the screen has to show besides.
     """
     from qdebug.present.reports.comparison import diff_markdown, title
-    from qdebug.present.reports.short import MOST_ROWS, short_document
+    from qdebug.present.reports.short import short_document
 
     extent = extent or ReportExtent()
     if extent.quiet:
@@ -75,7 +73,7 @@ def diff_text(
     if form == "markdown":
         if whole:
             return diff_markdown(result)
-        return document_text(short_document(result, choice=extent.choice, most=extent.most or MOST_ROWS), form)
+        return document_text(short_document(result, choice=extent.choice), form)
     if whole:
         from qdebug.present.reports.table import diff_report, fitting_width
 
@@ -94,7 +92,7 @@ def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines:
     """Return the short report with as many of the usual rows as fit so many lines, and one at least."""
     from qdebug.present.reports.short import MOST_ROWS, short_document
 
-    most = extent.most or MOST_ROWS
+    most = MOST_ROWS
     while True:
         document = short_document(result, choice=extent.choice, most=most)
         text = document_text(document, "table", plain=plain, narrow=True)
