@@ -8,6 +8,7 @@ TYPE_CHECKING = False  # as type checkers know it; until `typing` is loaded Ctrl
 
 
 _HOME = {
+    "budget": "qdebug.api",
     "diff": "qdebug.api",
     "explain": "qdebug.api",
     "Limits": "qdebug.compare.result.limits",
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 
     from qdebug.api import DiffResult as DiffResult
     from qdebug.api import Explanation as Explanation
+    from qdebug.api import budget as budget
     from qdebug.api import diff as diff
     from qdebug.api import explain as explain
     from qdebug.compare.result.limits import Limits as Limits

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from qdebug.compare.align.pairs import PairList
 from qdebug.compare.attribute.plan import exact_entry, find_entry
+from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import NodeResult, RunComparison
@@ -218,6 +219,33 @@ def explain(
     """
     shared = None if executor is None else explained_by(executor, _path(backend))
     return Explanation.made_of(explain_run(backend, node=node, limits=limits, progress=progress, shared=shared))
+
+
+def budget(
+    reference: str | Path | Recording,
+    backend: str | Path | Recording,
+    *,
+    least: float = LEAST_SHARE,
+    progress: Callable[[int, int], None] | None = None,
+) -> ErrorBudget:
+    """Tell how much of each output's error the own error of every node makes.
+
+    Args:
+        reference: A path or an open recording.
+        backend: A path or an open recording.
+        least: Smallest share of an output's error that a node has an entry of its own for.
+        progress: Called with the number of replays made and their total, output by output.
+
+    Raises:
+        RecordingError: A file cannot be read.
+        AlignmentError: The two record different networks.
+
+    Example:
+        >>> qdebug.budget("float.h5", "int8.h5").outputs[0].nodes[0].node
+        'pwconv_quant'
+    """
+    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
+    return DiffSession(*opened, cache=True).budget(least=least, progress=progress)
 
 
 def _path(given: str | Path | Recording) -> Path:

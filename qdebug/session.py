@@ -21,6 +21,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, PairList
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
+from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
@@ -239,6 +240,37 @@ class DiffSession:
             found = self._examiner.contributions(self._plan, of, output)
             self._contributing = output.tensor, found
         return self._contributing[1]
+
+    def budget(
+        self,
+        *,
+        least: float = LEAST_SHARE,
+        places: Sequence[tuple[int, int]] | None = None,
+        parts: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> ErrorBudget:
+        """Tell how much of each output's error every node's own error makes; compares what is left first.
+
+        Args:
+            least: Smallest share of an output's error that a node has an entry of its own for.
+            places: Samples and steps that are looked at; None for all.
+            parts: Whether the parts of each node's error are replayed, too.
+            progress: Called with the number of replays made and their total, output by output.
+        """
+        for _ in self._compared():
+            pass
+        made = partial(
+            self._examiner.budget,
+            self._plan,
+            self._results,
+            least=least,
+            places=places,
+            parts=parts,
+            progress=progress,
+        )
+        outputs = [self._by_tensor[name] for name in self.backend.graph.outputs if name in self._by_tensor]
+        found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
+        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found)
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
         """Have what is left compared in the workers of an executor, each of which opens the files itself.

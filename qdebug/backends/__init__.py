@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdebug.backends.protocol import Backend, ModelSource
+from qdebug.backends.protocol import Backend, ModelSource, NodeEdit
 from qdebug.errors import BackendError, MissingExtraError, UsageError
 
 if TYPE_CHECKING:
@@ -25,10 +25,12 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BACKENDS",
+    "EDITORS",
     "READERS",
     "REPLAYERS",
     "WRITERS",
     "AdapterEntry",
+    "edit_model",
     "installed_backends",
     "load_backend",
     "load_reader",
@@ -136,6 +138,13 @@ WRITERS: dict[str, AdapterEntry] = {
     ),
 }
 """Writers of model files by file name ending."""
+
+EDITORS: dict[str, AdapterEntry] = {
+    ".onnx": AdapterEntry(
+        module="qdebug.backends.onnx_edit", extra="onnx", packages=("onnx",), summary="quantized ONNX model files"
+    ),
+}
+"""What changes nodes of quantized model files, by file name ending."""
 
 
 REPLAYERS: tuple[AdapterEntry, ...] = (
@@ -271,3 +280,26 @@ def _is_installed(package: str) -> bool:
     except ModuleNotFoundError:  # of what it is a part of
         return False
     return spec is not None and spec.origin is not None
+
+
+def edit_model(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
+    """Write a copy of a quantized model with some of its nodes changed.
+
+    Args:
+        model: The model.
+        edits: What is changed.
+        out: The file to write.
+
+    Raises:
+        UsageError: Nothing changes models of this kind.
+        MissingExtraError: A package that the editor needs is not installed.
+        BackendError: The model cannot be changed like this.
+    """
+    entry = EDITORS.get(model.suffix.lower())
+    if entry is None:
+        raise UsageError(
+            f"Nothing changes the model {model.name!r}; known are files that end in: {', '.join(EDITORS)}.",
+            hint="Hand the edits to your quantizer instead: --json has them.",
+        )
+    _require(entry, purpose=f"Changing {model.suffix.lower()} files")
+    importlib.import_module(entry.module).edit(model, edits, out)

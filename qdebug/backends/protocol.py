@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 import numpy as np
 
 from qdebug.errors import UsageError
-from qdebug.model import Graph, Recording, TensorInfo
+from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
@@ -23,6 +23,7 @@ __all__ = [
     "Feeds",
     "ModelReader",
     "ModelSource",
+    "NodeEdit",
     "OnProgress",
     "OptionSpec",
     "RunFacts",
@@ -282,3 +283,30 @@ def harmless_parts(
             yield from harmless_parts(part, attempt, refuse, split)
     else:
         refuse(taps[0])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class NodeEdit:
+    """A change of one node of a quantized model.
+
+    Args:
+        tensor: The codes that its result is rounded to, or its result.
+        weight: Real values that it multiplies with in the place of its weight; None to keep that.
+        bias: Real values of its bias where the weight is in float; None to keep that.
+        scales: Scales of the codes that the weight is kept in, one for each index along `axis`; None for float.
+        axis: That dimension of the weight.
+        quant: Codes that its result is rounded to; None to keep those.
+        shift: What is added to its bias; None for nothing.
+        keep_float: Whether its result is rounded to no codes at all.
+        clamp: Bounds that the codes set to the result, and that it keeps without them; None for no bound.
+    """
+
+    tensor: str
+    weight: np.ndarray | None = None
+    bias: np.ndarray | None = None
+    scales: np.ndarray | None = None
+    axis: int | None = None
+    quant: QuantParams | None = None
+    shift: np.ndarray | None = None
+    keep_float: bool = False
+    clamp: tuple[float | None, float | None] = (None, None)

@@ -19,6 +19,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
+from qdebug.backends.torch_cuda import check_not_captured, random_states, restore_random_states
 from qdebug.backends.torch_exported import ExportedGraph
 from qdebug.backends.torch_ops import (
     array_of,
@@ -115,6 +116,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
     def _prepare(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
         """Keep what the call may change: its inputs, buffers, and the state of random numbers."""
         if not self._busy:
+            check_not_captured()
             self._before = _Before(module, args, kwargs)
 
     def _record(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any) -> None:
@@ -216,7 +218,7 @@ class _Before:
 
         self._args = _copied(tuple(args)), _copied(dict(sorted(kwargs.items())))
         self.buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
-        self._random = torch.get_rng_state()
+        self._random, self._random_on_gpus = torch.get_rng_state(), random_states()
         self._grad = torch.is_grad_enabled()
         self.changed: frozenset[str] = frozenset()
 
@@ -237,13 +239,15 @@ class _Before:
 
         held = dict(module.named_buffers())
         after = {name: buffer.detach().clone() for name, buffer in held.items()}
-        random, fast = torch.get_rng_state(), torch.backends.mha.get_fastpath_enabled()
+        random, on_gpus = torch.get_rng_state(), random_states()
+        fast = torch.backends.mha.get_fastpath_enabled()
         self.changed = frozenset(name for name, old in self.buffers.items() if not _same(old, after[name]))
         try:
             with torch.no_grad():
                 for name in self.changed:
                     held[name].copy_(self.buffers[name])
             torch.set_rng_state(self._random)
+            restore_random_states(self._random_on_gpus)
             torch.backends.mha.set_fastpath_enabled(fast and not self._grad)
             yield
         finally:
@@ -251,6 +255,7 @@ class _Before:
                 for name in self.changed:
                     held[name].copy_(after[name])
             torch.set_rng_state(random)
+            restore_random_states(on_gpus)
             torch.backends.mha.set_fastpath_enabled(fast)
 
 

@@ -102,6 +102,8 @@ class ExportedGraph:
         self._names = Names()
         self._called: dict[str, str] = {}
         """Name of each tensor by the name of its fx node."""
+        self._devices: dict[str, Any] = {}
+        """Where each input, state and constant is."""
         self._outputs: dict[str, tuple[str, ...]] = {}
         self._quants: dict[str, QuantParams] = {}
         self._nodes: dict[str, Node] = {}
@@ -147,7 +149,7 @@ class ExportedGraph:
                 continue
             given = spec.kind.name == "USER_INPUT"
             name = self._names.unique(node.name if given else str(spec.target))
-            self._called[node.name] = name
+            self._called[node.name], self._devices[name] = name, node.meta["val"].device
             if given:
                 self.inputs.append(self._declare(name, node.meta["val"], Role.INPUT))
                 continue
@@ -372,7 +374,7 @@ class ExportedGraph:
     def _given(self, placeholder: str, values: Mapping[str, Any]) -> Any:
         name = self._called.get(placeholder, "")
         if name in values:
-            return values[name]
+            return values[name].to(self._devices[name])
         if placeholder in self._sources:
             return self.value(self._sources[placeholder])
         spec = {getattr(each.arg, "name", ""): each.arg for each in self.program.graph_signature.input_specs}

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.protocol import RunFacts
+from qdebug.backends.torch_cuda import on_host
 from qdebug.errors import BackendError
 from qdebug.model import AttrValue, QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_integer, logical_dtype, logical_name
@@ -427,9 +428,10 @@ def put_tensor(recorder: Recorder, name: str, tensor: Any, quant: QuantParams | 
         quant: The scale of its codes, if it holds codes.
         **facts: What else is said of it, as of `Recorder.put`; the device of a node's result is where the node ran.
     """
-    found = weight_of(tensor)
     if "node" in facts:
         facts = {"placement": str(tensor.device), **facts}
+    plain = not holds_others(tensor) and unreadable(tensor) is None
+    found = weight_of(on_host(tensor) if plain else tensor)  # the recorder copies it before the next one comes
     if found is None:
         recorder.skip(name, unreadable(tensor) or f"its class is {type(tensor).__name__}")
     else:

@@ -66,6 +66,8 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "tui": "tui",
         "probe": "probe",
         "scales": "scales",
+        "budget": "budget",
+        "repair": "repair",
         "export": "export",
         "file": "file",
         "help": "topics",

@@ -36,6 +36,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "arithmetics": "the arithmetics that are known, and how to write one down",
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
         "scales": "scales: profile values, choose scales, try one",
+        "repair": "which nodes make an output's error, and which changes bring it back",
         "agent": "for scripts and coding agents: commands, JSON, sizes, exit codes",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
         "file": "the file: crashes, following a run, check and pack",
@@ -49,7 +50,14 @@ TOPICS: Mapping[str, str] = MappingProxyType(
 """Every page of the guide, and what it is about."""
 
 OTHER_NAMES: Mapping[str, str] = MappingProxyType(
-    {"tolerance": "limits", "off-by-one": "explain", "backend": "recording", "dump": "import", "table": "verdict"}
+    {
+        "tolerance": "limits",
+        "off-by-one": "explain",
+        "backend": "recording",
+        "dump": "import",
+        "table": "verdict",
+        "budget": "repair",
+    }
 )
 """Further names of pages."""
 

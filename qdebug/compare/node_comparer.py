@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from time import perf_counter
@@ -15,6 +15,7 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.attribute.input_errors import errors_by_input
 from qdebug.compare.attribute.plan import PlannedNode
+from qdebug.compare.budget import OutputBudget, budget_of_output
 from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
@@ -143,6 +144,34 @@ class NodeComparer:
         part = next((each for each in parts if lost is not None and each.tensor == lost.evidence), None)
         with _alike():
             return contributions(self._runs.graphs, plan, of, entry, part=part)
+
+    def budget(
+        self,
+        plan: Sequence[PlannedNode],
+        results: Sequence[NodeResult],
+        output: PlannedNode,
+        *,
+        least: float,
+        places: Sequence[tuple[int, int]] | None,
+        parts: bool,
+        progress: Callable[[int, int], None] | None,
+    ) -> OutputBudget:
+        """Tell what the error of an output is made of, see `qdebug.compare.budget`.
+
+        Args:
+            plan: What was compared.
+            results: How it came out.
+            output: The output.
+            least: Smallest share of a node that has an entry of its own.
+            places: Samples and steps that are looked at; None for all.
+            parts: Whether the parts of each node's error are replayed, too.
+            progress: Called with the number of replays made and their total.
+        """
+        of = ResultTable(results)
+        with _alike():
+            return budget_of_output(
+                self._runs.graphs, plan, of, output, least=least, places=places, parts=parts, progress=progress
+            )
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
         """Return the error that each of some inputs alone makes of a compared tensor in one sample.

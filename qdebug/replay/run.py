@@ -25,7 +25,16 @@ from qdebug.replay.node_units import Coded, unit_of_codes, with_recorded_scale
 from qdebug.replay.registry import has_kernel, refuse_large, run_node
 from qdebug.replay.variant import Arithmetic
 
-__all__ = ["Fault", "OnTensor", "computes_on_codes", "one_thread", "run_coded", "run_graph", "run_nodes"]
+__all__ = [
+    "Fault",
+    "OnTensor",
+    "computes_on_codes",
+    "one_thread",
+    "run_as_recorded",
+    "run_coded",
+    "run_graph",
+    "run_nodes",
+]
 
 
 def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = None) -> bool:
@@ -198,11 +207,7 @@ def run_graph(
         needed = {name: _value(name, (made, feed, constants), node) for name in names}
         most = max(most, most_elements([array.shape for name, array in needed.items() if name not in made]))
         with room(most=most):
-            if computes_on_codes(graph, node, choices):
-                outputs = run_coded(graph, node, needed, choices)
-            else:
-                completed, read = with_recorded_scale(node, needed, graph.tensors)
-                outputs = run_node(completed, read, graph.opset, arithmetic=choices)
+            outputs = run_as_recorded(graph, node, needed, choices)
         if faults and node.name in faults:
             outputs = _faulty(node, outputs, faults[node.name])
         if on_tensor is not None:
@@ -213,6 +218,27 @@ def run_graph(
     with one_thread():
         made = run_nodes(graph.nodes, graph.outputs, run)
     return {name: _value(name, (made, feed, constants)) for name in graph.outputs}
+
+
+def run_as_recorded(
+    graph: Graph, node: Node, values: Mapping[str, np.ndarray], arithmetic: Arithmetic
+) -> dict[str, np.ndarray]:
+    """Compute a node on what its graph holds: on codes where its inputs and outputs are codes.
+
+    Args:
+        graph: The graph; the quantization of its tensors decides.
+        node: One of its nodes.
+        values: Arrays by tensor name; those of the node's inputs are read.
+        arithmetic: How quantized nodes are computed.
+
+    Raises:
+        NoKernelError: No kernel is known for its operator.
+        KernelError: It cannot be computed on these values.
+    """
+    if computes_on_codes(graph, node, arithmetic):
+        return run_coded(graph, node, values, arithmetic)
+    completed, read = with_recorded_scale(node, values, graph.tensors)
+    return dict(run_node(completed, read, graph.opset, arithmetic=arithmetic))
 
 
 def run_nodes(

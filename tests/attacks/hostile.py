@@ -51,6 +51,8 @@ VERBS = {
     "explain": ["explain", "FILE"],
     "scales": ["scales", "choose", "FILE", "FILE"],
     "profile": ["scales", "profile", "FILE", "-o", "profile.h5", "--force"],
+    "budget": ["budget", "FILE", "FILE"],
+    "repair": ["repair", "SOUND", "FILE", "--within", "200", "--minutes", "0.1"],
     "html": ["diff", "FILE", "FILE", "-o", "out.html", "--force"],
     "csv": ["export", "csv", "FILE", "FILE", "-o", "out.csv", "--force"],
     "npz": ["export", "npz", "FILE", "-o", "out.npz", "--force"],

@@ -170,3 +170,11 @@ def test_a_template_of_inputs_can_be_fed(run, nets, tmp_path):
         assert held["x"].shape == (2, 1, 6)
     words = ("--backend", "onnxruntime", "--inputs", "x.npz", "--samples", "2", "-o", "ref.h5")
     assert run("record", nets[0], *words).code == 0
+
+
+def test_a_budget_takes_models_too(run, nets):
+    done = run("budget", *nets)
+    assert done.code == 0
+    assert done.err.count("recorded in") == 2
+    assert "fc" in done.out
+    assert run("repair", *nets, "--within", "5", "--minutes", "0.2").err.count("used again") == 2

@@ -79,12 +79,14 @@ def expanded(graph: Graph) -> Graph:
         return graph
     taken = {*graph.tensors}
     names = {node.name for node in graph.nodes}
-    nodes = [part for node in graph.nodes for part in _parts(in_words_of_onnx(node), taken, names)]
-    infos = dict(graph.tensors)
-    for node in nodes:
-        for name in node.outputs:
+    infos, nodes = dict(graph.tensors), list[Node]()
+    for node in graph.nodes:
+        parts = list(_parts(in_words_of_onnx(node), taken, names))
+        kept = next((infos[name].layout for name in node.outputs if name in infos), None)  # one kernel, one layout
+        for name in (name for part in parts for name in part.outputs):
             if name and name not in infos:
-                infos[name] = TensorInfo(name=name)
+                infos[name] = TensorInfo(name=name, layout=kept)
+        nodes += parts
     for name in (name for node in nodes for name in node.inputs):
         if name and name not in infos:  # what was an attribute
             infos[name] = TensorInfo(name=name, role=Role.CONSTANT)

@@ -16,7 +16,8 @@ import numpy as np
 from qdebug.compare.align.clamps import code_span
 from qdebug.compare.align.expand import parts_of
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import Pair
+from qdebug.compare.align.layouts import in_reference_order
+from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.attribute.backend_replay import real_values, replay_own
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.segments import Segment
@@ -28,7 +29,15 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.blocks import Clamp
 from qdebug.replay.segment import run_form
 
-__all__ = ["folded_clamp", "held", "held_as_recorded", "rounding_inside", "span_before", "uniform_span"]
+__all__ = [
+    "folded_clamp",
+    "held",
+    "held_as_recorded",
+    "recorded_values",
+    "rounding_inside",
+    "span_before",
+    "uniform_span",
+]
 
 
 def folded_clamp(reference: Recording, backend: Recording, entry: PlannedNode) -> tuple[float, float] | None:
@@ -72,6 +81,23 @@ def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:
         if span is not None and span != (None, None):
             values = np.clip(values, *span)
     return values
+
+
+def recorded_values(
+    reference: Recording, backend: Recording, entry: PlannedNode, shape: tuple[int, ...], place: tuple[int, int]
+) -> np.ndarray:
+    """Return the backend's values of a tensor, held to what the reference can represent.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The tensor.
+        shape: What it is brought to: that of the reference, in the order that the pair is compared in.
+        place: Sample and step.
+    """
+    stored = dequantize(backend.load(entry.tensor, *place), entry.quant)
+    ours = in_reference_order(stored, entry.pair.backend_view, shape)
+    return held(ours, clamp_of(entry.pair.backend_view), span_before(reference.graph, entry.reference_tensor))
 
 
 def span_before(graph: Graph, tensor: str) -> Clamp:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair
@@ -32,6 +32,19 @@ class Segment:
     def beside(self, node: Node) -> list[Node]:
         """Return the reference's nodes but one."""
         return [each for each in self.nodes if each is not node]
+
+    def without(self, left_out: Collection[Node], pair: Pair) -> tuple[Pair, Segment]:
+        """Return the segment as if the reference lacked nodes of one data input, and the pair that it then leads to."""
+        given = {node.outputs[0]: node.inputs[0] for node in left_out}
+
+        def source(name: str) -> str:
+            while name in given:
+                name = given[name]
+            return name
+
+        kept = [node for node in self.nodes if node not in left_out]
+        nodes = tuple(replace(node, inputs=tuple(map(source, node.inputs))) for node in kept)
+        return replace(pair, reference=source(pair.reference)), replace(self, nodes=nodes)
 
     @property
     def products(self) -> tuple[Node, Node] | None:

@@ -288,7 +288,13 @@ class ConstantCheck:
             return None
         product, own = segment.products
         theirs, ours = real_form(product, self._ref.graph.opset)[0], real_form(own, self._be.graph.opset)[0]
-        if scales_by_constants(self._ref, segment.beside(product)):
+        theirs_scaled, ours_scaled = (
+            sum(scales_by_constants(run, [node]) for node in nodes if node not in (product, own))
+            for run, nodes in ((self._ref, segment.nodes), (self._be, segment.own))
+        )
+        if theirs_scaled and ours_scaled and theirs_scaled != ours_scaled:
+            return None  # some are folded in, and nothing says which
+        if theirs_scaled and not ours_scaled:
             wrong = self.different_folded(ours, theirs, segment.beside(product), bias=False)
             return None if wrong is None else replace(wrong, sentence=f"of {ours.op} {ours.name!r}, {wrong.sentence}")
         turned = bool(ours.attrs.get("transB")) != bool(theirs.attrs.get("transB"))

@@ -6,16 +6,18 @@ What the graphs say tells what is different where replays show that something is
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.clamps import bounds_of, codes_clamp
+from qdebug.compare.align.clamps import bounds_of, code_span, codes_clamp
+from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
 from qdebug.compare.attribute.band import minus, norm
-from qdebug.compare.attribute.reference_replay import ReferenceReplay
+from qdebug.compare.attribute.plan import PlannedNode, recorded_places
+from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
@@ -23,6 +25,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.errors import KernelError, RecordingError
 from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
+from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import run_node
@@ -143,19 +146,20 @@ class GraphDifferences:
         weights = [name for name in form.inputs[1:2] if name and self._be.folds(name)]
         return any(self._rounding.levels(name) is not None for name in weights)
 
-    def difference(self, node: Node, segment: Segment) -> Finding:
+    def difference(self, entry: PlannedNode, node: Node, segment: Segment) -> Finding:
         """Return what the graphs declare differently, where the results are known to differ."""
         if segment.wide:
             return self._difference_wide(node, segment)
         known = " + ".join(each.op for each in segment.nodes)
-        return self.stated(node, segment) or _difference(
+        return self.stated(entry, node, segment) or _difference(
             FindingKind.OPERATOR, node, f"its operator computes something else than {known}"
         )
 
-    def stated(self, node: Node, segment: Segment) -> Finding | None:
+    def stated(self, entry: PlannedNode, node: Node, segment: Segment) -> Finding | None:
         """Return what the graphs state differently of one node: operator, attributes, constants, operands, if any.
 
         Args:
+            entry: The compared tensor.
             node: The backend node.
             segment: What leads to its result in either graph.
         """
@@ -186,12 +190,13 @@ class GraphDifferences:
             found = self._different_operands(form, theirs)
         if found is not None:
             return found
-        others = _not_fused(node, segment, others)
-        if others and not scaled and self._lacks((form, theirs), others):
-            missing = " + ".join(each.op for each in others)
-            before = " before it" if segment.nodes.index(others[-1]) < segment.nodes.index(main) else ""
-            said = f"the reference's {missing}{before} is missing here: its {node.op} is the same"
-            return _difference(FindingKind.MISSING_NODE, node, said, evidence=others[0].name)
+        activations = [each for each in _not_fused(node, segment, others) if operators.of(each.op).activation]
+        for missing in dict.fromkeys((*((each,) for each in activations), tuple(activations))):
+            if missing and self._lacks(entry, segment, missing):
+                said = " + ".join(each.op for each in missing)
+                before = " before it" if segment.nodes.index(missing[-1]) < segment.nodes.index(main) else ""
+                said = f"the reference's {said}{before} is missing here: its {node.op} is the same"
+                return _difference(FindingKind.MISSING_NODE, node, said, evidence=missing[0].name)
         return None
 
     def _in_its_order(self, node: Node, form: Node, theirs: Node, name: str) -> bool:
@@ -242,20 +247,25 @@ class GraphDifferences:
             return _difference(FindingKind.ATTRIBUTE, node, said, evidence=name)
         return None
 
-    def _lacks(self, forms: tuple[Node, Node], others: Sequence[Node]) -> bool:
-        """Tell whether the nodes beside the one that a backend node answers to are all that it lacks.
-
-        They are activations, the backend fuses none of them, and all constants are recorded and the same on both sides.
-        """
-        if not all(operators.of(each.op).activation for each in others):
+    def _lacks(self, entry: PlannedNode, segment: Segment, missing: Collection[Node]) -> bool:
+        """Tell whether a tensor is what the reference's nodes make of the backend's inputs without some activations."""
+        pair, bare = segment.without(missing, entry.pair)
+        place = next(recorded_places(self._reference, self._backend, entry), None)
+        if place is None:
             return False
-        kinds = []
-        for form, run in zip(forms, (self._be, self._ref), strict=True):
-            constant = {name: run.folds(name) for name in form.inputs if name}
-            if not all(run.recording.has(name) for name, folds in constant.items() if folds):
-                return False
-            kinds.append((form.op, tuple(constant.values())))
-        return kinds[0] == kinds[1]
+        try:
+            theirs = self._replays.values(pair, bare, place)
+            noise = self._replays.rounding_noise(pair, bare, place)
+            ours = in_reference_order(real_values(self._backend, pair.backend, place), pair.backend_view, theirs.shape)
+        except (KernelError, RecordingError):
+            return False
+        if ours.shape != theirs.shape:
+            return False
+        span, quant = code_span(self._be, pair.backend), entry.quant
+        off = np.abs(minus(theirs if span is None else np.clip(theirs, *span), ours))
+        if quant is not None:
+            off = np.maximum(off - DERIVED_LSB * float(np.max(quant.scale)), 0)
+        return not exceeds(off, noise)
 
     def missing_before(self, node: Node, tensor: str, missing: Sequence[Node]) -> Finding:
         """Return that a backend node reads a tensor as it is, and the reference's node what some others make of it."""

@@ -246,7 +246,7 @@ class DynamicCheck:
         entry, node, segment = self._entry, self._last, self._segment
         theirs, ours = self._replays.values(entry.pair, segment, place), self._values(place)
         if not same_elements(ours.shape, theirs.shape):
-            return self._differences.difference(node, segment)
+            return self._differences.difference(entry, node, segment)
         span = span_before(self._reference.graph, entry.reference_tensor)
         ours = held(ours.reshape(theirs.shape), clamp_of(entry.pair.backend_view), span)
         theirs = held(theirs, span)
@@ -264,10 +264,10 @@ class DynamicCheck:
             if rounded is None or exceeds(minus(held(rounded, span), ours), most):
                 coarse = self._coarse()
                 if coarse is None or exceeds(difference, allowed(any_scale=True)):
-                    return self._differences.difference(node, segment)
+                    return self._differences.difference(entry, node, segment)
                 return coarse_constant(node, "weight", *coarse)
         if likely and self._differences.constants.weight_is_other(segment):
-            return self._differences.difference(node, segment)
+            return self._differences.difference(entry, node, segment)
         if self._raw_codes:
             return None
         stored = dequantize(self._backend.load(entry.tensor, *place), entry.quant)

@@ -15,7 +15,7 @@ from qdebug.model.operators import Sums
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
 
-__all__ = ["FoldedProduct", "fold"]
+__all__ = ["FoldedProduct", "fold", "output_axis"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -49,9 +49,10 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
             out; it is an activation, say.
 
     Returns:
-        None where nothing is folded, a node before the product is among them, or a constant was not recorded.
+        None where nothing is folded, a node before the product is among them that is no activation, or a constant was
+        not recorded.
     """
-    axis = _output_axis(main)
+    axis = output_axis(main)
     try:
         weight = real_values(run.recording, operators.titled_input(main, 1)).astype(np.float64)
         given = operators.titled_input(main, 2)
@@ -81,7 +82,7 @@ def _is_matrix(main: Node) -> bool:
     return operators.plain(main).sums is Sums.MATRIX
 
 
-def _output_axis(main: Node) -> int | None:
+def output_axis(main: Node) -> int | None:
     """Return the dimension of a product's weight that counts its output channels; None if that is not one dimension."""
     sums = operators.plain(main).sums
     if sums is Sums.FILTER:
@@ -100,8 +101,10 @@ def _affine(
     data, made, nodes = main.outputs[0], [np.zeros(shape), np.ones(shape)], list[Node]()
     for node in others:
         form, opset = real_form(node, run.recording.graph.opset)
-        if data not in form.inputs:
-            return None  # it stands before the product, or on another way
+        if data not in form.inputs:  # it stands before the product, or on another way
+            if operators.of(form.op).activation:
+                continue  # which nothing can be folded through
+            return None
         constants = [name for name in form.inputs if name and name != data]
         if not operators.of(form.op).goes_into_weights or not all(map(run.folds, constants)):
             break

@@ -22,7 +22,14 @@ from qdebug.compare.align.undeclared_quantization import computes_with_codes, ha
 from qdebug.compare.attribute.attribute import Attribution, attribute, softmax_axes, which_count
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
 from qdebug.compare.attribute.band import minus, norm, unit_roundoff
-from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, rounding_inside, span_before
+from qdebug.compare.attribute.code_spans import (
+    folded_clamp,
+    held,
+    held_as_recorded,
+    recorded_values,
+    rounding_inside,
+    span_before,
+)
 from qdebug.compare.attribute.integer_tensors import rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
@@ -184,12 +191,12 @@ class TensorCheck:
         ours = in_reference_order(stored, self._entry.pair.backend_view, theirs.shape)
         if operators.of(self.node.op).reshapes and sorted(theirs.shape) == sorted(ours.shape):
             return None  # in another order its extents are right: a runtime that turns tensors writes them so
-        return None if _one_shape(theirs.shape, ours.shape) else self._declared
+        return None if one_shape(theirs.shape, ours.shape) else self._declared
 
     @property
     def _declared(self) -> Finding:
         """What the graphs declare differently, where the results are known to differ."""
-        return self._differences.difference(self.node, self.segment)
+        return self._differences.difference(self._entry, self.node, self.segment)
 
     def difference(self, attribution: Attribution, comparison: Comparison) -> tuple[Finding | None, str | None]:
         """Find what the graphs declare differently, if it changes this tensor by more than rounding does.
@@ -220,10 +227,10 @@ class TensorCheck:
         return found, why
 
     def _stated(self, attribution: Attribution) -> Finding | None:
-        """Find a constant or an operator that is another one, of a node without kernel that is off beyond rounding.
+        """Find a constant or an operator that is another one, or missing, where a node without kernel is off.
 
-        That it has an effect shows in what the reference's nodes make of the same inputs. What is left out proves
-        nothing here: whoever records may not know it.
+        That it has an effect shows in what the reference's nodes make of the same inputs. An attribute that is left out
+        proves nothing here: whoever records may not know it.
         """
         own, allowed = attribution.arithmetic_unsaturated, attribution.allowed
         if own is None or own.nonfinite or own.rmse is None:
@@ -232,7 +239,7 @@ class TensorCheck:
             return None
         if allowed is None or not own.rmse * math.sqrt(own.count) > allowed:
             return None
-        found = self._differences.stated(self.node, self.segment)
+        found = self._differences.stated(self._entry, self.node, self.segment)
         if found is None or found.kind not in _STATED:
             return None
         if found.kind is FindingKind.OPERATOR:  # one node may do what several do
@@ -318,7 +325,7 @@ class TensorCheck:
         def fits(rounded: Callable[[np.ndarray], np.ndarray] | None) -> bool:
             theirs = self._theirs(self._places[0], rounded=rounded)
             ours = in_reference_order(stored, self._entry.pair.backend_view, theirs.shape)
-            if not _one_shape(ours.shape, theirs.shape):
+            if not one_shape(ours.shape, theirs.shape):
                 return False
             off = minus(theirs, ours.reshape(theirs.shape))
             if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
@@ -405,7 +412,7 @@ class TensorCheck:
     def _differs(self, attribution: Attribution, place: tuple[int, int]) -> bool:
         entry, node, segment = self._entry, self.node, self.segment
         theirs, ours = self._replayed(place)
-        if not _one_shape(ours.shape, theirs.shape):
+        if not one_shape(ours.shape, theirs.shape):
             return True
         ours = ours.reshape(theirs.shape)
         allowed = self._rounding(place)
@@ -555,38 +562,11 @@ class TensorCheck:
         """Bring what is known of each element of the backend's tensor into the order and shape of the reference's."""
         return in_reference_order(array, self._entry.pair.backend_view, theirs.shape).reshape(theirs.shape)
 
-    def own_error(self, place: tuple[int, int]) -> np.ndarray:
-        """Return what the backend recorded, less a replay of its inputs with the reference's nodes and constants.
-
-        Args:
-            place: Sample and step.
-
-        Returns:
-            float64 in the order of dimensions that the pair is compared in.
-
-        Raises:
-            KernelError: A node cannot be replayed, or gives another shape.
-            RecordingError: A constant or an input was not recorded.
-        """
-        theirs = self._theirs(place)
-        ours = self._recorded(theirs.shape, place)
-        if not _one_shape(ours.shape, theirs.shape):
-            raise KernelError(f"The replay gives shape {theirs.shape} and the recording has {ours.shape}.")
-        span = span_before(self._reference.graph, self._entry.reference_tensor)
-        return minus(ours.reshape(theirs.shape), held(theirs, span))
-
-    def _recorded(self, shape: tuple[int, ...], place: tuple[int, int]) -> np.ndarray:
-        """Return the backend's values in the order of a reference of some shape, held to what that can represent."""
-        entry = self._entry
-        stored = dequantize(self._backend.load(entry.tensor, *place), entry.quant)
-        ours = in_reference_order(stored, entry.pair.backend_view, shape)
-        return held(ours, clamp_of(entry.pair.backend_view), span_before(self._reference.graph, entry.reference_tensor))
-
     def _differs_wide(self, place: tuple[int, int]) -> Finding | None:
         """Hold what several backend nodes gave against what the reference's make of the same inputs."""
         entry, theirs = self._entry, self._theirs(place)
-        ours = self._recorded(theirs.shape, place)
-        if not _one_shape(ours.shape, theirs.shape):
+        ours = recorded_values(self._reference, self._backend, entry, theirs.shape, place)
+        if not one_shape(ours.shape, theirs.shape):
             return self._declared
         theirs = held(theirs, span_before(self._backend.graph, entry.tensor))  # saturation is said apart
         difference = minus(theirs, ours.reshape(theirs.shape))
@@ -620,7 +600,14 @@ class TensorCheck:
             return None
 
 
-_STATED = (FindingKind.WEIGHT, FindingKind.BIAS, FindingKind.CONSTANT, FindingKind.SCALE, FindingKind.OPERATOR)
+_STATED = (
+    FindingKind.WEIGHT,
+    FindingKind.BIAS,
+    FindingKind.CONSTANT,
+    FindingKind.SCALE,
+    FindingKind.OPERATOR,
+    FindingKind.MISSING_NODE,
+)
 """What shows of a node that cannot be replayed."""
 
 
@@ -635,7 +622,7 @@ def _beyond_one_end(one: np.ndarray, other: np.ndarray, span: tuple[float | None
     return np.asarray(((one <= low) & (other <= low)) | ((one >= high) & (other >= high)))
 
 
-def _one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+def one_shape(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
     """Tell whether two shapes are alike but for dimensions of extent 1 that one of them has more than the other.
 
     Where neither has more, such a dimension in another place is that of a reduction along another axis.

@@ -10,7 +10,7 @@ from qdebug.errors import UsageError
 
 __all__ = ["SCHEMAS", "load_schema"]
 
-SCHEMAS = ("diff", "diffs", "explain", "import", "info", "probe", "probe-comparison", "pytest")
+SCHEMAS = ("budget", "diff", "diffs", "explain", "import", "info", "probe", "probe-comparison", "pytest", "repair")
 """Names of the schemas: the part of a document's "format" after "qdebug."."""
 
 

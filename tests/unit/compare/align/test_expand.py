@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from qdebug.compare.align.expand import alike, clamps_at_zero, expanded, goes_into_weights, parts_of, says_nothing
-from qdebug.model import Graph, Node, Role
+from qdebug.model import Graph, Node, Role, TensorInfo
 
 
 @pytest.mark.parametrize(
@@ -200,3 +200,10 @@ def test_a_node_of_which_nobody_says_what_it_reads_says_nothing():
     assert says_nothing(Node(name="n", op="Conv", inputs=("",), outputs=("y",)))
     assert not says_nothing(node("Conv", "x"))
     assert not says_nothing(Node(name="n", op="Constant", outputs=("y",)))
+
+
+def test_what_lies_within_a_node_is_laid_out_as_its_output():
+    layout = "NCHW8c"
+    node = Node(name="n", op="FusedConv", inputs=("x", "w", "b", "more"), outputs=("y",), domain="com.microsoft")
+    graph = expanded(Graph([node], tensors=[TensorInfo(name="y", layout=layout)], inputs=("x",), outputs=("y",)))
+    assert graph.tensors[graph.nodes[0].outputs[0]].layout == layout

@@ -135,3 +135,28 @@ def test_a_mask_that_is_another_one_is_named():
     mask = RNG.uniform(size=(7, 7)) < 0.5
     node = DiffSession(run(mask), run(mask ^ (np.arange(7) == 3))).result().nodes[-1]
     assert (node.status, node.findings[0].kind, node.findings[0].evidence) == (Status.DIVERGED, "constant", "m")
+
+
+def test_an_activation_is_missed_before_a_product_that_a_normalization_was_folded_into():
+    """The backend's product reads what the reference's activation reads; all that its constants say is right."""
+    turned = np.maximum(X, 0)
+    with Recorder(None, backend="float") as rec:
+        for name, value in {"w": W, "b": B, "gamma": GAMMA, "beta": BETA, "mean": MEAN, "var": VAR}.items():
+            rec.constant(name, value)
+        rec.put("x", X)
+        rec.put("r", turned, node="relu", op="Relu", inputs=("x",))
+        raw = np.einsum("ncij,oc->noij", turned.astype(np.float64), W[:, :, 0, 0]) + B[:, None, None]
+        rec.put("c", raw.astype(np.float32), node="conv", op="Conv", inputs=("r", "w", "b"))
+        gain = GAMMA / np.sqrt(VAR.astype(np.float64) + EPSILON)
+        normed = (raw - MEAN[:, None, None]) * gain[:, None, None] + BETA[:, None, None]
+        inputs = ("c", "gamma", "beta", "mean", "var")
+        attrs = {"epsilon": EPSILON}
+        rec.put("n", normed.astype(np.float32), node="norm", op="BatchNormalization", inputs=inputs, attrs=attrs)
+        rec.outputs("n")
+    without, other = (
+        DiffSession(rec.recording, backend(*constants, activation=False)).result().nodes[-1]
+        for constants in (folded(), wrong_row(*folded()))
+    )
+    assert without.reason == "the reference's Relu before it is missing here: its Conv is the same"
+    assert without.findings[0].kind is FindingKind.MISSING_NODE
+    assert other.findings[0].kind is FindingKind.WEIGHT

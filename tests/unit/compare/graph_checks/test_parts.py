@@ -229,3 +229,16 @@ def test_a_bias_in_codes_is_held_against_what_a_node_of_the_reference_adds():
         assert result.exit_code == code, result.verdict.sentence
     first = next(each.findings[0] for each in result.nodes if each.node == "n_m")
     assert (result.origin, str(first.kind), first.evidence) == ("n_m", "bias", "c")
+
+
+def test_a_factor_that_both_sides_apply_is_folded_into_neither_weight():
+    """A Relu that is missing in front of both is the difference, and no weight."""
+    after = node("MatMul", "r w", "p"), node("Mul", "p n", "y")
+    factor, w = {"n": RNG.uniform(1.5, 2, 6).astype(np.float32)}, np.roll(CONSTANTS["w"], 1)
+    reference = recorded((node("Relu", "x", "r"), *after), kept="y", **factor)
+    bare = node("MatMul", "x w", "p"), after[1]
+    first = diff(reference, recorded(bare, kept="y", **factor)).nodes[-1].findings[0]
+    assert first.sentence.endswith("the reference's Relu 'n_r' is missing")
+    first = diff(reference, recorded((node("Relu", "x", "r"), *after), kept="y", w=w, **factor)).nodes[-1].findings[0]
+    assert (first.kind, first.evidence) == ("weight", "w")
+    assert "folded in" not in first.sentence

@@ -1,0 +1,247 @@
+"""Changes nodes of a quantized ONNX model: weights in float or with more scales, wider codes, a corrected bias.
+
+It edits what quantizers of the format QDQ write: QuantizeLinear and DequantizeLinear around nodes of the float net.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.protocol import NodeEdit
+from qdebug.errors import BackendError
+
+if TYPE_CHECKING:
+    import onnx
+
+__all__ = ["edit"]
+
+_Q, _DQ = "QuantizeLinear", "DequantizeLinear"
+_CONTRIB = "com.microsoft"
+_WIDE_OPSET = 21
+"""The standard's QuantizeLinear knows 16 bits from here on; that of ONNX Runtime's own domain does before."""
+
+
+def edit(model: Path, edits: Sequence[NodeEdit], out: Path) -> None:
+    """Write a copy of a model with some of its nodes changed.
+
+    Args:
+        model: The quantized model.
+        edits: What is changed.
+        out: The file to write.
+
+    Raises:
+        BackendError: The model cannot be read or written, or has no such node in the format QDQ.
+    """
+    import onnx
+
+    try:
+        proto = onnx.load(model)
+    except Exception as error:  # protobuf raises what it likes
+        raise BackendError(f"{model.name!r} cannot be read as an ONNX model: {error}") from error
+    editor = _Editor(proto)
+    for each in edits:
+        editor.apply(each)
+    editor.clean()
+    try:
+        onnx.checker.check_model(proto)
+        onnx.save(proto, out)
+    except Exception as error:
+        raise BackendError(f"The changed model cannot be written: {error}") from error
+
+
+class _Editor:
+    """Edits a model in place.
+
+    Args:
+        proto: The model.
+    """
+
+    def __init__(self, proto: onnx.ModelProto) -> None:
+        self._proto, self._graph = proto, proto.graph
+        self._constants = {each.name: each for each in proto.graph.initializer}
+        self._number = 0
+
+    def apply(self, wanted: NodeEdit) -> None:
+        """Change one node."""
+        main, quantizer = self._found(wanted)
+        if wanted.weight is not None:
+            self._set_weight(main, wanted)
+        if wanted.shift is not None:
+            self._shift_bias(main, wanted.shift)
+        if wanted.quant is not None and quantizer is not None:
+            self._widen(quantizer, wanted)
+        if wanted.keep_float and quantizer is not None:
+            self._bypass(quantizer, self._clamped(quantizer, wanted.clamp))
+
+    def clean(self) -> None:
+        """Drop nodes and constants that nothing reads any more."""
+        kept = {each.name for each in self._graph.output}
+        for node in reversed(list(self._graph.node)):
+            if kept.isdisjoint(node.output):
+                self._graph.node.remove(node)
+            else:
+                kept.update(node.input)
+        for each in [each for each in self._graph.initializer if each.name not in kept]:
+            self._graph.initializer.remove(each)
+
+    # -- finding -----------------------------------------------------------------------------------------------------
+
+    def _maker(self, tensor: str) -> Any:
+        return next((node for node in self._graph.node if tensor in node.output), None)
+
+    def _readers(self, tensor: str) -> list[Any]:
+        return [node for node in self._graph.node if tensor in node.input]
+
+    def _found(self, wanted: NodeEdit) -> tuple[Any, Any]:
+        """Return the node, and the quantizer of its result or None."""
+        quantizer = self._maker(wanted.tensor)
+        if quantizer is None:
+            raise BackendError(
+                f"The model has no tensor {wanted.tensor!r}: it is not the one that was recorded, or is not of the "
+                "format QDQ.",
+                hint="Give the quantized model itself, with its QuantizeLinear nodes: --model FILE.onnx.",
+            )
+        if quantizer.op_type != _Q:
+            return quantizer, None
+        main, product = self._maker(quantizer.input[0]), wanted.weight is not None or wanted.shift is not None
+        while main is not None and product and len(main.input) == 1:  # an activation
+            main = self._maker(main.input[0])
+        if main is None and product:
+            raise BackendError(f"Nothing in the model computes what {wanted.tensor!r} is rounded from.")
+        return main, quantizer
+
+    # -- changing ----------------------------------------------------------------------------------------------------
+
+    def _constant(self, array: np.ndarray, what: str) -> str:
+        from onnx import numpy_helper
+
+        self._number += 1
+        name = f"qdebug/{what}/{self._number}"
+        made = numpy_helper.from_array(np.ascontiguousarray(array), name)
+        self._graph.initializer.append(made)
+        self._constants[name] = made
+        return name
+
+    def _value(self, name: str) -> np.ndarray:
+        from onnx import numpy_helper
+
+        if name not in self._constants:
+            raise BackendError(f"{name!r} is no constant of the model.")
+        return np.asarray(numpy_helper.to_array(self._constants[name]))
+
+    def _insert(self, before: Any, node: Any) -> None:
+        self._graph.node.insert(list(self._graph.node).index(before), node)
+
+    def _set_weight(self, main: Any, wanted: NodeEdit) -> None:
+        from onnx import helper
+
+        weight = np.asarray(wanted.weight, np.float32)
+        if wanted.scales is None or wanted.axis is None:
+            main.input[1] = self._constant(weight, "weight")
+            if wanted.bias is not None and len(main.input) > 2 and main.input[2]:
+                main.input[2] = self._constant(np.asarray(wanted.bias, np.float32).ravel(), "bias")
+            return
+        shape = [1] * weight.ndim
+        shape[wanted.axis] = -1
+        scales = np.asarray(wanted.scales, np.float32)
+        codes = np.clip(np.rint(weight / scales.reshape(shape)), -127, 127).astype(np.int8)
+        names = [
+            self._constant(codes, "weight"),
+            self._constant(scales, "scale"),
+            self._constant(np.zeros(scales.shape, np.int8), "zero"),
+        ]
+        output = f"{names[0]}/real"
+        self._insert(main, helper.make_node(_DQ, names, [output], name=output, axis=wanted.axis))
+        main.input[1] = output
+        self._rescale_bias(main, scales)
+
+    def _rescale_bias(self, main: Any, scales: np.ndarray) -> None:
+        """Write a bias in codes of the sums' new scale, input scale x weight scale."""
+        if len(main.input) < 3 or not main.input[2]:
+            return
+        source, reader = self._maker(main.input[0]), self._maker(main.input[2])
+        if reader is None or reader.op_type != _DQ or source is None or source.op_type != _DQ:
+            return
+        real = self._value(reader.input[0]).astype(np.float64) * self._value(reader.input[1])
+        wanted = (np.float32(self._value(source.input[1]).ravel()[0]) * scales).astype(np.float32)
+        self._write_bias(main, real, wanted)
+
+    def _write_bias(self, main: Any, real: np.ndarray, scales: np.ndarray) -> None:
+        from onnx import helper
+
+        span = np.iinfo(np.int32)
+        scales = np.broadcast_to(scales, real.shape).astype(np.float32) if scales.size > 1 else scales.reshape(())
+        codes = np.clip(np.rint(real / scales), span.min, span.max).astype(np.int32)
+        names = [self._constant(codes, "bias"), self._constant(scales, "scale")]
+        names.append(self._constant(np.zeros(scales.shape, np.int32), "zero"))
+        output = f"{names[0]}/real"
+        made = helper.make_node(_DQ, names, [output], name=output)
+        if scales.ndim:
+            made.attribute.append(helper.make_attribute("axis", 0))
+        self._insert(main, made)
+        main.input[2] = output
+
+    def _shift_bias(self, main: Any, shift: np.ndarray) -> None:
+        reader = self._maker(main.input[2]) if len(main.input) > 2 and main.input[2] else None
+        if reader is not None and reader.op_type == _DQ:
+            scales = self._value(reader.input[1])
+            self._write_bias(main, self._value(reader.input[0]) * scales.astype(np.float64) + shift.ravel(), scales)
+            return
+        if len(main.input) > 2 and main.input[2]:
+            main.input[2] = self._constant((self._value(main.input[2]) + shift.ravel()).astype(np.float32), "bias")
+            return
+        if main.op_type not in ("Conv", "ConvTranspose", "Gemm"):
+            raise BackendError(f"{main.op_type} {main.name!r} has no bias to correct.")
+        del main.input[2:]
+        main.input.append(self._constant(shift.ravel().astype(np.float32), "bias"))
+
+    def _widen(self, quantizer: Any, wanted: NodeEdit) -> None:
+        """Let a quantizer, and all that reads its codes, round to 16 bits."""
+        if wanted.quant is None:
+            return
+        scale = self._constant(np.asarray(wanted.quant.scale[0], np.float32), "scale")
+        zero = self._constant(np.asarray(wanted.quant.zero_point[0], wanted.quant.dtype), "zero")
+        opset = next((each.version for each in self._proto.opset_import if each.domain in ("", "ai.onnx")), 1)
+        for node in (quantizer, *self._readers(quantizer.output[0])):
+            if node.op_type not in (_Q, _DQ):
+                raise BackendError(f"{node.op_type} {node.name!r} takes no codes of 16 bits.")
+            node.input[1] = scale
+            if len(node.input) > 2:
+                node.input[2] = zero
+            else:
+                node.input.append(zero)
+            if opset < _WIDE_OPSET:
+                node.domain = _CONTRIB
+        if opset < _WIDE_OPSET and not any(each.domain == _CONTRIB for each in self._proto.opset_import):
+            self._proto.opset_import.add(domain=_CONTRIB, version=1)
+
+    def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
+        """Return what a result is without its codes: a quantizer may have left a Relu or Clip to them."""
+        from onnx import helper
+
+        if clamp == (None, None):
+            return str(quantizer.input[0])
+        bounds = ["" if end is None else self._constant(np.asarray(end, np.float32), "bound") for end in clamp]
+        output = f"{quantizer.output[0]}/real"
+        self._insert(quantizer, helper.make_node("Clip", [quantizer.input[0], *bounds], [output], name=output))
+        return output
+
+    def _bypass(self, quantizer: Any, real: str) -> None:
+        """Let all that reads the codes as real numbers read what they were rounded from."""
+        for reader in self._readers(quantizer.output[0]):
+            if reader.op_type != _DQ:
+                raise BackendError(f"{reader.op_type} {reader.name!r} reads codes that are to stay real numbers.")
+            for node in self._readers(reader.output[0]):
+                for place, name in enumerate(node.input):
+                    if name == reader.output[0]:
+                        node.input[place] = real
+            if any(output.name == reader.output[0] for output in self._graph.output):
+                from onnx import helper
+
+                name = reader.output[0]
+                self._insert(reader, helper.make_node("Identity", [real], [name], name=f"{name}/real"))
+                self._graph.node.remove(reader)

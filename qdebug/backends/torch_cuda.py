@@ -1,0 +1,83 @@
+"""Copying tensors of a GPU to the host, behind what makes them on the stream that makes them.
+
+The copy goes into page-locked ("pinned") memory, which a GPU writes without the host's help, and an event of the stream
+tells when it is done: https://docs.pytorch.org/docs/stable/notes/cuda.html, "Use pinned memory buffers". One buffer is
+used again and again, so that the memory in use is bounded.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from qdebug.errors import UsageError
+
+__all__ = ["check_not_captured", "on_host", "random_states", "restore_random_states"]
+
+_MOST_BYTES = 256 * 2**20
+"""Size of the buffer; larger tensors are copied into memory of their own."""
+_held = threading.local()
+
+
+def on_host(tensor: Any) -> Any:
+    """Return a tensor with its elements on the host.
+
+    Args:
+        tensor: A tensor of any device.
+
+    Returns:
+        The tensor itself if it is on the host. Of a GPU's, one that is valid until the thread's next call.
+    """
+    import torch
+
+    size = tensor.numel() * tensor.element_size()
+    if tensor.device.type != "cuda" or not 0 < size <= _MOST_BYTES:
+        return tensor.cpu()
+    with torch.cuda.device(tensor.device):
+        made = _buffer(size)[:size].view(tensor.dtype).view(tensor.shape)
+        made.copy_(tensor, non_blocking=True)  # behind the kernel that makes it
+        done = torch.cuda.Event()
+        done.record(torch.cuda.current_stream())
+        done.synchronize()
+    return made
+
+
+def _buffer(size: int) -> Any:
+    """Return the thread's page-locked bytes, at least so many."""
+    import torch
+
+    held = getattr(_held, "buffer", None)
+    if held is None or held.numel() < size:
+        with torch.inference_mode(mode=False):  # one made in inference mode cannot be written outside of it
+            held = _held.buffer = torch.empty(1 << (size - 1).bit_length(), dtype=torch.uint8, pin_memory=True)
+    return held
+
+
+def check_not_captured() -> None:
+    """Refuse a call that is being captured into a CUDA graph: nothing runs then, so that no tensor has values.
+
+    Raises:
+        UsageError: See above.
+    """
+    import torch
+
+    if torch.cuda.is_available() and torch.cuda.is_current_stream_capturing():
+        raise UsageError(
+            "The call is being captured into a CUDA graph: its tensors have no values yet.",
+            hint="Record the model before it is captured; what a CUDA graph replays cannot be seen.",
+        )
+
+
+def random_states() -> list[Any]:
+    """Return the states of the GPUs' random numbers; none without a GPU in use."""
+    import torch
+
+    return list(torch.cuda.get_rng_state_all()) if torch.cuda.is_initialized() else []
+
+
+def restore_random_states(states: list[Any]) -> None:
+    """Put back what `random_states` has returned."""
+    import torch
+
+    if states:
+        torch.cuda.set_rng_state_all(states)

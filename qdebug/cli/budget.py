@@ -1,0 +1,128 @@
+"""qdebug budget: what each node's own error does to the outputs."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import say
+from qdebug.cli.models import add_models, recorded
+from qdebug.cli.output import check_target, progress, write_result
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.sources import command, open_source
+from qdebug.errors import UsageError
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+    from qdebug.cli.record import BackendChoice
+    from qdebug.compare.budget import ErrorBudget
+
+__all__ = ["BudgetOptions", "add_parser"]
+
+_DESCRIPTION = """\
+Say how much of each output's error every node makes by itself. A node's own error is
+put into the reference, and the reference is replayed with it down to the output: what
+that makes, in power, over the output's real error is the node's share.
+
+The parts of a node's error are replayed apart too:
+  weights      other constants than the reference's, rounded ones above all
+  saturation   values that its codes cut off at their ends
+  rounding     rounding the result to its codes
+  arithmetic   what the backend computed otherwise
+
+Shares need not add up to 100 %: errors can cancel or amplify each other, and the
+report says which. Nodes below the least share are replayed together and summed."""
+
+_EPILOG = """\
+examples:
+  qdebug budget net.onnx net.int8.onnx --inputs x.npz --samples 8
+  qdebug budget float.h5 int8.h5
+  qdebug budget float.h5 int8.h5 --least 0.1      only nodes that make a tenth or more
+  qdebug budget float.h5 int8.h5 --json -o budget.json
+
+exit codes: 0 done, 2 could not run. Both recordings need their weights."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetOptions:
+    """Arguments of `qdebug budget`."""
+
+    reference: Path
+    backend: Path
+    least: float
+    everything: bool
+    format: str | None
+    output: Path | None
+    force: bool
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    untrusted: bool
+
+    @property
+    def backends(self) -> Sequence[Path]:
+        """The one backend, as `recorded` takes it."""
+        return (self.backend,)
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "budget", help="what each node's own error does to the outputs", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording or model of the backend")
+    parser.add_argument(
+        "--least",
+        type=float,
+        default=0.01,
+        metavar="SHARE",
+        help="share from which on a node has a row of its own, from 0 to 1 (default: 0.01)",
+    )
+    parser.add_argument("--all", action="store_true", dest="everything", help="list every node that is not known")
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_untrusted(parser, "reference", "backend")
+    add_common(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = typed(BudgetOptions, arguments)
+    check_target(options.output, force=options.force, sources=[options.reference, options.backend])
+    if not 0 <= options.least <= 1:
+        raise UsageError(f"A least share of {options.least:g} is none.", hint="Give one from 0 to 1: --least 0.01.")
+    path, (other,) = recorded(options)
+    options = replace(options, reference=path, backend=other)
+    reference, backend = open_source(path), open_source(other)
+    from qdebug.session import DiffSession
+
+    session = DiffSession(reference, backend, cache=True)
+    with progress("comparing") as note:
+        for count, _ in enumerate(session.results(), 1):
+            note(count, session.total)
+    with progress("replaying") as note:
+        budget = session.budget(least=options.least, progress=note)
+    write_result(_text(budget, options), options.output)
+    shown = [output.nodes[0] for output in budget.outputs if output.nodes]
+    if shown and suffix_format(options.format, options.output) == "table" and options.output is None:
+        words = ("diff", options.reference, options.backend, "--node", shown[0].node)
+        say(f"next: {command('qdebug', *words)}")
+    return 0
+
+
+def _text(budget: ErrorBudget, options: BudgetOptions) -> str:
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        return budget.to_json()
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.budget import budget_document
+
+    document = budget_document(budget, everything=options.everything)
+    return document_text(document, form, plain=options.output is not None)

@@ -1,0 +1,234 @@
+"""qdebug repair: the fewest changes that bring the outputs back, proved by replay."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import say
+from qdebug.cli.models import add_models, recorded
+from qdebug.cli.output import check_target, progress, write_result
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, positive, suffix_format, typed
+from qdebug.cli.sources import command, open_source
+from qdebug.errors import UsageError
+from qdebug.present.text import safe_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from qdebug.cli.parser import Verbs
+    from qdebug.cli.record import BackendChoice
+    from qdebug.workflow.repair import Repair
+    from qdebug.workflow.repair_search import EditCost
+
+__all__ = ["RepairArguments", "add_parser"]
+
+_DESCRIPTION = """\
+Look for the fewest changes of a quantized net that bring its outputs back, and say
+what they cost. The budget says which nodes make the error. Their edits are tried by
+replaying the backend's own recording from the edit on, on codes in its arithmetic:
+
+  bias         the bias takes back the mean error of each channel
+  per-channel  the weights get a scale for each output channel
+  16-bit       the result is rounded to 16 bits
+  float        the node is computed in float
+
+Every second sample is held out, and the answer is measured on those too. Edits that
+the goal does not need are taken out again, and cheaper ones put in their place.
+Ctrl-C ends the search and shows the best so far."""
+
+_EPILOG = """\
+examples:
+  qdebug repair net.onnx net.int8.onnx --inputs x.npz --samples 8
+  qdebug repair float.h5 int8.h5                      an output SQNR of 20 dB
+  qdebug repair float.h5 int8.h5 --within 30 --minutes 5
+  qdebug repair float.h5 int8.h5 --metric top1 --labels labels.npz
+  qdebug repair float.h5 int8.h5 --metric score.py:exact_match --within 0
+  qdebug repair float.h5 int8.h5 --kinds per-channel,bias -o repair.json
+  qdebug repair float.h5 int8.h5 --model net.int8.onnx --write-model repaired.onnx
+
+metrics: output-sqnr (the worst output's), top1 (with --labels against them, else
+against the reference), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
+function(outputs, reference, labels) and gives a number, the higher the better.
+
+exit codes: 0 the goal is reached, 1 it is not, 2 could not run. Both recordings need
+their weights. --json has what quantizers take: nodes to exclude and overrides."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairArguments:
+    """Arguments of `qdebug repair`."""
+
+    reference: Path
+    backend: Path
+    metric: str
+    within: float | None
+    labels: Path | None
+    max_edits: int
+    minutes: float
+    kinds: str | None
+    cost: str | None
+    arithmetic: str | None
+    model: Path | None
+    write_model: Path | None
+    format: str | None
+    output: Path | None
+    force: bool
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    untrusted: bool
+
+    @property
+    def backends(self) -> Sequence[Path]:
+        """The one backend, as `recorded` takes it."""
+        return (self.backend,)
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "repair", help="the fewest changes that bring the outputs back", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the float net")
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording or model of the quantized net")
+    parser.add_argument(
+        "--metric", default="output-sqnr", metavar="NAME", help="what is to be good (default: output-sqnr)"
+    )
+    parser.add_argument(
+        "--within",
+        type=float,
+        metavar="X",
+        help="the goal: at least X dB (default: 20); of other metrics at most X below the reference's own",
+    )
+    parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy, or .npz with one array: a label a sample")
+    parser.add_argument("--max-edits", type=positive, default=32, metavar="N", help="most edits (default: 32)")
+    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="most time (default: 10)")
+    parser.add_argument("--kinds", metavar="KIND,...", help="allowed kinds of edits (default: all)")
+    parser.add_argument(
+        "--cost",
+        metavar="macs=A,bytes=B",
+        help="what all multiply-adds in higher precision, and a megabyte, cost (default: macs=1,bytes=0.01)",
+    )
+    parser.add_argument(
+        "--arithmetic", metavar="NAME", help="how quantized nodes are replayed: a preset of qdebug help arithmetics"
+    )
+    parser.add_argument("--model", type=Path, metavar="FILE.onnx", help="the quantized model that BACKEND ran")
+    parser.add_argument(
+        "--write-model",
+        type=Path,
+        metavar="OUT.onnx",
+        help="with --model: write it with the edits, run it, and compare",
+    )
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_untrusted(parser, "reference", "backend")
+    add_common(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = typed(RepairArguments, arguments)
+    check_target(options.output, force=options.force, sources=[options.reference, options.backend])
+    _check_models(options)
+    path, (other,) = recorded(options)
+    options = replace(options, reference=path, backend=other)
+    from qdebug.session import DiffSession
+    from qdebug.workflow.repair import RepairOptions, find_repair
+
+    wanted = RepairOptions(
+        metric=options.metric,
+        within=options.within,
+        minutes=options.minutes,
+        arithmetic=options.arithmetic,
+        cost=_cost(options),
+    )
+    labels = None if options.labels is None else _labels(options.labels)
+    session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
+    with progress("comparing") as note:
+        for count, _ in enumerate(session.results(), 1):
+            note(count, session.total)
+    with progress("searching") as note:
+        found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
+    write_result(_text(found, options), options.output)
+    if suffix_format(options.format, options.output) == "table" and options.output is None:
+        if found.proof is not None:
+            say(f"wrote {safe_text(options.write_model)}")
+        shown = found.edits[0].unit.node.name if found.edits else None
+        words = ["diff", options.reference, options.backend, *(["--node", shown] if shown else [])]
+        say(f"next: {command('qdebug', *words)}")
+    return found.exit_code
+
+
+def _check_models(options: RepairArguments) -> None:
+    """Refuse models that cannot be read or written before the search begins.
+
+    Raises:
+        UsageError: One of the two is missing.
+        OutputExistsError: The model to write exists.
+    """
+    if (options.model is None) != (options.write_model is None):
+        raise UsageError(
+            "A model is written from the quantized model.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
+        )
+    check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
+    if options.model is not None and not options.model.is_file():
+        raise UsageError(f"There is no model {str(options.model)!r}.", hint="Check the path.")
+
+
+def _cost(options: RepairArguments) -> EditCost:
+    from qdebug.workflow.repair_edits import KINDS
+    from qdebug.workflow.repair_search import EditCost
+
+    kinds = None if options.kinds is None else options.kinds.split(",")
+    for kind in kinds or ():
+        if kind not in KINDS:
+            raise UsageError(f"There is no edit {kind!r}.", hint=f"Choose of: --kinds {','.join(KINDS)}.")
+    given = {"macs": 1.0, "bytes": 0.01}
+    for pair in options.cost.split(",") if options.cost else ():
+        name, _, text = pair.partition("=")
+        try:
+            given = {**given, name: float(text)} if name in given else given
+            known = name in given and float(text) >= 0
+        except ValueError:
+            known = False
+        if not known:
+            raise UsageError(f"{pair!r} is no cost.", hint="Write --cost macs=1,bytes=0.01.")
+    return EditCost(macs=given["macs"], size=given["bytes"], kinds=kinds, most=options.max_edits)
+
+
+def _labels(path: Path) -> np.ndarray:
+    """Load labels.
+
+    Raises:
+        UsageError: The file holds no single array of numbers.
+    """
+    import numpy as np
+
+    from qdebug.regular_file import open_binary
+
+    try:
+        with open_binary(path) as file:
+            held = np.load(file, allow_pickle=False)
+            arrays = list(held.values()) if hasattr(held, "values") else [held]
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{str(path)!r} holds no labels: {error}.", hint="Save them with numpy.save.") from error
+    if len(arrays) != 1:
+        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
+    return np.asarray(arrays[0])
+
+
+def _text(found: Repair, options: RepairArguments) -> str:
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        return found.to_json()
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.repair import repair_document
+
+    return document_text(repair_document(found), form, plain=options.output is not None)

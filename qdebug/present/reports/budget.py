@@ -1,0 +1,97 @@
+"""A budget as a document: whose own error makes how much of an output's error, and how far that adds up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdebug.compare.budget import ErrorBudget, OutputBudget
+from qdebug.compare.own_error import PARTS
+from qdebug.present import numbers
+from qdebug.present.reports.document import Block, Document, Grid, Items, Section, Title
+from qdebug.present.text import safe_text
+
+__all__ = ["budget_document"]
+
+_NAME = 40
+_UNLIKE = 0.25
+"""How far from 1 the sum of shares is told to be no chance."""
+_REASONS = 5
+
+
+def budget_document(budget: ErrorBudget, *, everything: bool = False) -> Document:
+    """Return what is said of a budget.
+
+    Args:
+        budget: The budget.
+        everything: List all nodes whose own error is not known.
+    """
+    if not budget.outputs:
+        return [Title("NO ANSWER", "no output of the network was compared", "bold yellow")]
+    blocks: list[Block] = []
+    for output in budget.outputs:
+        blocks += _output_blocks(output, everything=everything, only=len(budget.outputs) == 1)
+    return blocks
+
+
+def _output_blocks(output: OutputBudget, *, everything: bool, only: bool) -> Iterator[Block]:
+    name = safe_text(output.output)
+    if not only:
+        yield Section(f"Output {name!r}")
+    places = f"over {output.samples} samples" if output.samples != 1 else "in 1 sample"
+    if not output.nodes and not output.below:
+        unknown = f", and the own error of {len(output.unknown)} nodes is not known" if output.unknown else ""
+        yield Title("NO ERROR", f"output {name!r} is as in the reference {places}{unknown}", "bold green")
+        return
+    top = output.nodes[0] if output.nodes else None
+    said = f"output {name!r} has an SQNR of {numbers.number(output.sqnr_db)} dB {places}"
+    if top is not None:
+        share = f"{_percent(top.share)} of that error"
+        said += f"; the own error of {top.op} {safe_text(top.node)!r} alone makes {share}"
+    yield Title("BUDGET", said, "bold")
+    parts = [part for part in PARTS if any(node.parts.get(part) for node in output.nodes)]
+    yield Grid(
+        titles=("share", "alone dB", "node", "op", *parts),
+        rows=[
+            (
+                _percent(node.share),
+                numbers.number(node.sqnr_db),
+                safe_text(node.node, limit=_NAME),
+                safe_text(node.op, limit=_NAME),
+                *(_percent(node.parts[part]) if part in node.parts else numbers.MISSING for part in parts),
+            )
+            for node in output.nodes
+        ],
+        right=frozenset({0, 1, *range(4, 4 + len(parts))}),
+        names=frozenset({2}),
+    )
+    yield Items.of(_notes(output, everything=everything))
+
+
+def _notes(output: OutputBudget, *, everything: bool) -> Iterator[str]:
+    if output.below:
+        together = "cannot be replayed" if output.below_share is None else f"make {_percent(output.below_share)}"
+        pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""
+        others = "nodes" if not output.nodes else "other nodes"
+        yield f"{output.below} {others} with less than {_percent(output.least)} each {together}{pruned}"
+    added = _percent(output.shares)
+    if output.shares > 1 + _UNLIKE:
+        yield f"the shares add up to {added} of the error: some errors cancel each other at the output"
+    elif output.shares < 1 - _UNLIKE:
+        yield f"the shares add up to {added} of the error: some errors amplify each other at the output"
+    else:
+        yield f"the shares add up to {added} of the error: the errors are nearly independent of each other"
+    if output.left is None:
+        yield "all errors at once cannot be replayed"
+    elif output.left >= output.least:
+        yield f"with all known errors in place, {_percent(output.left)} of the error is left: something is not known"
+    if output.unknown:
+        yield f"the own error of {len(output.unknown)} nodes is not known, and not in the table:"
+        listed = list(output.unknown.items())
+        for node, reason in listed if everything else listed[:_REASONS]:
+            yield f"{safe_text(node)!r}: {safe_text(reason)}"
+        if not everything and len(listed) > _REASONS:
+            yield f"and {len(listed) - _REASONS} more: --all lists them"
+
+
+def _percent(share: float) -> str:
+    return numbers.percent(share, 1.0) if share <= 1 else f"{100 * share:.0f} %"

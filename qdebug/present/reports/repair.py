@@ -1,0 +1,99 @@
+"""A repair as a document: the edits, what they bring on samples that were looked at and on others, and their cost."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from qdebug.present import numbers
+from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
+from qdebug.present.text import safe_text
+from qdebug.workflow.repair import Repair
+from qdebug.workflow.repair_edits import KINDS
+from qdebug.workflow.repair_search import Score
+
+__all__ = ["repair_document"]
+
+_NAME = 48
+
+
+def repair_document(repair: Repair) -> Document:
+    """Return what is said of a repair."""
+    blocks: list[Block] = [_title(repair), FactList.of(_facts(repair))]
+    if repair.edits:
+        blocks.append(
+            Grid(
+                titles=("edit", "node", "op", "multiply-adds", "bytes"),
+                rows=[
+                    (
+                        edit.kind,
+                        safe_text(edit.unit.node.name, limit=_NAME),
+                        safe_text(edit.unit.node.op, limit=_NAME),
+                        numbers.percent(edit.macs, 1.0) if edit.macs else "0",
+                        numbers.grouped(edit.size),
+                    )
+                    for edit in repair.edits
+                ],
+                right=frozenset({3, 4}),
+                names=frozenset({1}),
+            )
+        )
+    blocks.append(Items.of(_notes(repair)))
+    return blocks
+
+
+def _title(repair: Repair) -> Title:
+    name, goal = repair.metric.name, _value(repair, repair.goal)
+    count = f"{len(repair.edits)} {'edit' if len(repair.edits) == 1 else 'edits'}"
+    if repair.reached and not repair.edits:
+        return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
+    moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
+    if repair.reached:
+        return Title("REPAIRED", f"{count} bring {moved}; the goal is {goal}", "bold green")
+    return Title("NOT REACHED", f"{count} bring {moved}; the goal of {goal} is missed", "bold red")
+
+
+def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
+    yield "searched", _score(repair, repair.search)
+    if repair.held_out is not None:
+        yield "held out", _score(repair, repair.held_out)
+    if repair.proof is not None:
+        yield "model run", _score(repair, repair.proof)
+    size = sum(edit.size for edit in repair.edits)
+    if repair.edits:
+        share = numbers.percent(min(1.0, sum(edit.macs for edit in repair.edits)), 1.0)
+        yield "cost", f"{share} of the multiply-adds in higher precision, {numbers.byte_size(size)}"
+    same = "gives the recorded outputs bit for bit"
+    if math.isfinite(repair.faithful):
+        same = f"gives the recorded outputs to {numbers.number(repair.faithful)} dB"
+    yield "replay", f"{repair.replays} sets of edits tried; without edits the replay {same}"
+
+
+def _score(repair: Repair, score: Score) -> str:
+    text = f"{_value(repair, score.before)} before, {_value(repair, score.after)} after"
+    if math.isfinite(score.reference):
+        text += f", {_value(repair, score.reference)} in the reference"
+    samples = f"{score.samples} samples" if score.samples != 1 else "1 sample"
+    if score.interval is not None:
+        low, high = (_value(repair, each) for each in score.interval)
+        text += f"; 95 % confidence {low} to {high}"
+    return f"{samples}: {text}"
+
+
+def _value(repair: Repair, value: float) -> str:
+    return f"{numbers.number(value, digits=4)} {repair.metric.unit}".rstrip()
+
+
+def _notes(repair: Repair) -> Iterator[str]:
+    for kind in dict.fromkeys(edit.kind for edit in repair.edits):
+        yield f"{kind}: {KINDS[kind]}"
+    if repair.edits and repair.minimal:
+        yield "without any one of these edits the goal is missed"
+    if repair.stopped:
+        yield f"the search ended early: {safe_text(repair.stopped)}"
+    elif not repair.reached:
+        yield "no edit that is allowed and was tried brings the outputs nearer to the goal"
+    held = repair.held_out
+    if held is not None and repair.reached and repair.edits and held.after < repair.goal:
+        yield "on the samples that were held out the goal is missed: record more samples and search again"
+    yield from map(safe_text, repair.notes)

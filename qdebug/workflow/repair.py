@@ -1,0 +1,268 @@
+"""Looks for the fewest changes that bring a backend's outputs back, and proves them on samples that it did not look at.
+
+The budget says which nodes make the output's error; their edits are tried by replay, the one that gains most for its
+cost is taken, and so on until the goal is reached. What is left of them when each is taken out again, one at a time, is
+minimal in the sense of delta debugging: without any one of them the goal is missed (A. Zeller and R. Hildebrandt,
+"Simplifying and isolating failure-inducing input", IEEE Trans. Software Eng. 28, 2002).
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.presets import DEFAULT_PRESET
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.result.result import json_safe
+from qdebug.errors import UsageError
+from qdebug.model import RunInfo
+from qdebug.model.recording import places_of
+from qdebug.session import DiffSession
+from qdebug.workflow.edited_replay import Change, EditedReplay
+from qdebug.workflow.repair_edits import Edit, EditCatalog
+from qdebug.workflow.repair_metric import Metric, find_metric
+from qdebug.workflow.repair_model import run_score, write_repaired
+from qdebug.workflow.repair_search import Clock, EditCost, Score, Search, Trials
+
+__all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RepairOptions:
+    """What is asked for.
+
+    Args:
+        metric: The metric, see `find_metric`.
+        within: The goal: at least so many dB, or at most so far below the reference's own value; None for the metric's.
+        minutes: Most time; what was found until then is given.
+        arithmetic: How nodes on codes are replayed; None for the default.
+        cost: What edits cost, and which are allowed.
+    """
+
+    metric: str = "output-sqnr"
+    within: float | None = None
+    minutes: float = 10.0
+    arithmetic: str | None = None
+    cost: EditCost = field(default_factory=EditCost)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Repair:
+    """What was found.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        metric: The metric.
+        goal: The least value that is good.
+        edits: The edits, the one that gained most first.
+        search: The metric on the samples that the edits were looked for with.
+        held_out: The metric on the others; None if there are none.
+        reached: Whether the goal is reached on the former.
+        minimal: Whether the goal is missed without any one of the edits.
+        replays: How many sets of edits were tried.
+        faithful: SQNR in dB of a replay without edits against the recorded outputs; infinite if it is the same.
+        proof: The metric of the changed model, really run, on all samples; None if none was written.
+        stopped: Why the search ended before it was done; "" if it was done.
+        notes: What is to be known of it.
+    """
+
+    reference: RunInfo
+    backend: RunInfo
+    metric: Metric
+    goal: float
+    edits: tuple[Edit, ...]
+    search: Score
+    held_out: Score | None
+    reached: bool
+    minimal: bool
+    replays: int
+    faithful: float
+    proof: Score | None = None
+    stopped: str = ""
+    notes: tuple[str, ...] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 if the goal is reached, 1 if not."""
+        return 0 if self.reached else 1
+
+    def hand_over(self) -> dict[str, Any]:
+        """Return the edits as quantizers take them: names are those of the reference's nodes and tensors."""
+        floats = [edit for edit in self.edits if edit.kind == "float"]
+        names = [edit.reference_node for edit in floats if edit.reference_node]
+        overrides: dict[str, list[dict[str, Any]]] = {}
+        for edit in self.edits:
+            if edit.kind == "16-bit" and edit.reference_tensor:
+                overrides[edit.reference_tensor] = [{"quant_type": "QUInt16"}]
+            if edit.kind == "per-channel" and edit.reference_weight:
+                overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": 0}]
+        return {
+            "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": overrides},
+            "nncf": {"ignored_scope": {"names": names}},
+            "ai-edge-quantizer": [
+                {"regex": name, "operation": "*", "algorithm_key": "no_quantize", "op_config": {}} for name in names
+            ],
+        }
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the repair as plain values, ready for JSON."""
+        plain: dict[str, Any] = json_safe(
+            {
+                "format": "qdebug.repair",
+                "version": 1,
+                "reference": self.reference.to_dict(),
+                "backend": self.backend.to_dict(),
+                "metric": {"name": self.metric.name, "unit": self.metric.unit, "goal": self.goal},
+                "reached": self.reached,
+                "minimal": self.minimal,
+                "edits": [edit.to_dict() for edit in self.edits],
+                "search": self.search.to_dict(),
+                "held_out": None if self.held_out is None else self.held_out.to_dict(),
+                "proof": None if self.proof is None else self.proof.to_dict(),
+                "replays": self.replays,
+                "replay_sqnr_db": self.faithful,
+                "stopped": self.stopped or None,
+                "hand_over": self.hand_over(),
+                "notes": list(self.notes),
+            }
+        )
+        return plain
+
+    def to_json(self) -> str:
+        """Return the repair as JSON."""
+        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+
+def find_repair(
+    session: DiffSession,
+    options: RepairOptions,
+    *,
+    labels: np.ndarray | None = None,
+    model: Path | None = None,
+    out: Path | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Repair:
+    """Look for the fewest changes that bring the outputs back.
+
+    Every second sample is held out: edits are looked for with the others, and the answer is measured on both. Ctrl-C
+    ends the search; what was found until then is given.
+
+    Args:
+        session: The two runs.
+        options: What is asked for.
+        labels: One for each sample, for metrics that take them.
+        model: The quantized model that the backend ran, to be changed likewise; None for no model.
+        out: Where the changed model is written. It is then run by the backend, on the recorded inputs.
+        progress: Called with what was done of the time, all of it, and what the metric is.
+
+    Raises:
+        UsageError: The net is stateful, has no compared output, or the labels do not fit.
+        KernelError: The net cannot be replayed.
+        BackendError: The model cannot be changed likewise, or the changed one does not run.
+    """
+    looked = prepare_search(session, options, labels=labels, progress=progress)
+    trials, places = looked.trials, list(places_of(session.backend))
+    held_out = [place for place in places if place not in looked.places]
+    minimal = False
+    try:
+        looked.run()
+        minimal = looked.reached() and looked.prune()
+    except KeyboardInterrupt:
+        looked.clock.stopped = "interrupted"
+    proof = None
+    if model is not None and out is not None and looked.found:
+        write_repaired(model, looked.catalog, looked.found, out)
+        proof = run_score(session, trials, out, places)
+    return Repair(
+        reference=session.reference.info,
+        backend=session.backend.info,
+        metric=trials.metric,
+        goal=looked.goal,
+        edits=tuple(looked.found),
+        search=trials.scored(looked.found, looked.places),
+        held_out=trials.scored(looked.found, held_out) if held_out else None,
+        reached=looked.reached(),
+        minimal=minimal,
+        replays=trials.count,
+        faithful=_faithful(session, trials.replay, places[0]),
+        proof=proof,
+        stopped=looked.clock.stopped,
+        notes=() if held_out else ("there is one sample: nothing is left to prove the edits on",),
+    )
+
+
+def prepare_search(
+    session: DiffSession,
+    options: RepairOptions,
+    *,
+    labels: np.ndarray | None = None,
+    progress: Callable[[int, int, str], None] | None = None,
+) -> Search:
+    """Return a search that was not begun.
+
+    Args:
+        session: The two runs.
+        options: What is asked for.
+        labels: One for each sample, for metrics that take them.
+        progress: Called with what was done of the time, all of it, and what the metric is.
+
+    Raises:
+        UsageError: The net is stateful, has no compared output, or the labels do not fit.
+    """
+    if session.backend.steps > 1:
+        raise UsageError("A stateful network is not repaired.", hint="Record a run of one step.")
+    places = list(places_of(session.backend))
+    if labels is not None and len(labels) != len(places):
+        raise UsageError(
+            f"There are {len(labels)} labels and {len(places)} samples.", hint="Give one label for each sample."
+        )
+    known = None if labels is None else dict(zip(places, labels, strict=True))
+    metric, clock = find_metric(options.metric), Clock(time.monotonic() + 60 * options.minutes)
+    search = places[::2] if len(places) > 1 else places
+    graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
+    catalog = EditCatalog(graphs, session.entries(), search)
+    arithmetic = find_arithmetic(options.arithmetic or DEFAULT_PRESET).arithmetic
+    trials = Trials(session, catalog, EditedReplay(session.backend, arithmetic), metric, known)
+    if not trials.reference(places[0]):
+        raise UsageError("No output of the network was compared.", hint="See why: qdebug diff REF BACKEND.")
+    within = metric.within if options.within is None else options.within
+    goal = within if metric.floor else trials.own(search) - within
+
+    def told(what: str, value: float) -> None:
+        if progress is not None:
+            whole = int(60 * options.minutes)
+            progress(min(whole - int(clock.ends - time.monotonic()), whole), whole, f"{value:.4g} {what}")
+
+    return Search(
+        session=session,
+        catalog=catalog,
+        trials=trials,
+        cost=options.cost,
+        places=search,
+        goal=goal,
+        clock=clock,
+        told=told,
+    )
+
+
+def _faithful(session: DiffSession, replay: EditedReplay, place: tuple[int, int]) -> float:
+    """Return the SQNR of the whole run, replayed without edits, against what was recorded."""
+    run = session.backend
+    made = replay.outputs(Change(), place, everything=True)
+    signal = noise = 0.0
+    for name in run.graph.outputs:
+        if run.has(name, *place):
+            recorded = real_values(run, name, place)
+            signal += float(np.sum(np.asarray(recorded, np.float64) ** 2))
+            noise += float(np.sum(np.subtract(made[name], recorded, dtype=np.float64) ** 2))
+    return 10 * math.log10(signal / noise) if noise and signal else math.inf

@@ -1,0 +1,150 @@
+"""What a repair is to bring back, as one number: the higher the better."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.errors import UsageError
+
+__all__ = ["Metric", "Outputs", "confidence", "find_metric", "measured"]
+
+Outputs = Mapping[str, np.ndarray]
+"""The network's outputs by the reference's names, samples along a new leading axis."""
+
+_RESAMPLED, _SEED = 500, 7
+_TAIL = 2.5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """A measure of a run's outputs.
+
+    Args:
+        name: As it is asked for.
+        unit: Of its values; "" for none.
+        compute: Called with the outputs of a run, those of the reference, and the labels or None.
+        floor: Whether a goal is the least value itself, and not how far below the reference's own it may be.
+        within: The goal if none is given, in its unit.
+    """
+
+    name: str
+    unit: str
+    compute: Callable[[Outputs, Outputs, np.ndarray | None], float]
+    floor: bool
+    within: float
+
+
+def _sqnr(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
+    del labels
+    found = math.inf
+    for name, theirs in reference.items():
+        signal = float(np.sum(np.asarray(theirs, np.float64) ** 2))
+        noise = float(np.sum(np.subtract(outputs[name], theirs, dtype=np.float64) ** 2))
+        if noise:
+            found = min(found, 10 * math.log10(signal / noise) if signal and math.isfinite(noise) else -math.inf)
+    return found
+
+
+def _top1(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
+    name = next(iter(reference))
+    won = outputs[name].reshape(-1, outputs[name].shape[-1]).argmax(axis=-1)
+    wanted = reference[name].reshape(won.shape[0], -1).argmax(axis=-1) if labels is None else np.ravel(labels)
+    if wanted.shape != won.shape:
+        raise UsageError(
+            f"There are {wanted.size} labels for {won.size} rows of scores.", hint="Give one label for each sample."
+        )
+    return float(np.mean(won == wanted))
+
+
+_KNOWN = {
+    "output-sqnr": Metric(name="output-sqnr", unit="dB", compute=_sqnr, floor=True, within=20.0),
+    "top1": Metric(name="top1", unit="", compute=_top1, floor=False, within=0.005),
+}
+
+
+def find_metric(text: str) -> Metric:
+    """Return a metric by its name, or of a function of the user.
+
+    Args:
+        text: "output-sqnr", "top1", "MODULE:FUNCTION" or "FILE.py:FUNCTION". A function is called as
+            `function(outputs, reference, labels)`: two mappings of an array of all samples by output, and an array or
+            None. It gives a number, the higher the better.
+
+    Raises:
+        UsageError: There is no such metric, module or function.
+    """
+    if text in _KNOWN:
+        return _KNOWN[text]
+    home, colon, name = text.rpartition(":")
+    if not colon or not home:
+        raise UsageError(
+            f"There is no metric {text!r}; known are: {', '.join(_KNOWN)}.",
+            hint="Give one of these, or a function of your own: --metric FILE.py:FUNCTION.",
+        )
+    function = getattr(_module(home), name, None)
+    if not callable(function):
+        raise UsageError(f"{home!r} has no function {name!r}.", hint="Give one that it has: --metric FILE.py:FUNCTION.")
+
+    def compute(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
+        return float(function(outputs, reference, labels))
+
+    return Metric(name=text, unit="", compute=compute, floor=False, within=0.0)
+
+
+def _module(home: str) -> Any:
+    path = Path(home)
+    try:
+        if home.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(path.stem, path)
+            if spec is None or spec.loader is None or not path.is_file():
+                raise UsageError(f"There is no file {home!r}.", hint="Check the path.")
+            module = importlib.util.module_from_spec(spec)
+            spec.loader.exec_module(module)
+            return module
+        return importlib.import_module(home)
+    except ImportError as error:
+        raise UsageError(f"{home!r} cannot be imported: {error}.", hint="Give a module or a file: FILE.py.") from error
+
+
+def confidence(
+    metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
+) -> tuple[float, float] | None:
+    """Return where a metric lies with 95 % confidence, by resampling the samples (percentile bootstrap).
+
+    B. Efron, "Bootstrap methods: another look at the jackknife", Annals of Statistics 7 (1979).
+
+    Args:
+        metric: The metric.
+        outputs: The outputs of each sample.
+        reference: The reference's.
+        labels: A label for each sample; None without.
+
+    Returns:
+        The ends of the interval; None of fewer than two samples.
+    """
+    if len(outputs) < 2:
+        return None
+    rng, found = np.random.default_rng(_SEED), []
+    for _ in range(_RESAMPLED):
+        drawn = rng.integers(0, len(outputs), len(outputs))
+        picked = [[side[at] for at in drawn] for side in (outputs, reference)]
+        chosen = None if labels is None else [labels[at] for at in drawn]
+        found.append(measured(metric, picked[0], picked[1], chosen))
+    low, high = np.percentile(found, [_TAIL, 100 - _TAIL], method="nearest")
+    return float(low), float(high)
+
+
+def measured(
+    metric: Metric, outputs: Sequence[Outputs], reference: Sequence[Outputs], labels: Sequence[Any] | None
+) -> float:
+    """Return a metric over some samples."""
+    stacked = [{name: np.stack([each[name] for each in side]) for name in side[0]} for side in (outputs, reference)]
+    return metric.compute(stacked[0], stacked[1], None if labels is None else np.asarray(labels))

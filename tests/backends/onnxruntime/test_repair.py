@@ -1,0 +1,114 @@
+"""A repaired model, written and really run by ONNX Runtime, keeps what the replay of its recording promised."""
+
+import numpy as np
+import pytest
+
+from qdebug.errors import BackendError
+from qdebug.recording.opening import open_recording
+from qdebug.session import DiffSession
+from qdebug.workflow.record import record_run
+from qdebug.workflow.repair import RepairOptions, find_repair
+from qdebug.workflow.repair_edits import KINDS
+from qdebug.workflow.repair_search import EditCost
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+@pytest.fixture(scope="module")
+def nets(tmp_path_factory):
+    """A float net whose first weights have channels of very unlike range, and what onnxruntime makes of it in int8."""
+    from onnx import helper, numpy_helper
+    from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
+
+    folder, rng = tmp_path_factory.mktemp("repair"), np.random.default_rng(3)
+    spread = np.exp2(np.arange(8) - 5.0).reshape(8, 1, 1, 1)
+    constants = {
+        "w1": rng.standard_normal((8, 3, 3, 3)) * spread,
+        "b1": rng.standard_normal(8),
+        "w2": rng.standard_normal((6, 8, 3, 3)) / spread.reshape(1, 8, 1, 1) / 8,
+        "b2": rng.standard_normal(6),
+        "w3": rng.standard_normal((6, 5)),
+    }
+    nodes = [
+        helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
+        helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
+        helper.make_node("Conv", ["r1", "w2", "b2"], ["c2"], "conv2"),
+        helper.make_node("GlobalAveragePool", ["c2"], ["g"], "pool"),
+        helper.make_node("Flatten", ["g"], ["f"], "flat"),
+        helper.make_node("MatMul", ["f", "w3"], ["y"], "last"),
+    ]
+    floats = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", floats, [1, 3, 12, 12])],
+        [helper.make_tensor_value_info("y", floats, [1, 5])],
+        [numpy_helper.from_array(array.astype(np.float32), name) for name, array in constants.items()],
+    )
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, folder / "float.onnx")
+    inputs = rng.standard_normal((8, 1, 3, 12, 12)).astype(np.float32)
+
+    class Reader(CalibrationDataReader):
+        def __init__(self):
+            self.left = iter([{"x": each} for each in inputs])
+
+        def get_next(self):
+            return next(self.left, None)
+
+    quantize_static(
+        folder / "float.onnx",
+        folder / "int8.onnx",
+        Reader(),
+        quant_format=QuantFormat.QDQ,
+        activation_type=QuantType.QUInt8,
+        weight_type=QuantType.QInt8,
+    )
+    for name in ("float", "int8"):
+        record_run(
+            folder / f"{name}.onnx",
+            backend="onnxruntime",
+            options={"opt": "none"},
+            inputs={"x": inputs},
+            samples=len(inputs),
+            out=folder / f"{name}.h5",
+        )
+    return folder
+
+
+def repaired(nets, out, **options):
+    session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
+    return find_repair(session, RepairOptions(**options), model=nets / "int8.onnx", out=out)
+
+
+@pytest.mark.parametrize("kind", list(KINDS))
+def test_each_kind_of_edit_comes_out_as_promised(nets, tmp_path, kind):
+    found = repaired(nets, tmp_path / "out.onnx", within=60, cost=EditCost(kinds=[kind], most=2))
+    assert {edit.kind for edit in found.edits} == {kind}
+    assert found.search.after > found.search.before + 0.1
+    noise = sum(10 ** (-each.after / 10) for each in (found.search, found.held_out)) / 2
+    assert found.proof.after == pytest.approx(-10 * np.log10(noise), abs=1.0)  # of samples whose signals are alike
+
+
+def test_scales_for_each_channel_repair_weights_of_unlike_range(nets, tmp_path):
+    found = repaired(nets, tmp_path / "out.onnx", within=30)
+    assert found.reached
+    assert "per-channel" in {edit.kind for edit in found.edits}
+    assert found.proof.after > found.proof.before + 3
+    written = onnx.load(tmp_path / "out.onnx")
+    onnx.checker.check_model(written)
+
+
+def test_a_net_whose_neighbours_are_in_float_has_no_codes_between_them(nets, tmp_path):
+    found = repaired(nets, tmp_path / "out.onnx", within=300, cost=EditCost(kinds=["float"]))
+    written = onnx.load(tmp_path / "out.onnx")
+    assert found.proof.after > 40
+    before = sum(node.op_type == "QuantizeLinear" for node in onnx.load(nets / "int8.onnx").graph.node)
+    assert sum(node.op_type == "QuantizeLinear" for node in written.graph.node) < before
+
+
+def test_another_model_than_the_recorded_one_is_refused(nets, tmp_path):
+    session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
+    with pytest.raises(BackendError, match="has no tensor"):
+        find_repair(session, RepairOptions(within=60), model=nets / "float.onnx", out=tmp_path / "out.onnx")

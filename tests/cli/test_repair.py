@@ -1,0 +1,61 @@
+"""qdebug repair: the report, its JSON, its exit codes, and what it refuses."""
+
+import json
+import shutil
+from importlib.resources import files
+
+import numpy as np
+import pytest
+
+from qdebug import data
+from qdebug.cli.main import main
+
+
+@pytest.fixture
+def runs(tmp_path):
+    """Copies of the package's recordings, beside which results may be kept."""
+    return [shutil.copy(files(data).joinpath(f"digits.{form}.h5"), tmp_path) for form in ("float", "int8")]
+
+
+def test_the_report_has_the_edits_and_what_they_bring(capsys, runs):
+    assert main(["repair", *runs, "--within", "45", "--kinds", "float"]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("REPAIRED")
+    assert "output-sqnr from 40.43 dB to" in out
+    assert "without edits the replay gives the recorded outputs bit for bit" in out
+    assert "without any one of these edits the goal is missed" in out
+    assert main(err.partition("next: qdebug ")[2].split()) in (0, 1)
+
+
+def test_a_goal_that_no_allowed_edit_reaches_is_code_1(capsys, runs, tmp_path):
+    target = tmp_path / "repair.json"
+    assert main(["repair", *runs, "--within", "90", "--kinds", "bias", "-o", str(target)]) == 1
+    plain = json.loads(target.read_text())
+    assert (plain["format"], plain["reached"]) == ("qdebug.repair", False)
+    assert "NOT REACHED" not in capsys.readouterr().out
+
+
+def test_a_goal_that_is_reached_takes_nothing(capsys, runs):
+    assert main(["repair", *runs]) == 0
+    assert capsys.readouterr().out.startswith("NOTHING TO DO")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--kinds", "magic"], "There is no edit 'magic'"),
+        (["--cost", "macs=much"], "is no cost"),
+        (["--metric", "bleu"], "There is no metric 'bleu'"),
+        (["--labels", "none.npy"], "holds no labels"),
+    ],
+)
+def test_what_it_cannot_do_is_said_in_a_sentence(capsys, runs, words, said):
+    assert main(["repair", *runs, *words]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_labels_are_read_from_one_array(capsys, runs, tmp_path):
+    labels = tmp_path / "labels.npy"
+    np.save(labels, np.zeros(1, np.int64))
+    assert main(["repair", *runs, "--metric", "top1", "--labels", str(labels)]) == 0
+    assert "top1" in capsys.readouterr().out
