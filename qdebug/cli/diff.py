@@ -346,7 +346,7 @@ def _joined(
 ) -> str:
     """Put the reports of all backends together, what they share first."""
     if options.form == "json":
-        return _json(results, agreement, details, options.choice)
+        return _json(options, results, agreement, details)
     if len(results) == 1:
         return texts[0]
     head = [] if details else [matrix_text(results, agreement, options.form, plain=options.output is not None)]
@@ -356,15 +356,16 @@ def _joined(
 
 
 def _json(
+    options: DiffOptions,
     results: dict[str, RunComparison],
     agreement: Mapping[str, Agreement],
     details: Sequence[NodeDetail],
-    choice: RowChoice | None,
 ) -> str:
     from qdebug.present.reports.brief import brief_dict
     from qdebug.present.reports.matrix import diffs_dict
     from qdebug.present.reports.node import with_detail
 
+    choice = options.choice
     documents: list[dict[str, Any]]
     if details:
         documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
@@ -372,6 +373,8 @@ def _json(
         documents = [brief_dict(result, choice) for result in results.values()]
     else:
         documents = [result.to_dict() for result in results.values()]
+    for document, backend in zip(documents, options.backends, strict=True):
+        document["files"] = {"reference": str(options.reference), "backend": str(backend)}
     plain = documents[0] if len(documents) == 1 else {**diffs_dict(results, agreement), "diffs": documents}
     return json.dumps(plain, indent=2 if choice is None else None, allow_nan=False)
 

@@ -1,5 +1,7 @@
 """Model files in place of recordings: recorded once, used again, said loudly; an interrupted run leaves nothing."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -49,6 +51,8 @@ def test_two_models_are_recorded_compared_and_recorded_only_once(run, nets, tmp_
     first = made(tmp_path)
     assert len(first) == 2
     assert all(f"qdebug-runs/{name}" in done.err for name in first)
+    files = json.loads(run("diff", *nets, "--json", "--top", "1").out)["files"]
+    assert {files["reference"], files["backend"]} == {f"qdebug-runs/{name}" for name in first}
     again = run("diff", *nets)
     assert (again.out, again.err.count("used again"), made(tmp_path)) == (done.out, 2, first)
 
