@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from qdebug.compare.align.pairs import PairList
+from qdebug.compare.attribute.plan import exact_entry, find_entry
 from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.result import RunComparison
+from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model import Recording
+from qdebug.present.numbers import plain_digits
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.explain import explain as explain_run
 from qdebug.workflow.explain import explained_by
@@ -30,7 +32,20 @@ _WIDTH = 100
 
 
 class DiffResult(RunComparison):
-    """The comparison of a backend recording with a reference recording; `print` shows its report."""
+    """The comparison of a backend recording with a reference recording.
+
+    `print` shows the report that fits a screen. `result["conv1"]` is the result of a node. Iterating yields all of
+    them in the backend's topological order.
+
+    Example:
+        >>> result = qdebug.diff("float.h5", "int8.h5")
+        >>> print(str(result).split(":")[0])
+        DIVERGED  The backend diverges first at QLinearConv 'pwconv_quant' (tensor 'pwconv_quantized')
+        >>> result["pwconv_quant"].reason
+        'its arithmetic makes 211.3 LSB, more than the 1.5 of any rounding'
+        >>> [node.node for node in result if node.status == "diverged"]
+        ['pwconv_quant']
+    """
 
     __slots__ = ()
 
@@ -39,15 +54,40 @@ class DiffResult(RunComparison):
         """Return a comparison as a public result."""
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
 
+    def node(self, name: str) -> NodeResult:
+        """Return the result of a node or tensor.
+
+        Args:
+            name: A whole name of a backend node, a backend tensor or a reference tensor; else a part of a name or a
+                pattern (`*`, `?`) that fits those of one node alone.
+
+        Raises:
+            UsageError: Nothing that was compared has this name, or the pattern fits several nodes.
+        """
+        return find_entry(self.nodes, name)
+
+    def __getitem__(self, name: str) -> NodeResult:
+        """Return the result of a node or tensor, as `node` does."""
+        return self.node(name)
+
+    def __contains__(self, name: object) -> bool:
+        """Tell whether a backend node, a backend tensor or a reference tensor of this whole name was compared."""
+        return isinstance(name, str) and exact_entry(self.nodes, name) is not None
+
+    def __iter__(self) -> Iterator[NodeResult]:
+        """Yield the results, in the backend's topological order."""
+        return iter(self.nodes)
+
     def to_json(self, *, indent: int | None = 2) -> str:
         """Return the result as JSON text that validates against the schema in `qdebug/present/reports/schemas`."""
         return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         """Return the report that `qdebug diff` prints."""
-        from qdebug.present.reports.table import diff_report
+        from qdebug.present.reports.short import short_document
+        from qdebug.present.reports.terminal import terminal
 
-        return _printed(diff_report(self, width=_WIDTH))
+        return _printed(terminal(short_document(self), width=_WIDTH))
 
     def _repr_html_(self) -> str:
         """Return what a notebook shows."""
@@ -57,7 +97,13 @@ class DiffResult(RunComparison):
 
 
 class Explanation(ExplainedRun):
-    """Which arithmetic reproduces each node of a recording; `print` shows its report."""
+    """Which arithmetic reproduces each node of a recording; `print` shows its report.
+
+    Example:
+        >>> explanation = qdebug.explain("int8.h5")
+        >>> explanation.summary["unexplained"]
+        1
+    """
 
     __slots__ = ()
 
@@ -85,7 +131,7 @@ def _printed(report: RenderableType) -> str:
 
     file = StringIO()
     Console(file=file, width=_WIDTH, color_system=None, force_terminal=False, highlight=False).print(report)
-    return "\n".join(map(str.rstrip, file.getvalue().splitlines()))
+    return plain_digits("\n".join(map(str.rstrip, file.getvalue().splitlines())))
 
 
 def diff(
@@ -93,6 +139,11 @@ def diff(
     backend: str | Path | Recording,
     *,
     limits: Limits | None = None,
+    min_sqnr: float | None = None,
+    max_lsb: float | None = None,
+    atol: float | None = None,
+    rtol: float | None = None,
+    min_output_sqnr: float | None = None,
     map: str | Path | PairList | None = None,  # noqa: A002  as on the command line
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
@@ -104,7 +155,12 @@ def diff(
     Args:
         reference: A path or an open recording.
         backend: A path or an open recording.
-        limits: What counts as divergence and what may be missing; a stated default if None.
+        limits: What counts as divergence and what may be missing; derived limits if None.
+        min_sqnr: Least SQNR of a tensor in dB; this and those below go before the same fields of `limits`.
+        max_lsb: Largest difference in steps of the backend's scale.
+        atol: Largest absolute difference.
+        rtol: Relative part of that, of the reference's value.
+        min_output_sqnr: Least SQNR of an output of the network in dB.
         map: Pairs of your own, which go before all that is found: a file, see `qdebug.workflow.map_file`, or a list.
         executor: Compares tensors in its workers; both sides must then be paths. The result is the same.
         progress: Called with the number of tensors compared and their total.
@@ -112,8 +168,22 @@ def diff(
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The two record different networks.
-        UsageError: The map cannot be read, or names a tensor of which there are no values.
+        UsageError: The map cannot be read, or names a tensor of which there are no values; a limit means nothing.
+
+    Example:
+        >>> result = qdebug.diff("float.h5", "int8.h5", max_lsb=100)
+        >>> result.status, result.first_divergence
+        (<Status.DIVERGED: 'diverged'>, 'pwconv_quant')
     """
+    bounds = {
+        "min_sqnr": min_sqnr,
+        "max_lsb": max_lsb,
+        "atol": atol,
+        "rtol": rtol,
+        "min_output_sqnr": min_output_sqnr,
+    }
+    own: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
+    limits = replace(limits or Limits(), **own) if own else limits
     opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
     given = load_map(map) if isinstance(map, str | Path) else map
     session = DiffSession(*opened, limits=limits, cache=True, given=given)
@@ -142,6 +212,10 @@ def explain(
     Raises:
         RecordingError: The file cannot be read.
         UsageError: There is no such node.
+
+    Example:
+        >>> qdebug.explain("int8.h5", node="conv1_quant").nodes[0].status
+        <ExplainStatus.EXPLAINED: 'explained'>
     """
     shared = None if executor is None else explained_by(executor, _path(backend))
     return Explanation.made_of(explain_run(backend, node=node, limits=limits, progress=progress, shared=shared))
@@ -165,6 +239,10 @@ def budget(
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The two record different networks.
+
+    Example:
+        >>> qdebug.budget("float.h5", "int8.h5").outputs[0].nodes[0].node
+        'pwconv_quant'
     """
     opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
     return DiffSession(*opened, cache=True).budget(least=least, progress=progress)

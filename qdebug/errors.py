@@ -29,6 +29,13 @@ class QdebugError(Exception):
     Args:
         message: One sentence that names what was found and what was expected.
         hint: One imperative sentence, with a command where there is one; empty if nothing helps.
+
+    Example:
+        >>> try:
+        ...     qdebug.open_recording("missing.h5")
+        ... except qdebug.QdebugError as error:
+        ...     print(error.hint != "")
+        True
     """
 
     def __init__(self, message: str, *, hint: str = "") -> None:

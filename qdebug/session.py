@@ -20,7 +20,7 @@ from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, PairList
 from qdebug.compare.attribute.graph_walk import part_of
-from qdebug.compare.attribute.plan import PlannedNode, find_entry, plan, recorded_places
+from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
@@ -34,7 +34,6 @@ from qdebug.compare.result.scores import rank_outputs
 from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
 from qdebug.compare.workers import check_version, in_parts, in_workers
-from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
@@ -300,8 +299,11 @@ class DiffSession:
     def entry(self, name: str) -> PlannedNode:
         """Find what is compared by the name of a backend node, a backend tensor or a reference tensor.
 
+        Args:
+            name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+
         Raises:
-            UsageError: Nothing that is compared has this name.
+            UsageError: Nothing that is compared has this name, or the pattern fits several nodes.
         """
         return self._by_tensor.get(name) or find_entry(self._plan, name)
 
@@ -313,13 +315,11 @@ class DiffSession:
         Raises:
             UsageError: Nothing that is compared has this name, or is computed of what has.
         """
-        try:
-            return self.entry(name)
-        except UsageError:
+        if exact_entry(self._plan, name) is None:
             found = part_of(self.backend.graph, name, self._by_tensor)
-            if found is None:
-                raise
-            return self._by_tensor[found]
+            if found is not None:
+                return self._by_tensor[found]
+        return self.entry(name)
 
     def values(self, tensor: str, *, sample: int = 0, step: int = 0) -> PairedValues:
         """Load both sides of a compared tensor as real values.

@@ -181,7 +181,9 @@ def tensor_of(array: np.ndarray) -> Any:
     """Return a copy of an array as a tensor of the same dtype."""
     import torch
 
-    if array.dtype.isbuiltin == 1:
+    if (
+        logical_dtype(logical_name(array.dtype)).isbuiltin == 1
+    ):  # the array's own dtype may be an equal one, as of a file
         return torch.from_numpy(np.array(array, order="C"))
     bits = {1: np.uint8, 2: np.int16}[array.dtype.itemsize]
     kind = getattr(torch, logical_name(array.dtype))

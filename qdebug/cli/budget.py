@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
+from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
+    from qdebug.cli.record import BackendChoice
     from qdebug.compare.budget import ErrorBudget
 
 __all__ = ["BudgetOptions", "add_parser"]
@@ -35,6 +38,7 @@ report says which. Nodes below the least share are replayed together and summed.
 
 _EPILOG = """\
 examples:
+  qdebug budget net.onnx net.int8.onnx --inputs x.npz --samples 8
   qdebug budget float.h5 int8.h5
   qdebug budget float.h5 int8.h5 --least 0.1      only nodes that make a tenth or more
   qdebug budget float.h5 int8.h5 --json -o budget.json
@@ -53,6 +57,17 @@ class BudgetOptions:
     format: str | None
     output: Path | None
     force: bool
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    untrusted: bool
+
+    @property
+    def backends(self) -> Sequence[Path]:
+        """The one backend, as `recorded` takes it."""
+        return (self.backend,)
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -60,8 +75,8 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "budget", help="what each node's own error does to the outputs", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
-    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of the backend run")
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording or model of the backend")
     parser.add_argument(
         "--least",
         type=float,
@@ -70,10 +85,11 @@ def add_parser(verbs: Verbs) -> None:
         help="share from which on a node has a row of its own, from 0 to 1 (default: 0.01)",
     )
     parser.add_argument("--all", action="store_true", dest="everything", help="list every node that is not known")
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_run)
 
 
@@ -82,7 +98,9 @@ def _run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     if not 0 <= options.least <= 1:
         raise UsageError(f"A least share of {options.least:g} is none.", hint="Give one from 0 to 1: --least 0.01.")
-    reference, backend = open_source(options.reference), open_source(options.backend)
+    path, (other,) = recorded(options)
+    options = replace(options, reference=path, backend=other)
+    reference, backend = open_source(path), open_source(other)
     from qdebug.session import DiffSession
 
     session = DiffSession(reference, backend, cache=True)

@@ -6,11 +6,12 @@ import argparse
 import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit
-from qdebug.cli.parser import Parser, add_debug
+from qdebug.cli.parser import Parser, add_common
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -18,11 +19,17 @@ if TYPE_CHECKING:
 __all__ = ["Completable", "add_parser", "completables", "script"]
 
 _DESCRIPTION = """\
-Print the script with which a shell completes qdebug's verbs, options and choices.
+Print the script with which a shell completes qdebug's verbs, options and choices,
+and after --node the nodes of the recording that stands on the line.
 
   bash   qdebug completion bash > ~/.local/share/bash-completion/completions/qdebug
   zsh    qdebug completion zsh > "${fpath[1]}/_qdebug"
   fish   qdebug completion fish > ~/.config/fish/completions/qdebug.fish"""
+
+
+_NODE = "--node"
+"""The option whose values are the nodes of a recording."""
+_RECORDING = ".h5"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +41,7 @@ class Completable:
         actions: Verbs or actions that can follow, with a line on each.
         options: Options, with a line on each.
         choices: Values by option, where there are only these.
+        named: Options that take the name of a node.
         arguments: Values of the positional argument, where there are only these.
     """
 
@@ -41,6 +49,7 @@ class Completable:
     actions: Mapping[str, str] = field(default_factory=dict)
     options: Mapping[str, str] = field(default_factory=dict)
     choices: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    named: tuple[str, ...] = ()
     arguments: tuple[str, ...] = ()
 
 
@@ -70,7 +79,14 @@ def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -
                     choices[option] = tuple(map(str, known))
         elif action.choices is not None:
             arguments = tuple(map(str, action.choices))
-    own = Completable(words=words, actions=actions, options=options, choices=choices, arguments=arguments)
+    own = Completable(
+        words=words,
+        actions=actions,
+        options=options,
+        choices=choices,
+        named=tuple(option for option in options if option == _NODE),
+        arguments=arguments,
+    )
     return [own, *below]
 
 
@@ -100,14 +116,27 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
 def add_parser(verbs: Verbs) -> None:
     """Add the verb."""
     parser: Parser = verbs.add_parser("completion", help="completion for bash, zsh or fish", description=_DESCRIPTION)
-    parser.add_argument("shell", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
-    add_debug(parser)
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("shell", nargs="?", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
+    what.add_argument("--nodes", type=Path, metavar="FILE", help="list the names of a recording's nodes, one a line")
+    add_common(parser)
     parser.set_defaults(run=_run)
 
 
 def _run(arguments: argparse.Namespace) -> int:
-    emit(script(arguments.shell, arguments.whole))
+    if arguments.nodes is not None:
+        emit("\n".join(_node_names(arguments.nodes)))
+    else:
+        emit(script(arguments.shell, arguments.whole))
     return 0
+
+
+def _node_names(path: Path) -> list[str]:
+    """List the nodes of a recording whose names a shell can complete: those without blanks and hidden characters."""
+    from qdebug.cli.sources import open_source
+
+    names = dict.fromkeys(node.name for node in open_source(path).graph.nodes)
+    return [name for name in names if name.isprintable() and not set(name) & set(" '\"\\$`")]
 
 
 _FIND_WORDS = """\
@@ -148,6 +177,7 @@ def _bash(levels: list[Completable]) -> str:
             '  case "$line ${COMP_WORDS[COMP_CWORD-1]}" in',
             *choices,
             "  esac",
+            *_node_lines("COMP_WORDS", "${COMP_WORDS[COMP_CWORD-1]}", "    known=$names"),
             '  case "$line" in',
             *rest,
             "  esac",
@@ -180,6 +210,7 @@ def _zsh(levels: list[Completable]) -> str:
             '  case "$line ${words[CURRENT-1]}" in',
             *choices,
             "  esac",
+            *_node_lines("words", "${words[CURRENT-1]}", "    compadd -- ${(f)names}; return"),
             '  case "$line" in',
             *rest,
             "  esac",
@@ -192,9 +223,27 @@ def _zsh(levels: list[Completable]) -> str:
     )
 
 
+def _node_lines(words: str, before: str, then: str) -> list[str]:
+    """Return the lines that find the nodes of the last recording on the command line, after the option for a node."""
+    return [
+        f"  if [[ {before} == {_NODE} ]]; then",
+        "    local each recording='' names=''",
+        f'    for each in "${{{words}[@]}}"; do [[ $each == *{_RECORDING} && -f $each ]] && recording=$each; done',
+        '    [[ -z $recording ]] || names=$(qdebug completion --nodes "$recording" 2>/dev/null)',
+        then,
+        "  fi",
+    ]
+
+
 def _zsh_entry(name: str, text: str) -> str:
     escaped = name.replace(":", "\\:")
     return shlex.quote(f"{escaped}:{text}" if text else escaped)
+
+
+_FISH_NODES = (
+    f"(set -l found (string match -e -- '{_RECORDING}' (commandline -opc)); "
+    'test -n "$found"; and qdebug completion --nodes $found[-1] 2>/dev/null)'
+)
 
 
 def _fish(levels: list[Completable]) -> str:
@@ -208,6 +257,8 @@ def _fish(levels: list[Completable]) -> str:
             kind = f"-l {shlex.quote(option[2:])}" if option.startswith("--") else f"-s {shlex.quote(option[1:])}"
             values = level.choices.get(option)
             given = f" -x -a {shlex.quote(' '.join(values))}" if values else ""
+            if option in level.named:
+                given = f" -x -a {shlex.quote(_FISH_NODES)}"
             lines.append(f"complete -c qdebug -n {when} {kind}{given} -d {shlex.quote(text)}")
     return "\n".join(lines) + "\n"
 

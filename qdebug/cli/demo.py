@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, typed
+from qdebug.cli.parser import Parser, add_common, typed
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import command
 from qdebug.present.text import safe_text
@@ -57,7 +57,7 @@ def add_parser(verbs: Verbs) -> None:
         help="where the recordings go (default: ./qdebug-demo, where those of an earlier demo are replaced)",
     )
     parser.add_argument("--force", action="store_true", help="overwrite recordings in DIRECTORY")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 

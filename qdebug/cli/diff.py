@@ -12,20 +12,22 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.comparison import compare, node_detail, opened
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map, say_unused
-from qdebug.cli.output import check_target, emit, progress, terminal_width, write_result
+from qdebug.cli.models import add_models, recorded
+from qdebug.cli.output import check_target, emit, page, progress, terminal_width, write_result
 from qdebug.cli.parser import (
     REPORTS,
     Parser,
-    add_debug,
+    add_common,
     add_format,
     add_output,
     add_untrusted,
     add_workers,
     natural,
+    positive,
     suffix_format,
     typed,
 )
-from qdebug.cli.reports import definitions_text, diff_text, exchange_text, matrix_text, node_text
+from qdebug.cli.reports import ReportExtent, definitions_text, diff_text, exchange_text, matrix_text, node_text
 from qdebug.cli.sources import command
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.present.text import safe_text
@@ -34,17 +36,19 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor
 
     from qdebug.cli.parser import Verbs
+    from qdebug.cli.record import BackendChoice
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
     from qdebug.compare.timing import Timing
     from qdebug.numerics.agreement import Agreement
     from qdebug.present.detail import NodeDetail
+    from qdebug.present.rows import RowChoice
     from qdebug.session import DiffSession
 
 __all__ = ["DiffOptions", "add_parser", "run"]
 
 _DESCRIPTION = """\
-Compare the recording of a backend with the recording of a reference: pair their
+Compare a backend with a reference, each a recording or a model file: pair their
 tensors, measure every pair on real values, and name the first node that is beyond
 the limit. What was not compared is listed with its reason, and never counts as
 good. Without limits of your own, a quantized node may add at most 1.5 LSB of its own
@@ -54,6 +58,9 @@ reach an SQNR of 20 dB. The report says which limits were in force."""
 
 _EPILOG = """\
 examples:
+  qdebug diff net.onnx net.int8.onnx             records both with random inputs, compares
+  qdebug diff net.onnx net.int8.onnx --inputs x.npz --samples 8
+  qdebug diff net.onnx net.onnx --backend onnxruntime --backend openvino
   qdebug diff ref.h5 int8.h5
   qdebug diff ref.h5 int8.h5 --node conv1        one node in full, worst elements included
   qdebug diff ref.h5 int8.h5 --min-sqnr 30 --max-lsb 4
@@ -93,17 +100,41 @@ class DiffOptions:
     explain: bool
     node: str | None
     sample: int | None
+    verbose: bool
+    top: int | None
+    only_failing: bool
+    quiet: bool
     everything: bool
     jobs: int
     scheduler: str | None
     format: str | None
     output: Path | None
     force: bool
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    untrusted: bool
 
     @property
     def form(self) -> str:
         """The form of the result."""
         return suffix_format(self.format, self.output, forms=REPORTS)
+
+    @property
+    def choice(self) -> RowChoice | None:
+        """The rows that were asked for; None for the usual ones."""
+        from qdebug.present.rows import RowChoice
+
+        asked = self.top is not None or self.only_failing
+        return RowChoice(top=self.top, only_failing=self.only_failing) if asked else None
+
+    @property
+    def extent(self) -> ReportExtent:
+        """How much is said; of several backends one after the other the verdicts alone."""
+        quiet = self.quiet or (len(self.backends) > 1 and not (self.verbose or self.everything or self.choice))
+        return ReportExtent(verbose=self.verbose, everything=self.everything, quiet=quiet, choice=self.choice)
 
 
 _EXCHANGE = ("html", "junit", "csv")
@@ -123,8 +154,8 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "diff", help="compare a backend with a reference, node by node", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
-    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording of a backend run")
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
+    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
     parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")
     parser.add_argument(
         "--no-explain",
@@ -153,32 +184,37 @@ def add_parser(verbs: Verbs) -> None:
         help="write the pairs, and what has no partner with the nearest candidate, to FILE, to be completed by hand",
     )
     add_allowances(parser.add_argument_group("what may be incomplete (else the exit code is 3)"))
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     shown = parser.add_argument_group("what is shown")
     shown.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
-    shown.add_argument("--all", action="store_true", dest="everything", help="show every node of a long net")
+    shown.add_argument("--top", type=positive, metavar="N", help="the N worst nodes, in JSON too (qdebug help agent)")
+    shown.add_argument("--only-failing", action="store_true", help="every node that fails, and no other; in JSON too")
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument("-q", "--quiet", action="store_true", help="the verdict alone")
+    much.add_argument(
+        "-v", "--verbose", action="store_true", help="runs, limits, neighbours of the first divergence, all remarks"
+    )
+    much.add_argument(
+        "--all", action="store_true", dest="everything", help="every node and every tensor left out, in a pager"
+    )
     add_format(shown, forms=REPORTS)
     add_output(shown, what="the result")
     add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "reference", "backends")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Compare, print, and give the exit code."""
     options = typed(DiffOptions, arguments)
-    for target in (options.output, options.suggest_limits, options.write_map):
-        check_target(target, force=options.force, sources=[options.reference, *options.backends])
-    if options.write_map is not None and len(options.backends) > 1:
-        raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
+    _check(options)
     limits = replace(given_limits(options), explain=options.explain)
-    if options.node is not None and options.form in ("junit", "csv"):
-        raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
-    if options.form == "html" and options.output is None and terminal_width() is not None:
-        raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
     from qdebug.workflow.workers import open_workers
 
+    reference, backends = recorded(options)
+    options = replace(options, reference=reference, backends=backends)
     results: dict[str, RunComparison] = {}
     texts: list[str] = []
     details: list[NodeDetail] = []
@@ -196,14 +232,14 @@ def run(arguments: argparse.Namespace) -> int:
                 details.append(_asked(session, result, options.node, options))
                 texts.append(_node_part(details[-1], options))
             elif options.form != "json":
-                texts.append(
-                    diff_text(result, options.form, everything=options.everything, plain=options.output is not None)
-                )
+                texts.append(_whole_part(result, options))
     agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
     if options.form in _EXCHANGE:
         write_result(exchange_text(results, options.form, pages, agreement), options.output)
     else:
-        write_result(_joined(options, results, agreement, texts, details), options.output)
+        paged = options.everything and options.output is None and options.form == "table"
+        text = _joined(options, results, agreement, texts, details)
+        page(text) if paged else write_result(text, options.output)
     if options.suggest_limits is not None:
         from qdebug.workflow.suggest_limits import suggested_limits
 
@@ -213,8 +249,21 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_result(map_text(next(iter(results.values()))), options.write_map)
     say_unused(limits, list(results.values()))
-    _after(options, list(results.values()), [session.timing for session in sessions])
+    shown = details[0].result.node if details else None
+    _after(options, list(results.values()), [session.timing for session in sessions], shown)
     return max(result.exit_code for result in results.values())
+
+
+def _check(options: DiffOptions) -> None:
+    """Refuse what cannot be done before any work is done for it."""
+    for target in (options.output, options.suggest_limits, options.write_map):
+        check_target(target, force=options.force, sources=[options.reference, *options.backends])
+    if options.write_map is not None and len(options.backends) > 1:
+        raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
+    if options.node is not None and options.form in ("junit", "csv"):
+        raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
+    if options.form == "html" and options.output is None and terminal_width() is not None:
+        raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
 
 
 def _compared(
@@ -255,12 +304,26 @@ def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) 
 
 
 def _asked(session: DiffSession, result: RunComparison, name: str, options: DiffOptions) -> NodeDetail:
-    """Gather what is known of the node that was asked for; say so where it is shown with the part that it lies in."""
+    """Gather what is known of the node that was asked for; say so where another one is shown in its place."""
     detail = node_detail(session, result, name, sample=options.sample)
     shown = detail.result
     if name not in (shown.node, shown.tensor, shown.reference_tensor):
-        say(f"{name!r} is not compared itself: it is judged with tensor {shown.tensor!r}, which is shown.")
+        graph = session.backend.graph
+        inside = graph.producer(name) is not None or any(node.name == name for node in graph.nodes)
+        what = (
+            f"not compared itself: it is judged with tensor {shown.tensor!r}, which is shown"
+            if inside
+            else f"node {shown.node!r}"
+        )
+        say(f"{safe_text(repr(name))} is {safe_text(what, limit=400)}.")
     return detail
+
+
+def _whole_part(result: RunComparison, options: DiffOptions) -> str:
+    width = terminal_width() or max(map(len, _next_lines(options, result, None)))
+    lines = 1 + sum(-(-len(line) // width) for line in _next_lines(options, result, None))
+    plain = options.output is not None
+    return diff_text(result, options.form, extent=options.extent, plain=plain, below=lines)
 
 
 def _node_part(detail: NodeDetail, options: DiffOptions) -> str:
@@ -283,7 +346,7 @@ def _joined(
 ) -> str:
     """Put the reports of all backends together, what they share first."""
     if options.form == "json":
-        return _json(results, agreement, details)
+        return _json(options, results, agreement, details)
     if len(results) == 1:
         return texts[0]
     head = [] if details else [matrix_text(results, agreement, options.form, plain=options.output is not None)]
@@ -292,46 +355,61 @@ def _joined(
     return "\n".join([*head, *parts])
 
 
-def _json(results: dict[str, RunComparison], agreement: Mapping[str, Agreement], details: Sequence[NodeDetail]) -> str:
-    if not details:
-        if len(results) > 1:
-            from qdebug.present.reports.matrix import diffs_json
-
-            return diffs_json(results, agreement)
-        return json.dumps(next(iter(results.values())).to_dict(), indent=2, allow_nan=False)
+def _json(
+    options: DiffOptions,
+    results: dict[str, RunComparison],
+    agreement: Mapping[str, Agreement],
+    details: Sequence[NodeDetail],
+) -> str:
+    from qdebug.present.reports.brief import brief_dict
     from qdebug.present.reports.matrix import diffs_dict
     from qdebug.present.reports.node import with_detail
 
-    documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
-    plain: dict[str, Any] = documents[0] if len(documents) == 1 else {**diffs_dict(results), "diffs": documents}
-    return json.dumps(plain, indent=2, allow_nan=False)
+    choice = options.choice
+    documents: list[dict[str, Any]]
+    if details:
+        documents = [with_detail(result, detail) for result, detail in zip(results.values(), details, strict=True)]
+    elif choice is not None:
+        documents = [brief_dict(result, choice) for result in results.values()]
+    else:
+        documents = [result.to_dict() for result in results.values()]
+    for document, backend in zip(documents, options.backends, strict=True):
+        document["files"] = {"reference": str(options.reference), "backend": str(backend)}
+    plain = documents[0] if len(documents) == 1 else {**diffs_dict(results, agreement), "diffs": documents}
+    return json.dumps(plain, indent=2 if choice is None else None, allow_nan=False)
 
 
-def _after(options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing]) -> None:
-    """Say on stderr why the exit code is 3, where the time went, and what to type next."""
+def _after(
+    options: DiffOptions, results: Sequence[RunComparison], timings: Sequence[Timing], shown: str | None
+) -> None:
+    """Say on stderr why the exit code is 3, where the time went, and what to type next; `shown` is the node in full."""
     for result in results:
         if result.exit_code == INCOMPLETE:
             say(f"qdebug: exit code {INCOMPLETE}: {_incomplete(result)}")
-    if options.form != "table" or options.output is not None or len(results) != 1:
+    if options.form != "table" or options.output is not None or len(results) != 1 or options.quiet:
         return
-    if timings[0].tensors:
+    if timings[0].tensors and options.verbose:
         from qdebug.present.sentences import timing_sentence
 
         say(f"time: {timing_sentence(timings[0])}")
-    backend = options.backends[0]
-    node = results[0].first_divergence
-    if node is not None and options.node is None:
-        say(f"next: {command('qdebug', 'diff', options.reference, backend, '--node', node)}")
-        say(f"      {command('qdebug', 'tui', options.reference, backend)}")
+    for line in _next_lines(options, results[0], shown):
+        say(line)
+
+
+def _next_lines(options: DiffOptions, result: RunComparison, shown: str | None) -> list[str]:
+    """Return what to type next, a command a line; `shown` is the node that is shown in full already."""
+    pair, node = (options.reference, options.backends[0]), result.first_divergence
+    commands = []
+    if node is not None and shown is None:
+        commands += [["qdebug", "diff", *pair, "--node", node], ["qdebug", "tui", *pair]]
     else:
-        words = ["qdebug", "tui", options.reference, backend]
-        say(f"next: {command(*words, *(['--node', options.node] if options.node else []))}")
-    unexplained = [entry for entry in results[0].nodes if entry.reproduced is False]
-    if unexplained and options.node is None:
-        name = unexplained[0].node
-        say(f"      {command('qdebug', 'explain', backend, '--node', name)}")
-        repro = ["qdebug", "export", "repro", options.reference, backend, "--node", name, "-o", "test_node.py"]
-        say(f"      {command(*repro)}")
+        commands.append(["qdebug", "tui", *pair, *(["--node", shown] if shown else [])])
+    unexplained = next((entry.node for entry in result.nodes if entry.reproduced is False), None)
+    if unexplained is not None and shown is None:
+        commands.append(["qdebug", "explain", pair[1], "--node", unexplained])
+        if options.verbose:
+            commands.append(["qdebug", "export", "repro", *pair, "--node", unexplained, "-o", "test_node.py"])
+    return [f"{'      ' if at else 'next: '}{command(*words)}" for at, words in enumerate(commands)]
 
 
 def _incomplete(result: RunComparison) -> str:

@@ -14,7 +14,7 @@ from qdebug.cli.limits import add_allowances, add_limits_file, limits_of, with_a
 from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import (
     Parser,
-    add_debug,
+    add_common,
     add_format,
     add_output,
     add_untrusted,
@@ -114,7 +114,7 @@ def add_parser(verbs: Verbs) -> None:
     add_output(parser, what="the result")
     add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 

@@ -12,8 +12,10 @@ from qdebug.cli.comparison import compare, opened
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.cli.limits import add_limits_file, limits_of
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, TakesArguments, add_debug, add_untrusted, natural, typed
+from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, typed
 from qdebug.cli.sources import command, open_source
+from qdebug.errors import OutputExistsError, UsageError
+from qdebug.present.numbers import plain_digits
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
@@ -22,12 +24,14 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CsvOptions",
+    "ModelExplorerOptions",
     "NetronOptions",
     "NpzOptions",
     "ReproOptions",
     "add_forms",
     "add_parser",
     "run_csv",
+    "run_model_explorer",
     "run_netron",
     "run_npz",
     "run_repro",
@@ -35,9 +39,15 @@ __all__ = [
 
 _NETRON_DESCRIPTION = """\
 Write the result of a comparison as an attachment for Netron, the viewer for models:
-open the model there, then this file, and every node and value shows its status, its
-SQNR and what it introduces. The model is the backend's, or with --on reference the
-reference's; nodes are found by their names."""
+start it without a file, open the model in it, then this file, and every node and
+value shows its status, its SQNR and what it introduces. The model is the backend's,
+or with --on reference the reference's; nodes are found by their names."""
+
+_MODEL_EXPLORER_DESCRIPTION = """\
+Write a comparison for Model Explorer into a folder: both graphs, an overlay for each
+metric, the status and where each node ran, the way of the error, and which nodes
+belong together. The script open.py in the folder opens them beside each other: a
+click on a node selects its partner. It needs: pip install ai-edge-model-explorer."""
 
 _CSV_DESCRIPTION = """\
 Write the result of a comparison as CSV, a line for each tensor; with --node the
@@ -57,6 +67,17 @@ class NetronOptions:
     backend: Path
     limits: Path | None
     on: str
+    output: Path
+    force: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelExplorerOptions:
+    """Arguments of `qdebug export model-explorer`."""
+
+    reference: Path
+    backend: Path
+    limits: Path | None
     output: Path
     force: bool
 
@@ -95,6 +116,13 @@ def add_forms(forms: Verbs) -> None:
     netron.add_argument("--on", choices=("backend", "reference"), default="backend", help="whose model it is for")
     _add_target(netron, "FILE.json", required=True)
     netron.set_defaults(run=run_netron)
+    explorer: Parser = forms.add_parser(
+        "model-explorer", help="both graphs with overlays for Model Explorer", description=_MODEL_EXPLORER_DESCRIPTION
+    )
+    _add_pair(explorer)
+    explorer.add_argument("-o", "--output", type=Path, required=True, metavar="DIR", help="the folder to write")
+    explorer.add_argument("--force", action="store_true", help="overwrite files in it")
+    explorer.set_defaults(run=run_model_explorer)
     csv: Parser = forms.add_parser("csv", help="a line for each tensor, or element", description=_CSV_DESCRIPTION)
     _add_pair(csv)
     csv.add_argument("--node", metavar="NAME", help="the elements of this node (or tensor)")
@@ -111,8 +139,8 @@ def add_forms(forms: Verbs) -> None:
     _add_place(npz)
     _add_target(npz, "FILE.npz", required=True)
     npz.set_defaults(run=run_npz)
-    for parser in (netron, csv, npz):
-        add_debug(parser)
+    for parser in (netron, explorer, csv, npz):
+        add_common(parser)
 
 
 def _add_pair(parser: Parser) -> None:
@@ -145,6 +173,42 @@ def run_netron(arguments: argparse.Namespace) -> int:
     graph = session.reference.graph if options.on == "reference" else None
     write_result(netron_attachment(result, graph), options.output)
     return 0
+
+
+def run_model_explorer(arguments: argparse.Namespace) -> int:
+    """Write the files of Model Explorer into a folder."""
+    options = typed(ModelExplorerOptions, arguments)
+    _check_folder(options.output, force=options.force)
+    session = opened(options.reference, options.backend, limits=limits_of(options.limits))
+    with progress("comparing") as note:
+        result = compare(session, on_progress=note)
+    from qdebug.present.reports.model_explorer import OPENER, model_explorer_files
+    from qdebug.recording.target import whole_file
+
+    files = model_explorer_files(result, session.reference.graph, session.backend.graph)
+    options.output.mkdir(parents=True, exist_ok=True)
+    for name, text in files.items():
+        with whole_file(options.output / name) as partial:
+            partial.write_text(plain_digits(text), encoding="utf-8")
+    say(f"wrote {len(files)} files to {safe_text(options.output)}")
+    say(f"open them: {command('python', options.output / OPENER)}   (needs: pip install ai-edge-model-explorer)")
+    return 0
+
+
+def _check_folder(folder: Path, *, force: bool) -> None:
+    """Refuse a folder before any work is done for it.
+
+    Raises:
+        UsageError: It is a file.
+        OutputExistsError: It holds something, and nothing may be overwritten.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise UsageError(f"{str(folder)!r} is no folder.", hint="Give the name of a folder: -o DIR.")
+    if folder.is_dir() and any(folder.iterdir()) and not force:
+        raise OutputExistsError(
+            f"The folder {str(folder)!r} is not empty.",
+            hint="Choose another name, or overwrite its files with --force.",
+        )
 
 
 def run_csv(arguments: argparse.Namespace) -> int:
@@ -244,7 +308,7 @@ def _add_repro(forms: Verbs) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="FILE.py", help="the test file to write")
     parser.add_argument("--force", action="store_true", help="overwrite FILE.py if it exists")
     add_untrusted(parser, "reference", "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run_repro)
 
 

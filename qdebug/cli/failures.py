@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 from qdebug.errors import QdebugError
+from qdebug.present.numbers import plain_digits
 from qdebug.present.text import safe_text
 
 __all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
@@ -24,7 +25,7 @@ _MESSAGE_LIMIT = 2000
 def say(text: str) -> None:
     """Print a line on stderr; silently not if nobody reads it any more."""
     try:
-        print(text, file=sys.stderr, flush=True)
+        print(text if sys.stderr.isatty() else plain_digits(text), file=sys.stderr, flush=True)
     except (BrokenPipeError, ValueError):
         return
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, add_untrusted, positive, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, positive, typed
 from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -141,7 +141,7 @@ def _add_join(actions: Verbs) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite RUN.json if it exists")
     add_untrusted(parser, "files")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_join)
 
 
@@ -153,7 +153,7 @@ def _add_pack(actions: Verbs) -> None:
     parser.add_argument("--level", type=positive, default=1, metavar="N", help="how hard to try, 1 (default) to 9")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     add_untrusted(parser, "file")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_pack)
 
 
@@ -162,7 +162,7 @@ def _add_verify(actions: Verbs) -> None:
     parser.add_argument("files", type=Path, nargs="+", metavar="FILE", help="recordings")
     parser.add_argument("--memory", type=positive, metavar="MB", help="memory that the process may take (default 2048)")
     parser.add_argument("--timeout", type=positive, metavar="SECONDS", help="time that it may take for a file")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_verify)
 
 
@@ -174,7 +174,7 @@ def _add_recover(actions: Verbs) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="put the recording there")
     parser.add_argument("--force", action="store_true", help="replace the recording if it exists")
     add_untrusted(parser)
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_recover)
 
 

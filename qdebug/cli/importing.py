@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, add_untrusted, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, typed
 from qdebug.cli.sources import command
 
 if TYPE_CHECKING:
@@ -83,7 +83,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser.add_argument("--json", action="store_true", help="print as JSON what came of it, every tensor named")
     add_untrusted(parser)
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import check_target, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
 from qdebug.cli.reports import contents_text
 from qdebug.cli.sources import open_source
 
@@ -49,7 +49,7 @@ def add_parser(verbs: Verbs) -> None:
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "file")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 

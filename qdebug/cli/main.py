@@ -16,11 +16,12 @@ from qdebug import __version__
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
 from qdebug.cli.guarded import run_guarded
 from qdebug.cli.interrupts import interrupts_kept
+from qdebug.cli.output import choose_color
 from qdebug.cli.parser import Parser
 from qdebug.cli.sources import forget_caches, verify_sources
 from qdebug.errors import UsageError
 
-__all__ = ["build_parser", "main"]
+__all__ = ["VERBS", "build_parser", "main"]
 
 _DESCRIPTION = """\
 qdebug finds the node at which a quantized network goes wrong.
@@ -30,10 +31,15 @@ each. qdebug pairs the tensors, measures each one in SQNR, LSB steps and codes a
 the rails, and leads to the first node that is off."""
 
 _STORY = """\
-the usual story:
+in one command:
+  qdebug diff net.onnx net.int8.onnx --inputs x.npz
+  qdebug tui net.onnx net.int8.onnx --inputs x.npz
+
+step by step:
+  qdebug record net.onnx --example-inputs x.npz     a template; put real values in
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz -o int8.h5
-  qdebug diff ref.h5 int8.h5                 verdict, every node, what was left out
+  qdebug diff ref.h5 int8.h5                 verdict, failing nodes, outputs
   qdebug diff ref.h5 int8.h5 --node conv1    one node in full
   qdebug explain int8.h5                     which arithmetic reproduces each node
   qdebug tui ref.h5 int8.h5                  the same, to walk through
@@ -45,10 +51,11 @@ exit codes:
   2  could not run             3  incomplete, or recording changed the result
   130  interrupted
 
-qdebug VERB --help explains a verb, qdebug help answers common questions."""
+qdebug VERB --help explains a verb, qdebug help answers common questions,
+qdebug help agent tells scripts and coding agents how to use it."""
 
 
-_VERBS: Mapping[str, str] = MappingProxyType(
+VERBS: Mapping[str, str] = MappingProxyType(
     {
         "demo": "demo",
         "record": "record",
@@ -81,9 +88,9 @@ def build_parser(verb: str | None = None) -> Parser:
     """
     parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
-    parser.set_defaults(run=None, debug=False, untrusted=False, whole=parser)
+    parser.set_defaults(run=None, debug=False, color="auto", untrusted=False, whole=parser)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for module in _VERBS.values() if verb is None else [_VERBS[verb]]:
+    for module in VERBS.values() if verb is None else [VERBS[verb]]:
         import_module(f"qdebug.cli.{module}").add_parser(verbs)
     return parser
 
@@ -102,7 +109,7 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
     words = sys.argv[1:] if argv is None else list(argv)
-    known = bool(words) and words[0] in _VERBS and words[0] != _NEEDS_ALL
+    known = bool(words) and words[0] in VERBS and words[0] != _NEEDS_ALL
     parser = build_parser(words[0] if known else None)
     arguments = parser.parse_args(words)
     if arguments.run is None:
@@ -141,6 +148,7 @@ def _run(
     try:
         if begin is not None:
             begin()
+        choose_color(arguments.color)
         if guarded:
             forget_caches()
         elif arguments.untrusted:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
@@ -13,20 +14,24 @@ from typing import TYPE_CHECKING, Protocol
 
 from qdebug.cli.failures import say
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
+from qdebug.present.numbers import plain_digits
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from rich.console import RenderableType
+    from rich.console import Console, RenderableType
     from rich.status import Status
 
 __all__ = [
     "OnProgress",
     "check_target",
+    "choose_color",
     "emit",
     "natural_width",
+    "page",
     "progress",
     "rendered",
     "stages",
+    "terminal_height",
     "terminal_width",
     "write_result",
 ]
@@ -34,6 +39,8 @@ __all__ = [
 
 _NARROWEST, _WIDEST = 80, 400
 """Characters a line may take where there is no terminal."""
+_USUAL_HEIGHT = 24
+"""Lines of a screen that is not known."""
 _LONG_SECONDS = 0.5
 """What takes longer is told of."""
 
@@ -51,6 +58,31 @@ class OnProgress(Protocol):
         """
 
 
+class _Color:
+    """When text is coloured, for the whole process: it has one command line."""
+
+    wish = "auto"
+
+
+_color = _Color()
+
+
+def choose_color(wish: str) -> None:
+    """Choose when text is coloured.
+
+    Args:
+        wish: "auto" (on a terminal), "always" or "never".
+    """
+    _color.wish = wish
+
+
+def _stderr() -> Console:
+    """Return the console on which progress is shown."""
+    from rich.console import Console
+
+    return Console(stderr=True, no_color=True if _color.wish == "never" else None)
+
+
 def terminal_width() -> int | None:
     """Return the width of the terminal that stdout is; None if it is a pipe or a file."""
     if sys.stdout is None or not sys.stdout.isatty():  # None where stdout was closed before the start
@@ -58,6 +90,15 @@ def terminal_width() -> int | None:
     from rich.console import Console
 
     return Console(file=sys.stdout).width
+
+
+def terminal_height() -> int:
+    """Return the lines of the terminal that stdout is; those of the usual one if it is a pipe or a file."""
+    if sys.stdout is None or not sys.stdout.isatty():
+        return _USUAL_HEIGHT
+    from rich.console import Console
+
+    return Console(file=sys.stdout).height
 
 
 def natural_width(renderable: RenderableType) -> int:
@@ -83,8 +124,13 @@ def rendered(renderable: RenderableType, *, width: int, plain: bool = False) -> 
     """
     from rich.console import Console
 
-    if plain or sys.stdout is None or not sys.stdout.isatty():
+    on_terminal = sys.stdout is not None and sys.stdout.isatty()
+    if plain or _color.wish == "never" or not (on_terminal or _color.wish == "always"):
         console = Console(file=StringIO(), width=width, color_system=None, force_terminal=False, highlight=False)
+    elif not on_terminal:
+        console = Console(
+            file=StringIO(), width=width, color_system="standard", force_terminal=True, no_color=False, highlight=False
+        )
     else:
         console = Console(file=sys.stdout, width=width, highlight=False)
     with console.capture() as capture:
@@ -96,13 +142,30 @@ def emit(text: str) -> None:
     """Print a result on stdout; a reader that has seen enough (`| head`) is no error."""
     if sys.stdout is None:
         raise UsageError("Standard output is closed.", hint="Open it, or write the result to a file: -o FILE.")
+    shown = text if sys.stdout.isatty() else plain_digits(text)
     try:
-        sys.stdout.write(text if text.endswith("\n") else text + "\n")
+        sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
         nowhere = os.open(os.devnull, os.O_WRONLY)
         os.dup2(nowhere, sys.stdout.fileno())  # so that the flush at exit does not fail again
         os.close(nowhere)
+
+
+def page(text: str) -> None:
+    """Show a text in the pager where stdout is a terminal that it does not fit; else print it."""
+    import shutil
+    import subprocess
+
+    less = shutil.which("less")
+    if less is None or sys.stdout is None or not sys.stdout.isatty() or text.count("\n") < terminal_height():
+        emit(text)
+        return
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the pager's: it stops a search there
+    try:
+        subprocess.run([less, "-RS"], input=text, text=True, check=False)  # noqa: S603  the system's own pager
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def check_target(output: Path | None, *, force: bool, sources: Sequence[Path] = (), regular: bool = False) -> None:
@@ -154,7 +217,7 @@ def write_result(text: str, output: Path | None) -> None:
         return
     from qdebug.recording.target import whole_file
 
-    content = text if text.endswith("\n") else text + "\n"
+    content = plain_digits(text if text.endswith("\n") else text + "\n")
     if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine
         with output.open("w", encoding="utf-8", errors="backslashreplace") as device, suppress(BrokenPipeError):
             device.write(content)
@@ -174,7 +237,6 @@ def progress(title: str) -> Iterator[OnProgress]:
     if not sys.stderr.isatty():
         yield lambda done, total, label="": None  # noqa: ARG005  the protocol's names
         return
-    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     shown = Progress(
@@ -182,7 +244,7 @@ def progress(title: str) -> Iterator[OnProgress]:
         BarColumn(),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
-        console=Console(stderr=True),
+        console=_stderr(),
         transient=True,
     )
     task = shown.add_task(title, total=None)
@@ -212,13 +274,12 @@ def stages(title: str) -> Iterator[Callable[[str], None]]:
         def tell(stage: str) -> None:
             if not status and monotonic() - begun < _LONG_SECONDS:
                 return
-            from rich.console import Console
             from rich.text import Text
 
             words = Text(f"{title}: {safe_text(stage, limit=60)}")
             if status:
                 status[0].update(words)
             else:
-                status.append(shown.enter_context(Console(stderr=True).status(words)))
+                status.append(shown.enter_context(_stderr().status(words)))
 
         yield tell

@@ -5,22 +5,25 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
 from qdebug.cli.failures import COULD_NOT_RUN, say
+from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     Verbs = argparse._SubParsersAction["Parser"]  # noqa: SLF001  argparse has no public name for it
 
 __all__ = [
+    "COLORS",
     "FORMATS",
     "REPORTS",
     "Parser",
     "TakesArguments",
-    "add_debug",
+    "add_common",
     "add_format",
     "add_output",
     "add_untrusted",
@@ -38,6 +41,9 @@ FORMATS = ("table", "json", "markdown")
 REPORTS = (*FORMATS, "html", "junit", "csv")
 """Forms of a comparison."""
 
+COLORS = ("auto", "always", "never")
+"""When text is coloured."""
+
 _BY_SUFFIX = {
     ".json": "json",
     ".md": "markdown",
@@ -47,6 +53,8 @@ _BY_SUFFIX = {
     ".xml": "junit",
     ".csv": "csv",
 }
+_TEXT = ("", ".txt", ".log")
+"""Endings of files that hold the table."""
 
 T = TypeVar("T")
 
@@ -74,6 +82,26 @@ class Parser(argparse.ArgumentParser):
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)
 
+    def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
+        """Parse, and refuse what is not known here: whoever asked a verb for it is told by the verb's own parser."""
+        known, left = super().parse_known_args(*args, **options)
+        if left:
+            near = [self._near(word, self._option_string_actions) for word in left if word.startswith("-")]
+            self.error(f"unrecognized arguments: {' '.join(left)}{next(filter(None, near), '')}")
+        return known, left
+
+    def _check_value(self, action: argparse.Action, value: Any) -> None:
+        try:
+            super()._check_value(action, value)
+        except argparse.ArgumentError as error:
+            near = self._near(str(value), map(str, action.choices or ()))
+            raise argparse.ArgumentError(action, f"{error.message}{near}") from None
+
+    @staticmethod
+    def _near(word: str, known: Iterable[str]) -> str:
+        near = get_close_matches(word.partition("=")[0], list(known), n=1)
+        return f". Did you mean {near[0]}?" if near else ""
+
     def error(self, message: str) -> NoReturn:
         """Say what is wrong with the command line and exit with 2."""
         say(f"{self.prog}: {safe_text(message, limit=2000)}")
@@ -98,9 +126,16 @@ def add_output(parser: TakesArguments, *, what: str) -> None:
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
 
 
-def add_debug(parser: argparse.ArgumentParser) -> None:
-    """Add `--debug`."""
+def add_common(parser: argparse.ArgumentParser, *, color: bool = True) -> None:
+    """Add `--debug` and `--color`, which every verb has.
+
+    Args:
+        parser: The parser of a verb.
+        color: Whether it prints text that may be coloured.
+    """
     parser.add_argument("--debug", action="store_true", help="show the traceback of an error")
+    if color:
+        parser.add_argument("--color", choices=COLORS, default="auto", help="colour the text (default: on a terminal)")
 
 
 def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool = False) -> None:
@@ -135,11 +170,29 @@ def add_workers(parser: TakesArguments) -> None:
 
 
 def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[str] = FORMATS) -> str:
-    """Return the form of the result: the one chosen, else what the file's ending says, else the table."""
+    """Return the form of the result: the one chosen, else what the file's ending says; the table without an ending.
+
+    Args:
+        chosen: What `-f` says; None without it.
+        output: The file to write; None for stdout.
+        forms: Forms that the result has.
+
+    Raises:
+        UsageError: The ending is that of no form.
+    """
     if chosen is not None:
         return chosen
-    said = "table" if output is None else _BY_SUFFIX.get(output.suffix.lower(), "table")
-    return said if said in forms else "table"
+    ending = "" if output is None else output.suffix.lower()
+    if ending in _TEXT or (output is not None and output.exists() and not output.is_file()):
+        return "table"
+    said = _BY_SUFFIX.get(ending, "")
+    if said not in forms:
+        endings = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
+        raise UsageError(
+            f"Unknown form {ending!r}; known are: {endings}, and .txt for the table.",
+            hint=f"Choose one of these endings, or say the form: -f {forms[0]}.",
+        )
+    return said
 
 
 def natural(text: str) -> int:

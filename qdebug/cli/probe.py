@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, suffix_format, typed
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.reports import document_text
 
@@ -89,7 +89,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     add_format(parser)
     add_output(parser, what="the result")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 

@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
-from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, add_untrusted, positive, typed
+from qdebug.cli.output import check_target, emit, progress
+from qdebug.cli.parser import Parser, add_common, add_untrusted, natural, positive, typed
 from qdebug.cli.sources import command, open_source
+from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -27,7 +28,8 @@ the weights, the scales and zero points, versions and processor flags: whoever h
 the file can debug the run without the model or the hardware.
 
 MODEL is a model file, or a recording, whose graph and weights the interpreter
-replays. The inputs are one array per model input, saved with numpy.savez. With
+replays. The inputs are one array per model input, saved with numpy.savez;
+--example-inputs writes a template of them and records nothing. With
 --samples N their leading axis is samples; with --steps N the next leading axis is
 the steps of a stateful net.
 
@@ -41,6 +43,7 @@ at the tensors changed the result, the recording says so (fidelity)."""
 
 _EPILOG = """\
 examples:
+  qdebug record net.onnx --example-inputs x.npz       random arrays, to be replaced by real ones
   qdebug record net.onnx --backend onnxruntime:opt=none --inputs x.npz -o ref.h5
   qdebug record net.int8.onnx --backend onnxruntime --inputs x.npz --samples 8 -o int8.h5
   qdebug record net.onnx --backend onnxruntime --inputs x.npz --keep elements:4096 -o part.h5
@@ -63,9 +66,11 @@ class RecordOptions:
     """Arguments of `qdebug record`."""
 
     model: Path
-    backend: BackendChoice
-    inputs: Path
-    output: Path
+    backend: BackendChoice | None
+    inputs: Path | None
+    output: Path | None
+    example_inputs: Path | None
+    seed: int
     samples: int | None
     steps: int | None
     state: list[str]
@@ -120,15 +125,21 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument(
         "--backend",
         type=backend_choice,
-        required=True,
         metavar="NAME[:key=value,...]",
         help="what runs it, and its options: --list-backends",
     )
     parser.add_argument(
         "--list-backends", action=_ListBackends, nargs=0, help="say which backends and options there are"
     )
-    parser.add_argument("--inputs", type=Path, required=True, metavar="FILE.npz", help="one array per model input")
-    parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
+    parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input")
+    parser.add_argument("-o", "--output", type=Path, metavar="OUT.h5", help="the recording to write")
+    parser.add_argument(
+        "--example-inputs",
+        type=Path,
+        metavar="FILE.npz",
+        help="write random arrays for the model's inputs to FILE.npz instead, to be replaced by real ones",
+    )
+    parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of --example-inputs (default: 0)")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
     parser.add_argument("--steps", type=positive, metavar="N", help="run N steps: the next leading axis of the inputs")
@@ -168,13 +179,17 @@ def add_parser(verbs: Verbs) -> None:
         help="from SIZE of values on (such as 2G) keep statistics and some elements alone",
     )
     add_untrusted(parser, "model")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Record a run and say what came of it."""
     options = typed(RecordOptions, arguments)
+    if options.example_inputs is not None:
+        return _write_example(options, options.example_inputs)
+    if options.backend is None or options.inputs is None or options.output is None:
+        raise _lacking(options)
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.policy import policy_of
@@ -211,6 +226,58 @@ def run(arguments: argparse.Namespace) -> int:
     except KeyboardInterrupt:
         raise KeyboardInterrupt(_kept(options.output, before)) from None
     return 3 if summary.fidelity is Fidelity.DIFFERS else 0
+
+
+def _lacking(options: RecordOptions) -> UsageError:
+    """Say which options a recording cannot do without."""
+    needed = {"--backend": options.backend, "--inputs": options.inputs, "-o": options.output}
+    missing = [name for name, value in needed.items() if value is None]
+    ways = {
+        "--backend": "qdebug record --list-backends lists the backends",
+        "--inputs": f"{command('qdebug', 'record', options.model, '--example-inputs', 'x.npz')} makes a template",
+        "-o": "-o OUT.h5 is the file to write",
+    }
+    return UsageError(
+        f"A recording needs {' and '.join(missing)}.", hint=f"{'; '.join(ways[name] for name in missing)}."
+    )
+
+
+def _write_example(options: RecordOptions, target: Path) -> int:
+    """Write random arrays for the inputs of a model, and say what to do with them."""
+    check_target(target, force=options.force, sources=[options.model], regular=True)
+    from zipfile import ZipFile
+
+    import numpy as np
+
+    from qdebug.present import numbers
+    from qdebug.present.text import safe_text
+    from qdebug.recording.target import whole_file
+    from qdebug.workflow.fitted_inputs import RANDOM_HIDES
+    from qdebug.workflow.model_runs import ModelRun, choose_backend, example_inputs
+
+    if options.steps is not None or not options.model.is_file():
+        raise UsageError(
+            "--example-inputs makes no steps."
+            if options.steps is not None
+            else f"There is no file {str(options.model)!r}.",
+            hint="Leave out --steps, and add an axis of steps yourself." if options.steps else "Give a model file.",
+        )
+    choice = options.backend
+    run = (
+        choose_backend(options.model, reference=True)
+        if choice is None
+        else ModelRun(model=options.model, backend=choice.name, options=choice.options)
+    )
+    arrays = example_inputs(run, samples=options.samples, seed=options.seed)
+    with whole_file(target) as partial, ZipFile(partial, "w") as archive:
+        for name, array in arrays.items():  # numpy.savez has keywords of its own, which an input may be called like
+            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, array, allow_pickle=False)
+    for name, array in arrays.items():
+        emit(f"{safe_text(name)}: {array.dtype.name} {numbers.shape(array.shape)}")
+    say(f"wrote {safe_text(target)}: the values are random (seed {options.seed}).")
+    say(f"  hint: Put real values in their place: {RANDOM_HIDES}.")
+    return 0
 
 
 def _identity(path: Path) -> tuple[int, int] | None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
+from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, positive, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, positive, suffix_format, typed
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -18,6 +20,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from qdebug.cli.parser import Verbs
+    from qdebug.cli.record import BackendChoice
     from qdebug.workflow.repair import Repair
     from qdebug.workflow.repair_search import EditCost
 
@@ -39,6 +42,7 @@ Ctrl-C ends the search and shows the best so far."""
 
 _EPILOG = """\
 examples:
+  qdebug repair net.onnx net.int8.onnx --inputs x.npz --samples 8
   qdebug repair float.h5 int8.h5                      an output SQNR of 20 dB
   qdebug repair float.h5 int8.h5 --within 30 --minutes 5
   qdebug repair float.h5 int8.h5 --metric top1 --labels labels.npz
@@ -73,6 +77,17 @@ class RepairArguments:
     format: str | None
     output: Path | None
     force: bool
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    untrusted: bool
+
+    @property
+    def backends(self) -> Sequence[Path]:
+        """The one backend, as `recorded` takes it."""
+        return (self.backend,)
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -80,8 +95,8 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "repair", help="the fewest changes that bring the outputs back", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording of the float net")
-    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of the quantized net")
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the float net")
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording or model of the quantized net")
     parser.add_argument(
         "--metric", default="output-sqnr", metavar="NAME", help="what is to be good (default: output-sqnr)"
     )
@@ -110,10 +125,11 @@ def add_parser(verbs: Verbs) -> None:
         metavar="OUT.onnx",
         help="with --model: write it with the edits, run it, and compare",
     )
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_run)
 
 
@@ -121,6 +137,8 @@ def _run(arguments: argparse.Namespace) -> int:
     options = typed(RepairArguments, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     _check_models(options)
+    path, (other,) = recorded(options)
+    options = replace(options, reference=path, backend=other)
     from qdebug.session import DiffSession
     from qdebug.workflow.repair import RepairOptions, find_repair
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from qdebug.cli.output import natural_width, rendered, terminal_width
+from qdebug.cli.output import natural_width, rendered, terminal_height, terminal_width
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
@@ -14,8 +15,10 @@ if TYPE_CHECKING:
     from qdebug.present.contents import Contents
     from qdebug.present.detail import NodeDetail
     from qdebug.present.reports.document import Document
+    from qdebug.present.rows import RowChoice
 
 __all__ = [
+    "ReportExtent",
     "contents_text",
     "definitions_text",
     "diff_text",
@@ -27,29 +30,75 @@ __all__ = [
 
 
 _UNBOUNDED = 10_000
+_NARROW = 100
+"""Characters a line of a report has that no terminal shows."""
 
 
-def diff_text(result: RunComparison, form: str, *, everything: bool = False, plain: bool = False) -> str:
-    """Return a comparison as text.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReportExtent:
+    """How much of a comparison a report says.
+
+    Args:
+        verbose: What ran, the limits, the neighbours of the first divergence and the worst nodes, all remarks.
+        everything: Every node and every tensor left out as well.
+        quiet: The verdict alone.
+        choice: Rows that were asked for; the usual ones if None.
+    """
+
+    verbose: bool = False
+    everything: bool = False
+    quiet: bool = False
+    choice: RowChoice | None = None
+
+
+def diff_text(
+    result: RunComparison, form: str, *, extent: ReportExtent | None = None, plain: bool = False, below: int = 0
+) -> str:
+    """Return a comparison as text, which fits the screen unless more was asked for.
 
     Args:
         result: The comparison.
-        form: One of the formats.
-        everything: Show every node and every tensor left out.
+        form: One of the formats but JSON.
+        extent: How much is said; what fits the screen if None.
         plain: For a file: no colours, and as wide as the names need.
+        below: Lines that the screen has to show besides.
     """
-    if form == "json":
-        return json.dumps(result.to_dict(), indent=2, allow_nan=False)
+    from qdebug.present.reports.comparison import diff_markdown, title
+    from qdebug.present.reports.short import short_document
+
+    extent = extent or ReportExtent()
+    if extent.quiet:
+        return document_text([title(result)], form, plain=plain)
+    whole = extent.verbose or extent.everything
     if form == "markdown":
-        from qdebug.present.reports.comparison import diff_markdown
+        if whole:
+            return diff_markdown(result)
+        return document_text(short_document(result, choice=extent.choice), form)
+    if whole:
+        from qdebug.present.reports.table import diff_report, fitting_width
 
-        return diff_markdown(result)
-    from qdebug.present.reports.table import diff_report, fitting_width
+        width = None if plain else terminal_width()
+        width = width or fitting_width(result, everything=extent.everything)
+        report = diff_report(result, width=width, everything=extent.everything, choice=extent.choice)
+        text = rendered(report, width=width, plain=plain)
+    else:
+        text = _fitting(result, extent, plain=plain, lines=terminal_height() - below)
+    if text.count("\n") > terminal_height():
+        text = f"{text.rstrip()}\n\n{document_text([title(result)], form, plain=plain)}"
+    return text
 
-    width = None if plain else terminal_width()
-    if width is None:
-        width = fitting_width(result, everything=everything)
-    return rendered(diff_report(result, width=width, everything=everything), width=width, plain=plain)
+
+def _fitting(result: RunComparison, extent: ReportExtent, *, plain: bool, lines: int) -> str:
+    """Return the short report with as many of the usual rows as fit so many lines, and one at least."""
+    from qdebug.present.reports.short import MOST_ROWS, short_document
+
+    most = MOST_ROWS
+    while True:
+        document = short_document(result, choice=extent.choice, most=most)
+        text = document_text(document, "table", plain=plain, narrow=True)
+        if most == 1 or extent.choice is not None or text.rstrip("\n").count("\n") < lines:
+            return text
+        most -= 1
 
 
 def exchange_text(
@@ -133,20 +182,23 @@ def definitions_text(form: str) -> str:
     return json.dumps(definitions_json(), indent=2) if form == "json" else document_text(definitions_document(), form)
 
 
-def document_text(document: Document, form: str, *, plain: bool = False) -> str:
+def document_text(document: Document, form: str, *, plain: bool = False, narrow: bool = False) -> str:
     """Return a document as text.
 
     Args:
         document: What to show.
         form: "markdown", or any other for a terminal.
         plain: For a file: no colours, and as wide as its lines are.
+        narrow: Wrap text where no terminal does.
     """
     if form == "markdown":
         from qdebug.present.reports.markdown import markdown
 
         return markdown(document)
-    from qdebug.present.reports.terminal import terminal
+    from qdebug.present.reports.terminal import terminal, widest_row
 
     width = None if plain else terminal_width()
+    if width is None and narrow:
+        width = max(_NARROW, widest_row(document))  # text is wrapped, names are whole
     report = terminal(document, width=width or _UNBOUNDED)
     return rendered(report, width=width or natural_width(report), plain=plain)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_debug, add_format, add_output, add_untrusted, positive, suffix_format, typed
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, positive, suffix_format, typed
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
@@ -187,7 +187,7 @@ def _add_profile(actions: Verbs) -> None:
     )
     parser.add_argument("--force", action="store_true", help="overwrite FILE if it exists")
     add_untrusted(parser, "files")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_profile, takes_profiles=True)
 
 
@@ -226,7 +226,7 @@ def _add_choose(actions: Verbs) -> None:
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_choose, takes_profiles=True)
 
 
@@ -245,7 +245,7 @@ def _add_try(actions: Verbs) -> None:
     add_format(parser)
     add_output(parser, what="the result")
     add_untrusted(parser, "reference", "backend")
-    add_debug(parser)
+    add_common(parser)
     parser.set_defaults(run=_try)
 
 

@@ -13,10 +13,10 @@ from qdebug.regular_file import open_binary
 if TYPE_CHECKING:
     from qdebug.model import Recording
 
-__all__ = ["command", "forget_caches", "open_source", "verify_sources"]
+__all__ = ["command", "forget_caches", "is_model", "open_source", "verify_sources"]
 
 _HDF5 = b"\x89HDF\r\n\x1a\n"
-_MODEL_ENDINGS = {".onnx", ".tflite", ".pt", ".pth", ".xml", ".pb"}
+_MODEL_ENDINGS = {".onnx", ".tflite", ".pt2", ".pte", ".pt", ".pth", ".xml", ".pb"}
 
 
 def open_source(path: Path) -> Recording:
@@ -55,7 +55,7 @@ def verify_sources(arguments: argparse.Namespace) -> None:
     for name in arguments.untrusted_sources:
         given = getattr(arguments, name)
         for path in given if isinstance(given, list | tuple) else [given]:
-            if path is None or _is_model(path):
+            if path is None or is_model(path):
                 continue
             try:
                 verify(path)
@@ -64,8 +64,12 @@ def verify_sources(arguments: argparse.Namespace) -> None:
                     raise
 
 
-def _is_model(path: Path) -> bool:
-    """Tell whether a file is a model by its name and no recording by its content, which the name says nothing of."""
+def is_model(path: Path) -> bool:
+    """Tell whether a file is a model by its name and no recording by its content, which the name says nothing of.
+
+    Args:
+        path: As the user wrote it; a file that cannot be read is none.
+    """
     if path.suffix.lower() not in _MODEL_ENDINGS:
         return False
     try:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, rendered, terminal_width
-from qdebug.cli.parser import Parser, add_debug
+from qdebug.cli.parser import Parser, add_common
+from qdebug.present.shell import command
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
@@ -36,6 +37,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
         "scales": "scales: profile values, choose scales, try one",
         "repair": "which nodes make an output's error, and which changes bring it back",
+        "agent": "for scripts and coding agents: commands, JSON, sizes, exit codes",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
         "file": "the file: crashes, following a run, check and pack",
         "huge": "huge and partial recordings: keep less, join files",
@@ -59,7 +61,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
 )
 """Further names of pages."""
 
-_DESCRIPTION = "Show a page of the guide."
+_DESCRIPTION = "Show a page of the guide, or what a verb does: qdebug help diff."
 _NARROWEST, _WIDEST = 40, 100
 _WIDTH = 80
 _MARK = re.compile(r"^<!-- .* -->\n", re.MULTILINE)
@@ -81,8 +83,14 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "help", help="the guide, page by page", description=_DESCRIPTION, epilog=f"topics:\n{listed}"
     )
-    parser.add_argument("topic", nargs="?", choices=[*TOPICS, *OTHER_NAMES], metavar="TOPIC", help="one of those below")
-    add_debug(parser)
+    parser.add_argument(
+        "topic",
+        nargs="?",
+        choices=[*TOPICS, *OTHER_NAMES, *_verbs()],
+        metavar="TOPIC",
+        help="one of those below, or a verb",
+    )
+    add_common(parser)
     parser.set_defaults(run=lambda arguments: _run(arguments, parser))
 
 
@@ -90,9 +98,31 @@ def _run(arguments: argparse.Namespace, parser: Parser) -> int:
     if not arguments.topic:
         emit(parser.format_help())
         return 0
+    if arguments.topic not in {*TOPICS, *OTHER_NAMES}:
+        emit(_verb_help(arguments.topic))
+        return 0
     from rich.markdown import Markdown
 
     width = min(max(terminal_width() or _WIDTH, _NARROWEST), _WIDEST)
     page = Markdown(topic_text(arguments.topic), code_theme="ansi_dark", hyperlinks=False)
     emit(rendered(page, width=width).strip("\n"))
+    verb = OTHER_NAMES.get(arguments.topic, arguments.topic)
+    if verb in _verbs():
+        emit(f"\n{command('qdebug', verb, '--help')} lists the options of this verb.")
     return 0
+
+
+def _verbs() -> Sequence[str]:
+    """Return the verbs of the command line, which loads this module and not the other way round."""
+    from qdebug.cli.main import VERBS
+
+    return tuple(VERBS)
+
+
+def _verb_help(verb: str) -> str:
+    """Return what `--help` says of a verb."""
+    from qdebug.cli.main import build_parser
+
+    actions = build_parser(verb)._actions  # noqa: SLF001  argparse has no public way to list its arguments
+    verbs = next(each for each in actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001  as above
+    return str(verbs.choices[verb].format_help())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import ended_as_interrupted
 from qdebug.cli.limits import add_allowances, add_limits, add_limits_file, add_map, given_limits, given_map
+from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import emit, progress
-from qdebug.cli.parser import Parser, add_debug, add_untrusted, natural, typed
+from qdebug.cli.parser import Parser, add_common, add_untrusted, natural, typed
 from qdebug.cli.reports import diff_text
 from qdebug.cli.sources import open_source
 from qdebug.present.text import safe_text
@@ -22,6 +23,7 @@ from qdebug.tui.screens import VIEWS
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
+    from qdebug.cli.record import BackendChoice
     from qdebug.compare.result.limits import Limits
 
 __all__ = ["SCREENS", "THEMES", "TuiOptions", "add_parser", "run"]
@@ -41,6 +43,7 @@ Where there is no terminal, the report of qdebug diff is printed instead."""
 
 _EPILOG = """\
 examples:
+  qdebug tui net.onnx net.int8.onnx --inputs x.npz    records both, then opens
   qdebug tui ref.h5 int8.h5
   qdebug tui ref.h5 int8.h5 --node conv1     open at a node
   qdebug tui ref.h5 int8.h5 --sample 3       look at one sample
@@ -72,6 +75,12 @@ class TuiOptions:
     allow_partial: bool
     allow_unfaithful: bool
     allow_uncompared: Sequence[str]
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    untrusted: bool
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -79,8 +88,9 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "tui", help="the same comparison, to walk through in the terminal", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording of the reference run")
-    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording of a backend run")
+    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
+    parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     shown = parser.add_argument_group("where to begin")
     shown.add_argument("--node", metavar="NAME", help="open at this node (or tensor)")
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
@@ -95,13 +105,15 @@ def add_parser(verbs: Verbs) -> None:
     add_limits(parser.add_argument_group("limits on the whole error (default: derived, as for qdebug diff)"))
     add_allowances(parser.add_argument_group("what may be incomplete"))
     add_untrusted(parser, "reference", "backends", endless=True)
-    add_debug(parser)
+    add_common(parser, color=False)
     parser.set_defaults(run=run)
 
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the interface, or print the report where there is no terminal."""
     options = typed(TuiOptions, arguments)
+    reference, backends = recorded(options)
+    options = replace(options, reference=reference, backends=backends)
     missing = _no_terminal()
     if missing:
         for path in (options.reference, *options.backends):

@@ -80,6 +80,7 @@ def sum_up(
         limits=limits.to_dict(),
         shortcomings=missing,
         outputs=outputs,
+        network_outputs=tuple(name for name in graph.outputs if name in of.rows),
     )
 
 

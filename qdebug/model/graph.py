@@ -34,6 +34,10 @@ class Node:
         domain: Operator set it belongs to; "" is the ONNX standard's.
         origin: Names of the source model's nodes folded into this one; empty if it is one of them.
         placement: Where it ran: a device, provider or delegate; after ": " what is known of the kernel. "" if unknown.
+
+    Example:
+        >>> qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",)).outputs
+        ('y',)
     """
 
     name: str
@@ -132,6 +136,11 @@ class Graph:
 
     Raises:
         GraphError: A cycle, a tensor with two producers, or two nodes of one name.
+
+    Example:
+        >>> graph = qdebug.open_recording("int8.h5").graph
+        >>> graph.producer("logits_quantized").op
+        'QGemm'
     """
 
     __slots__ = ("_consumers", "_positions", "inputs", "name", "nodes", "opset", "outputs", "producer", "tensors")

@@ -45,6 +45,11 @@ class QuantParams:
         ValueError: The shapes of `scale` and `zero_point` differ, there are several scales
             and no axis, a block has less than no elements, or a zero point, multiplier or shift is no whole
             number.
+
+    Example:
+        >>> quant = qdebug.QuantParams(dtype="int8", scale=0.5, zero_point=3)
+        >>> quant.qmin, quant.qmax
+        (-128, 127)
     """
 
     dtype: str

@@ -35,7 +35,12 @@ FUSED_AWAY = "it is never made: "
 
 
 class Fidelity(StrEnum):
-    """Whether the outputs of the recorded run equal those of a plain run, bit for bit."""
+    """Whether the outputs of the recorded run equal those of a plain run, bit for bit.
+
+    Example:
+        >>> qdebug.open_recording("int8.h5").info.fidelity
+        <Fidelity.BIT_EQUAL: 'bit_equal'>
+    """
 
     BIT_EQUAL = "bit_equal"
     DIFFERS = "differs"
@@ -63,6 +68,10 @@ class RunInfo:
         options: Backend options in force.
         skipped: Tensors that exist in the run and were not recorded, with the reason.
         doubts: What was said of a tensor, is kept as it was said, and can hardly be meant, by the tensor.
+
+    Example:
+        >>> qdebug.open_recording("int8.h5").info.options["arithmetic"]
+        'glow-interpreter'
     """
 
     backend: str
@@ -114,6 +123,10 @@ class Recording(Protocol):
     """A recorded run, wherever it is kept. Analysis sees this and never a file.
 
     Widening this protocol obliges every kind of recording: prefer a function over it.
+
+    Example:
+        >>> isinstance(qdebug.open_recording("int8.h5"), qdebug.Recording)
+        True
     """
 
     @property
@@ -216,6 +229,13 @@ class MemoryRecording:
         info: Facts of the run.
         quants: Quantization of values that do not have their tensor's.
         partly: What was kept of values that were not kept in full.
+
+    Example:
+        >>> relu = qdebug.Node(name="n", op="Relu", inputs=("x",), outputs=("y",))
+        >>> graph = qdebug.Graph([relu], inputs=["x"], outputs=["y"])
+        >>> arrays = {"x": np.float32([-1, 2]), "y": np.float32([0, 2])}
+        >>> qdebug.MemoryRecording.single(graph, arrays).load("y").tolist()
+        [0.0, 2.0]
     """
 
     def __init__(

@@ -12,7 +12,12 @@ __all__ = ["Role", "TensorInfo"]
 
 
 class Role(StrEnum):
-    """What a tensor is to its graph."""
+    """What a tensor is to its graph.
+
+    Example:
+        >>> qdebug.open_recording("int8.h5").graph.tensors["x"].role
+        <Role.INPUT: 'input'>
+    """
 
     ACTIVATION = "activation"
     INPUT = "input"
@@ -33,6 +38,10 @@ class TensorInfo:
         quant: How codes stand for real numbers; None if the elements are the numbers.
         stands_for: Name of the tensor of the source model whose values this one holds in another
             form (its codes, or these dequantized), where the model's own structure says so.
+
+    Example:
+        >>> qdebug.TensorInfo(name="x", shape=(None, 8), dtype="int8").shape
+        (None, 8)
     """
 
     name: str

@@ -33,7 +33,7 @@ def failure_lines(result: RunComparison, *, files: tuple[object, object] | None 
     lines.append(f"coverage: {sentences.coverage_sentence(result)}")
     if files is not None:
         lines.append(f"open it: {open_command(result, files)}")
-    return lines
+    return [numbers.plain_digits(line) for line in lines]
 
 
 def open_command(result: RunComparison, files: tuple[object, object]) -> str:

@@ -8,7 +8,19 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["MISSING", "byte_size", "cosine", "grouped", "metric", "number", "percent", "shape", "values", "whole"]
+__all__ = [
+    "MISSING",
+    "byte_size",
+    "cosine",
+    "grouped",
+    "metric",
+    "number",
+    "percent",
+    "plain_digits",
+    "shape",
+    "values",
+    "whole",
+]
 
 MISSING = "-"
 """What stands where there is no value."""
@@ -52,6 +64,15 @@ def number(value: float | None, *, digits: int = 3) -> str:
 def grouped(value: int | None) -> str:
     """Return a count in full, digits grouped by threes with narrow spaces."""
     return MISSING if value is None else f"{value:,}".replace(",", _THIN)
+
+
+def plain_digits(text: str) -> str:
+    """Return a text with commas for the narrow spaces between groups of digits: as wide, and plain ASCII.
+
+    Args:
+        text: What goes to a file, a pipe or another program, and to no terminal.
+    """
+    return text.replace(_THIN, ",")
 
 
 def cosine(value: float | None) -> str:

@@ -30,6 +30,7 @@ __all__ = [
     "Column",
     "Gap",
     "NodeRow",
+    "RowChoice",
     "badness",
     "columns",
     "judged_cell",
@@ -40,6 +41,7 @@ __all__ = [
     "part_cell",
     "position",
     "quant_text",
+    "ranked",
     "row_cell",
     "select",
 ]
@@ -400,6 +402,45 @@ _WORST = 15
 _SMALLEST_GAP = 3
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowChoice:
+    """Which rows of a comparison are shown.
+
+    Args:
+        top: Only so many, those that fail and the worst first; None for no such limit.
+        only_failing: Only those that fail, or could not be compared.
+    """
+
+    top: int | None = None
+    only_failing: bool = False
+
+
+def ranked(nodes: Sequence[NodeResult], choice: RowChoice) -> list[int]:
+    """Choose rows, the most important first: the first divergence, what else fails, what is incomparable, the rest.
+
+    Within each of these the worst comes first, as in `badness`.
+
+    Args:
+        nodes: The results, in topological order.
+        choice: Which.
+
+    Returns:
+        Their positions.
+    """
+    first = next((at for at, node in enumerate(nodes) if is_beyond(node)), None)
+
+    def weight(at: int) -> tuple[int, tuple[int, float, float]]:
+        node = nodes[at]
+        rank = 0 if at == first else 1 if is_beyond(node) else 2 if node.status is Status.INCOMPARABLE else 3
+        return rank, badness(node)
+
+    shown = [at for at in range(len(nodes)) if not choice.only_failing or weight(at)[0] < _RANK_OF_THE_REST]
+    return sorted(shown, key=weight)[: choice.top]
+
+
+_RANK_OF_THE_REST = 3
+
+
 @dataclass(frozen=True, slots=True)
 class Gap:
     """Rows left out at one place.
@@ -411,7 +452,9 @@ class Gap:
     hidden: int
 
 
-def select(nodes: Sequence[NodeResult], *, everything: bool = False, worst: int = _WORST) -> list[int | Gap]:
+def select(
+    nodes: Sequence[NodeResult], *, everything: bool = False, worst: int = _WORST, choice: RowChoice | None = None
+) -> list[int | Gap]:
     """Choose the rows to show, in topological order.
 
     A net of up to 48 rows is shown whole. Of a longer one: its first and last two rows, the
@@ -421,10 +464,13 @@ def select(nodes: Sequence[NodeResult], *, everything: bool = False, worst: int 
         nodes: All results, in topological order.
         everything: Show every row, however many.
         worst: How many of the worst rows to show.
+        choice: Rows that were asked for, instead of all these.
 
     Returns:
         Positions in `nodes`, with a `Gap` wherever rows are left out.
     """
+    if choice is not None:
+        return _with_gaps(sorted(ranked(nodes, choice)), len(nodes), smallest=1)
     if everything or len(nodes) <= _ALWAYS_SHOWN:
         return list(range(len(nodes)))
     chosen = {*range(_ENDS), *range(len(nodes) - _ENDS, len(nodes))}
@@ -436,17 +482,17 @@ def select(nodes: Sequence[NodeResult], *, everything: bool = False, worst: int 
     return _with_gaps(sorted(chosen), len(nodes))
 
 
-def _with_gaps(chosen: Sequence[int], total: int) -> list[int | Gap]:
+def _with_gaps(chosen: Sequence[int], total: int, *, smallest: int = _SMALLEST_GAP) -> list[int | Gap]:
     shown: list[int | Gap] = []
     expected = 0
     for position in chosen:
-        shown.extend(_between(expected, position))
+        shown.extend(_between(expected, position, smallest))
         shown.append(position)
         expected = position + 1
-    shown.extend(_between(expected, total))
+    shown.extend(_between(expected, total, smallest))
     return shown
 
 
-def _between(start: int, stop: int) -> list[int | Gap]:
+def _between(start: int, stop: int, smallest: int) -> list[int | Gap]:
     """Fill the room between two rows: a gap that hides next to nothing would only take their place."""
-    return [Gap(stop - start)] if stop - start >= _SMALLEST_GAP else list(range(start, stop))
+    return [Gap(stop - start)] if stop - start >= smallest else list(range(start, stop))

@@ -21,12 +21,14 @@ __all__ = [
     "WAYS",
     "acknowledged_sentences",
     "arithmetic_sentence",
+    "benign_count",
     "benign_reasons",
     "compounding_sentences",
     "coverage_sentence",
     "fidelity_sentence",
     "found_sentences",
     "limits_sentence",
+    "ranking_clause",
     "ranking_sentence",
     "ranking_sentences",
     "run_facts",
@@ -156,9 +158,13 @@ def ranking_sentences(outputs: Sequence[OutputRanking]) -> list[str]:
 
 def ranking_sentence(output: OutputRanking) -> str:
     """Say of one output whether the reference's winner is the backend's, if it holds scores."""
-    name = f"{safe_text(output.tensor, limit=120)}, if these are scores"
+    return f"{safe_text(output.tensor, limit=120)}, if these are scores: {ranking_clause(output)}"
+
+
+def ranking_clause(output: OutputRanking) -> str:
+    """Say whether the winner of an output's scores is the same, without the output's name."""
     if output.top1_agreement is None or output.worst_rank is None:
-        return f"{name}: not ranked, the reference has no winner (a NaN, or all entries equal)"
+        return "not ranked, the reference has no winner (a NaN, or all entries equal)"
     parts = [f"top-1 agreement {_of(output.top1_agreement, output.samples)}"]
     if output.top5_agreement is not None:
         parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
@@ -169,7 +175,7 @@ def ranking_sentence(output: OutputRanking) -> str:
         parts.append(f"{numbers.grouped(output.tied)} tied")
     if output.unranked:
         parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
-    return f"{name}: {'; '.join(parts)}"
+    return "; ".join(parts)
 
 
 def _of(share: float, samples: int) -> str:
@@ -307,6 +313,11 @@ def pair_words(result: NodeResult) -> str:
     return f"{result.match}{sure}: {result.match_reason}"
 
 
+def benign_count(unmatched: Sequence[Unmatched]) -> int:
+    """Count the tensors that have no partner, as was to be expected; constants are no tensors of a run."""
+    return sum(1 for entry in unmatched if entry.kind is UnmatchedKind.BENIGN and entry.reason != _CONSTANT)
+
+
 def coverage_sentence(result: RunComparison) -> str:
     """Say how many tensors were compared and how many were not."""
     unmatched = result.coverage.unmatched
@@ -316,7 +327,7 @@ def coverage_sentence(result: RunComparison) -> str:
     if not unmatched:
         return f"{compared} {plural} compared, none left out"
     constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
-    benign = len(unmatched) - lost - constants
+    benign = benign_count(unmatched)
     parts = [f"{numbers.grouped(benign)} unmatched as expected"] if benign else []
     if constants:
         parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} skipped")

@@ -102,6 +102,10 @@ class ProfileRecorder(Recorder):
     Raises:
         OutputExistsError: The file exists and `force` is not set.
         UsageError: An argument is of the wrong kind.
+
+    Example:
+        >>> with qdebug.ProfileRecorder("profile.h5", backend="my-npu") as recorder:
+        ...     recorder.put("x", np.linspace(-1, 1, 100, dtype=np.float32))
     """
 
     def __init__(

@@ -81,6 +81,12 @@ class Recorder:
             cannot be understood.
         RecordingError: The file cannot be made, somebody else is writing it, an earlier run that did not finish left
             values there and `force` is not set, or an attribute or a tensor of the graph cannot be stored.
+
+    Example:
+        >>> with qdebug.Recorder("npu.h5", backend="my-npu") as recorder:
+        ...     recorder.put("x", np.zeros((1, 8), np.int8), scale=0.1)
+        ...     recorder.put("y", np.zeros((1, 4), np.int8), node="fc", op="Gemm", inputs=("x",), scale=0.02)
+        ...     recorder.outputs("y")
     """
 
     def __init__(

@@ -15,7 +15,7 @@ from qdebug.model import TensorInfo
 from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
 
-__all__ = ["UNREADABLE", "ArrayFeeds", "has_steps", "read_inputs"]
+__all__ = ["UNREADABLE", "ArrayFeeds", "fits", "has_steps", "read_inputs"]
 
 # What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
 UNREADABLE = (
@@ -161,7 +161,7 @@ def has_steps(info: TensorInfo, array: np.ndarray, *, samples: int | None, steps
 def _axes_of_state(info: TensorInfo, array: np.ndarray, axes: _Axes) -> _Axes:
     """Return the axes of a state's first value: that of samples if it has one, and never one of steps."""
     own = [axis for axis in axes if axis[0] == "sample"]
-    return [] if info.shape is not None and _fits(array.shape, info.shape) else own
+    return [] if info.shape is not None and fits(array.shape, info.shape) else own
 
 
 def _zeros(info: TensorInfo) -> np.ndarray:
@@ -194,9 +194,9 @@ def _prepared(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray:
     cut = len(axes)
     if cut and info.shape is not None and array.ndim - cut == len(info.shape) - 1 and info.shape[0] in (None, 1):
         with_batch = np.expand_dims(array, cut)
-        if _fits(with_batch.shape[cut:], info.shape):
+        if fits(with_batch.shape[cut:], info.shape):
             array = with_batch
-    if info.shape is not None and not _fits(array.shape[cut:], info.shape):
+    if info.shape is not None and not fits(array.shape[cut:], info.shape):
         raise InputError(
             f"Input {info.name!r} has shape {_shape(array.shape[cut:])}"
             f"{' for each ' + axes[-1][0] if cut else ''}; expected {_shape(info.shape)}.",
@@ -247,7 +247,8 @@ def _of_dtype(info: TensorInfo, array: np.ndarray) -> np.ndarray:
     return array.astype(expected, copy=False)
 
 
-def _fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
+def fits(shape: Sequence[int], expected: Sequence[int | None]) -> bool:
+    """Tell whether a shape is what an input takes; None stands for any extent."""
     return len(shape) == len(expected) and all(e in (None, s) for s, e in zip(shape, expected, strict=True))
 
 

@@ -256,7 +256,7 @@ _HEAD = "# Limits for qdebug: qdebug help tolerance says what can stand here.\n"
 
 
 def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
-    """Read the limits of a file.
+    r"""Read the limits of a file.
 
     Args:
         path: A limits file, or a pyproject.toml whose table `tool.qdebug` holds limits or names their file.
@@ -264,6 +264,11 @@ def load_limits(path: str | Path, *, today: dt.date | None = None) -> Limits:
 
     Raises:
         LimitsError: It cannot be read, is no TOML, or has an entry that means nothing: the message names key and line.
+
+    Example:
+        >>> _ = pathlib.Path("limits.toml").write_text("[default]\nmin_sqnr = 3")
+        >>> qdebug.diff("float.h5", "int8.h5", limits=qdebug.load_limits("limits.toml")).status
+        <Status.WITHIN: 'within'>
     """
     path = Path(path)
     text = read_text(path)

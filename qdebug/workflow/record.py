@@ -150,6 +150,7 @@ def record_feeds(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
+    said: Mapping[str, str] | None = None,
 ) -> RecordSummary:
     """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
 
@@ -161,6 +162,7 @@ def record_feeds(
         on_progress: Called with (done, total, label).
         on_tensor: Called before each tensor is recorded; what it raises ends the run.
         keep: How much of each tensor is kept; all of it if None.
+        said: Further facts of the run, which stand among its options.
 
     Raises:
         BackendError: The backend failed.
@@ -169,7 +171,7 @@ def record_feeds(
         RecordingError: `out` cannot be written, or the disk is full; then the message says how much is safe.
     """
     nonfinite = feeds.nonfinite() if isinstance(feeds, ArrayFeeds | StateFeeds) else []
-    recorder = _recorder(run, out, force=force, on_tensor=on_tensor, keep=keep, nonfinite=nonfinite)
+    recorder = _recorder(run, out, force=force, on_tensor=on_tensor, keep=keep, nonfinite=nonfinite, said=said or {})
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", RecordingStopped)  # it is said below, once and with what is safe
@@ -263,8 +265,10 @@ def _recorder(
     on_tensor: Callable[[], None] | None,
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
+    said: Mapping[str, str],
 ) -> Recorder:
     facts = recorded_facts(run.facts)
+    facts["options"] = {**facts["options"], **said}
     if nonfinite:
         note = "; ".join(filter(None, (str(facts["options"].get("note", "")), *nonfinite)))
         facts["options"] = {**facts["options"], "note": note}

@@ -166,8 +166,9 @@ def test_one_node_in_full(position, run, pair):
     json.loads(run("diff", "ref.h5", "be.h5", f"--node={name}", "--json"))
 
 
-def test_markdown(run):
-    text = run("diff", "ref.h5", "be.h5", "-f", "markdown")
+@pytest.mark.parametrize(("more", "headings"), [([], 1), (["--top", "300"], 1), (["--all"], 2)])
+def test_markdown(more, headings, run):
+    text = run("diff", "ref.h5", "be.h5", "-f", "markdown", *more)
     check_text(text)
     tokens = MarkdownIt("commonmark", {"html": True}).enable(["table", "strikethrough"]).parse(text)
     inline = [child for token in tokens for child in token.children or []]
@@ -178,7 +179,7 @@ def test_markdown(run):
     rows = [token for token in tokens if token.type == "tr_open"]
     cells = [token for token in tokens if token.type in ("td_open", "th_open")]
     assert len(cells) % len(rows) == 0  # no name opens or closes a cell
-    assert len([t for t in tokens if t.type == "heading_open"]) == 2
+    assert len([t for t in tokens if t.type == "heading_open"]) == headings
 
 
 class Tags(HTMLParser):
@@ -283,4 +284,4 @@ def test_what_a_recording_holds(run):
 
 def test_an_error_that_quotes_a_name(run):
     for name in NAMES[:40]:
-        assert run("diff", "ref.h5", "be.h5", f"--node={name}?", code=(2,)) == ""
+        assert run("diff", "ref.h5", "be.h5", f"--node={name}#none", code=(2,)) == ""

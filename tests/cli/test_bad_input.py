@@ -35,11 +35,9 @@ def test_what_is_no_recording_is_named(run, recordings, verb, name, what):
     check(run(verb, *((path,) if verb == "info" else (recordings.reference, path))), what)
 
 
-def test_a_model_is_no_recording(run, recordings, tmp_path):
+def test_a_model_is_no_recording(run, tmp_path):
     (tmp_path / "net.onnx").write_bytes(b"\x08\x07model")
-    check(
-        run("diff", recordings.reference, "net.onnx"), "is a model, not a recording", "qdebug record net.onnx --backend"
-    )
+    check(run("info", "net.onnx"), "is a model, not a recording", "qdebug record net.onnx --backend")
 
 
 @pytest.mark.parametrize("words", [["info", "missing.h5"], ["diff", "missing.h5", "missing.h5"]])
@@ -50,7 +48,7 @@ def test_a_missing_file_is_named(run, words):
 @pytest.mark.parametrize(
     ("words", "parts"),
     [
-        (["diff", "REF", "WITHIN", "--node", "conv"], ["'conv'", "'conv1'"]),
+        (["diff", "REF", "WITHIN", "--node", "conv"], ["'conv' fits 2 nodes", "'conv1'"]),
         (["diff", "REF", "WITHIN", "--sample", "3"], ["no sample 3", "0 to 2"]),
         (["diff", "REF", "WITHIN", "--sample", "-1"], ["'-1' is not a whole number"]),
         (["diff", "REF", "WITHIN", "--sample", "x"], ["'x' is not a whole number"]),
@@ -60,12 +58,17 @@ def test_a_missing_file_is_named(run, words):
         (["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"], ["number 2 beside"]),
         (["diff", "REF", "WITHIN", "-o", "no/such/folder.json"], ["does not exist", "mkdir"]),
         (["diff", "REF", "WITHIN", "-o", "."], ["is a directory"]),
+        (["diff", "REF", "WITHIN", "-o", "a.pdf"], ["Unknown form '.pdf'", ".json", "-f table"]),
+        (["diff", "REF", "WITHIN", "--seed", "3"], ["--seed is for model files", "Leave out --seed"]),
         (["diff", "REF", "WITHIN", "-f", "pdf"], ["invalid choice: 'pdf'"]),
         (["diff", "REF"], ["required: BACKEND"]),
-        (["diff", "REF", "WITHIN", "--min-snr", "3"], ["unrecognized arguments: --min-snr"]),
-        (["dif", "REF", "WITHIN"], ["invalid choice: 'dif'", "'diff'"]),
+        (
+            ["diff", "REF", "WITHIN", "--min-snr", "3"],
+            ["unrecognized arguments: --min-snr", "Did you mean --min-sqnr?", "qdebug diff --help"],
+        ),
+        (["dif", "REF", "WITHIN"], ["invalid choice: 'dif'", "Did you mean diff?"]),
         (["info"], ["required: FILE"]),
-        (["record", "net.onnx", "--inputs", "x.npz", "-o", "a.h5"], ["required: --backend"]),
+        (["record", "net.onnx", "--inputs", "x.npz", "-o", "a.h5"], ["needs --backend", "--list-backends"]),
         (["record", "m", "--backend", "b:opt", "--inputs", "x", "-o", "a"], ["'opt' is no option", "b:key=value"]),
         (["record", "m", "--backend", "b:a=1,a=2", "--inputs", "x", "-o", "a"], ["'a' is given twice"]),
         (["record", "m", "--backend", ":a=1", "--inputs", "x", "-o", "a"], ["name of the backend is missing"]),

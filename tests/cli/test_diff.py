@@ -122,7 +122,10 @@ def test_one_sample_alone_keeps_its_number(run, recordings):
 def test_markdown(run, recordings):
     done = run("diff", recordings.reference, recordings.diverged, "-f", "markdown")
     assert done.out.startswith("## qdebug: DIVERGED\n")
-    assert "| 2 | **diverged** | `conv2` | `Conv` |" in done.out
+    assert r"| \>2 | diverged | `conv2` | `Conv` |" in done.out
+    whole = run("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--all").out
+    assert "| 2 | **diverged** | `conv2` | `Conv` |" in whole
+    assert len(done.out) < len(whole)
     one = run("diff", recordings.reference, recordings.diverged, "-f", "markdown", "--node", "conv2")
     assert one.out.startswith("## qdebug: DIVERGED\n\n#<!-- -->2 conv2")
 
@@ -152,8 +155,8 @@ def test_what_to_type_next_is_on_stderr_and_works(run, recordings):
 
 def test_where_the_time_went_is_on_stderr_and_never_in_the_result(run, recordings, tmp_path):
     pair = [shutil.copy(path, tmp_path) for path in (recordings.reference, recordings.diverged)]
-    assert "time: " in run("diff", *pair).err
-    kept = run("diff", *pair)
+    assert "time: " in run("diff", *pair, "--verbose").err
+    kept = run("diff", *pair, "--verbose")
     assert "time: " not in kept.err
     plain = run("diff", *pair, "--json").out
     shutil.rmtree(f"{pair[1]}.qdebug-cache")
@@ -230,3 +233,104 @@ def test_of_several_backends_the_one_of_another_network_is_named(recordings, run
     done = run("diff", recordings.reference, recordings.within, tmp_path / "other.h5")
     assert done.code == 2
     assert "other.h5': No tensor of" in done.err
+
+
+def many_nodes(path, *, wrong):
+    """Record a chain of 60 Relus; in the wrong one each from the tenth on adds 1 to 7 to what it reads."""
+    with Recorder(path, backend="numpy", model="net") as rec:
+        rec.put("x", np.ones((1, 8), np.float32))
+        previous, values = "x", np.ones((1, 8), np.float32)
+        for at in range(60):
+            values = values + np.float32(1 + at % 7) if wrong and at >= 10 else values
+            rec.put(f"t{at}", values, node=f"scope/block{at}/conv", op="Relu", inputs=(previous,))
+            previous = f"t{at}"
+        rec.outputs(previous)
+        rec.check({previous: values})
+    return path
+
+
+@pytest.fixture(scope="module")
+def long_pair(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("long")
+    return many_nodes(folder / "ref.h5", wrong=False), many_nodes(folder / "bad.h5", wrong=True)
+
+
+def test_a_report_fits_a_screen_unless_more_is_asked_for(run, long_pair):
+    short = run("diff", *long_pair)
+    assert short.out.startswith("DIVERGED")
+    assert len((short.out + short.err).splitlines()) < 24
+    assert "more like these: --only-failing" in short.out
+    failing = run("diff", *long_pair, "--only-failing").out
+    assert failing.count("diverged  ") == 50
+    first, *_, last = failing.splitlines()
+    assert last.startswith("DIVERGED")  # the verdict again, at the end of a long report
+    assert first == last[: len(first)]
+    whole = run("diff", *long_pair, "--all").out
+    assert sum(" within " in line or " diverged " in line or " identical " in line for line in whole.splitlines()) >= 61
+    assert "limits" in run("diff", *long_pair, "--verbose").out
+    assert "limits" not in short.out
+
+
+def test_the_verdict_alone(run, long_pair):
+    done = run("diff", *long_pair, "-q")
+    assert (done.code, done.err, len(done.out.splitlines())) == (1, "", 1)
+
+
+def test_the_json_of_the_worst_nodes_is_bounded_and_valid(run, long_pair):
+    whole = valid("diff", run("diff", *long_pair, "--json").out)
+    done = run("diff", *long_pair, "--json", "--top", "10")
+    brief = valid("diff", done.out)
+    assert brief["verdict"] == whole["verdict"]
+    assert [node["index"] for node in brief["nodes"]] == sorted(node["index"] for node in brief["nodes"])
+    assert brief["nodes"][0]["node"] == whole["verdict"]["first_divergence"]
+    assert brief["left_out"]["nodes"] == 51
+    assert len(done.out) < 4_500 * 11
+    failing = valid("diff", run("diff", *long_pair, "--json", "--only-failing").out)
+    assert {node["status"] for node in failing["nodes"]} == {"diverged"}
+
+
+@pytest.mark.parametrize("name", ["block33", "*block33/*", "BLOCK33"])
+def test_a_node_is_found_by_a_part_of_its_name(run, long_pair, name):
+    done = run("diff", *long_pair, "--node", name)
+    assert done.out.startswith("DIVERGED  #34 scope/block33/conv")
+    assert f"{name!r} is node 'scope/block33/conv'." in done.err
+
+
+def test_several_nodes_that_fit_are_listed(run, long_pair):
+    done = run("diff", *long_pair, "--node", "block1")
+    assert done.code == 2
+    assert "'block1' fits 11 nodes: 'scope/block1/conv', 'scope/block10/conv'" in done.err
+    assert "and 3 more" in done.err
+
+
+def test_colours_are_where_they_are_wanted(run, long_pair):
+    assert "\x1b[1;31mDIVERGED" in run("diff", *long_pair, "--color", "always").out
+    assert "\x1b" not in run("diff", *long_pair, "--color", "never").out
+    assert "\x1b" not in run("diff", *long_pair).out
+
+
+def test_digits_are_ascii_where_no_terminal_shows_them(run, tmp_path):
+    paths = []
+    for name, off in (("ref", 0), ("bad", 1)):
+        with Recorder(tmp_path / f"{name}.h5", backend="numpy") as rec:
+            rec.put("x", np.arange(4321, dtype=np.float32))
+            rec.put("y", np.arange(4321, dtype=np.float32) + off, node="n", op="Relu", inputs=("x",))
+            rec.outputs("y")
+        paths.append(tmp_path / f"{name}.h5")
+    for words in ([], ["--all"], ["-f", "markdown", "--all"], ["--node", "n"], ["-f", "junit"]):
+        done = run("diff", *paths, *words)
+        assert "\u202f" not in done.out + done.err, words
+    assert "4,321" in run("diff", *paths, "--node", "n").out
+    run("diff", *paths, "-o", "page.html")
+    assert "\u202f" not in (tmp_path / "page.html").read_text()
+
+
+def test_names_are_whole_in_a_pipe(run, tmp_path):
+    name = "scope/" * 30 + "relu"
+    for file, off in (("ref.h5", 0), ("bad.h5", 9)):
+        with Recorder(tmp_path / file, backend="numpy") as rec:
+            rec.put("x", np.arange(8, dtype=np.float32))
+            rec.put("y", np.arange(8, dtype=np.float32) + off, node=name, op="Relu", inputs=("x",))
+            rec.outputs("y")
+    lines = run("diff", "ref.h5", "bad.h5").out.splitlines()
+    assert any(line.startswith(">1") and name in line for line in lines)

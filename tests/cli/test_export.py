@@ -103,3 +103,22 @@ def test_help_teaches(capsys):
     out = capsys.readouterr().out
     assert "bug report and the test of the fix" in out
     assert "qdebug export repro ref.h5 int8.h5 --node conv1 -o test_conv1.py" in out
+
+
+def test_a_folder_for_model_explorer(demo, tmp_path, capsys):
+    words = ["export", "model-explorer", str(demo.reference), str(demo.backend), "-o", str(tmp_path / "me")]
+    assert main(words) == 0
+    assert f"open them: python {tmp_path / 'me' / 'open.py'}" in capsys.readouterr().err
+    written = {path.name for path in (tmp_path / "me").iterdir()}
+    assert {
+        "reference.json",
+        "backend.json",
+        "sync.json",
+        "open.py",
+        "overlay-01-own_error_over_its_limit.json",
+    } <= written
+    assert main(words) == 2
+    assert "is not empty" in capsys.readouterr().err
+    assert main([*words, "--force"]) == 0
+    (tmp_path / "file").touch()
+    assert main([*words[:-1], str(tmp_path / "file")]) == 2

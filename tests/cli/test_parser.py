@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from qdebug.cli.main import _VERBS, build_parser
+from qdebug.cli.main import VERBS, build_parser
 from qdebug.cli.parser import Parser, decibels, limit, natural, positive, suffix_format, typed
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.cli.sources import command
-from qdebug.errors import QdebugError
+from qdebug.errors import QdebugError, UsageError
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,9 @@ def test_a_form_is_chosen_or_follows_the_ending_of_the_file():
     assert suffix_format("json", Path("a.md")) == "json"
     assert suffix_format(None, Path("a.JSON")) == "json"
     assert suffix_format(None, Path("a.md")) == "markdown"
-    assert suffix_format(None, Path("a")) == "table"
+    assert suffix_format(None, Path("a")) == suffix_format(None, Path("a.txt")) == "table"
+    with pytest.raises(UsageError, match=r"Unknown form '\.csv'; known are: \.json"):
+        suffix_format(None, Path("a.csv"))
 
 
 def test_a_verb_gets_its_own_options_and_no_namespace():
@@ -105,7 +107,7 @@ def test_a_command_to_type_is_quoted_and_safe():
     assert "\x1b" not in command("--node", "a\x1b[2J")
 
 
-@pytest.mark.parametrize("verb", list(_VERBS))
+@pytest.mark.parametrize("verb", list(VERBS))
 def test_a_verb_alone_is_parsed_as_among_all(verb, capsys):
     told = []
     for parser in (build_parser(), build_parser(verb)):

@@ -69,3 +69,11 @@ def test_the_help_of_diff_states_the_limits_that_are_judged(run):
         f"{DEFAULT_MIN_SQNR:g} dB SQNR ({CODES_MIN_SQNR:g} dB where no code is off by more than {DERIVED_LSB:g})"
         in page
     )
+
+
+def test_a_verb_is_explained_too(run):
+    done = run("help", "diff")
+    assert (done.code, done.out) == (0, run("diff", "--help").out)
+    page = run("help", "explain").out
+    assert page.rstrip().endswith("qdebug explain --help lists the options of this verb.")
+    assert "Did you mean diff?" in run("help", "dif").err

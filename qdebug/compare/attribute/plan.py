@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from difflib import get_close_matches
+from typing import Protocol, TypeVar
 
 from qdebug.compare.align.expand import clamps_at_zero
 from qdebug.compare.align.pairs import Alignment, Match, Pair
 from qdebug.compare.attribute.integer_tensors import holds_whole_numbers
 from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording
+from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.recording import either_places
 
-__all__ = ["PlannedNode", "find_entry", "plan", "recorded_places"]
+__all__ = ["PlannedNode", "exact_entry", "find_entry", "plan", "recorded_places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,19 +103,57 @@ def _planned(index: int, pair: Pair, reference: Graph, backend: Graph, said: Gra
     )
 
 
-def find_entry(planned: Sequence[PlannedNode], name: str) -> PlannedNode:
-    """Find what is compared by the name of a backend tensor, a backend node or a reference tensor.
+class _Named(Protocol):
+    """What is found by a name: an entry of a plan, or a result."""
+
+    @property
+    def index(self) -> int: ...
+    @property
+    def node(self) -> str: ...
+    @property
+    def tensor(self) -> str: ...
+    @property
+    def reference_tensor(self) -> str: ...
+
+
+_Entry = TypeVar("_Entry", bound=_Named)
+
+
+def exact_entry(entries: Sequence[_Entry], name: str) -> _Entry | None:
+    """Return what has the exact name of a backend tensor, a backend node or a reference tensor; None if nothing has.
+
+    Args:
+        entries: What is compared, or what came of it.
+        name: The name.
+    """
+    found = next((entry for entry in entries if entry.tensor == name), None)
+    return found or next((entry for entry in entries if name in (entry.node, entry.reference_tensor)), None)
+
+
+def find_entry(entries: Sequence[_Entry], name: str) -> _Entry:
+    """Find what has the name of a backend tensor, a backend node or a reference tensor.
+
+    Args:
+        entries: What is compared, or what came of it.
+        name: A whole name; else a part of a name or a pattern that fits those of one node alone.
 
     Raises:
-        UsageError: Nothing that is compared has this name.
+        UsageError: Nothing has this name, or the pattern fits several nodes.
     """
-    found = next((entry for entry in planned if entry.tensor == name), None)
-    found = found or next((entry for entry in planned if name in (entry.node, entry.reference_tensor)), None)
+    found = exact_entry(entries, name)
     if found is not None:
         return found
-    near = get_close_matches(name, [known for entry in planned for known in (entry.node, entry.tensor)], n=3)
-    also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
-    raise UsageError(f"Nothing that is compared is called {name!r}.{also}")
+    names = {each: entry for entry in reversed(entries) for each in (entry.reference_tensor, entry.tensor, entry.node)}
+    hits = sorted((names[each] for each in fitting_names(name, names)), key=lambda entry: entry.index)
+    nodes = dict.fromkeys(entry.node for entry in hits)
+    if len(nodes) == 1:
+        return hits[0]
+    if nodes:
+        raise UsageError(
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
+        )
+    known = (each for entry in entries for each in (entry.node, entry.tensor))
+    raise UsageError(f"Nothing that is compared is called {name!r}.{near_names(name, known)}")
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:

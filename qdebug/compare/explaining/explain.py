@@ -35,6 +35,7 @@ from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
+from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
 from qdebug.replay.blockwise_weight import rounds_data
 from qdebug.replay.extents import recorded_room
@@ -227,19 +228,29 @@ def _looked_apart(
 def wanted(recording: Recording, name: str) -> tuple[str, ...]:
     """Find the outputs of the node, or the tensor, of a name.
 
+    Args:
+        recording: The run.
+        name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+
     Raises:
-        UsageError: No node and no computed tensor has this name.
+        UsageError: No node and no computed tensor has this name, or the pattern fits several nodes.
     """
     outputs = list(_outputs(recording))
     found = tuple(tensor for node, tensor in outputs if name in (node.name, tensor))
     if found:
         return found
-    from difflib import get_close_matches
-
-    near = get_close_matches(name, [known for node, tensor in outputs for known in (node.name, tensor)], n=3)
-    also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
+    known = [each for node, tensor in outputs for each in (node.name, tensor)]
+    fitting = set(fitting_names(name, known))
+    hits = [(node.name, tensor) for node, tensor in outputs if {node.name, tensor} & fitting]
+    nodes = dict.fromkeys(node for node, _ in hits)
+    if len(nodes) == 1:
+        return tuple(tensor for _, tensor in hits)
+    if nodes:
+        raise UsageError(
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
+        )
     raise UsageError(
-        f"No node and no computed tensor is called {name!r}.{also}",
+        f"No node and no computed tensor is called {name!r}.{near_names(name, known)}",
         hint="List the names: qdebug explain BACKEND --all.",
     )
 

@@ -232,6 +232,11 @@ class Limits:
 
     Raises:
         UsageError: A limit is no number, or one that means nothing.
+
+    Example:
+        >>> limits = qdebug.Limits(max_lsb=100, min_output_sqnr=5)
+        >>> qdebug.diff("float.h5", "int8.h5", limits=limits).exit_code
+        1
     """
 
     min_sqnr: float | None = None

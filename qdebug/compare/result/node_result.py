@@ -126,6 +126,11 @@ class NodeResult:
         samples: The comparison sample by sample.
         placement: Where the backend's node ran; None if nobody said.
         acknowledged: Why it may be beyond its limit; None if nobody said so.
+
+    Example:
+        >>> node = qdebug.diff("float.h5", "int8.h5")["conv1_quant"]
+        >>> node.op, node.status, round(node.metrics.sqnr_db)
+        ('QLinearConv', <Status.WITHIN: 'within'>, 45)
     """
 
     index: int

@@ -233,6 +233,7 @@ class RunComparison:
         limits: The limits in force.
         shortcomings: What is missing and not allowed to be, a clause each; any makes the exit code 3.
         outputs: For each network output that may hold scores, whether its winner is still the same.
+        network_outputs: Backend tensors that are outputs of the network and were compared.
     """
 
     reference: RunInfo
@@ -243,6 +244,7 @@ class RunComparison:
     limits: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     shortcomings: tuple[str, ...] = ()
     outputs: tuple[OutputRanking, ...] = ()
+    network_outputs: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -286,6 +288,7 @@ class RunComparison:
                 "shortcomings": list(self.shortcomings),
                 "coverage": self.coverage.to_dict(),
                 "outputs": [output.to_dict() for output in self.outputs],
+                "network_outputs": list(self.network_outputs),
                 "nodes": [node.to_dict() for node in self.nodes],
             }
         )

@@ -116,6 +116,7 @@ class Grid:
             before the text; a text that is missing is not shown there.
         wide: Width in characters from which on a terminal shows the last column; 0 for any.
         instead: What it says where the last column is not shown.
+        styles: Of each row's first line, for a terminal; empty for none.
     """
 
     titles: Sequence[str]
@@ -126,6 +127,7 @@ class Grid:
     below: Mapping[int, str] = field(default_factory=dict)
     wide: int = 0
     instead: str = ""
+    styles: Sequence[str] = ()
 
 
 Block = Title | Section | Paragraph | FactList | Items | Grid

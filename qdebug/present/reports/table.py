@@ -17,7 +17,7 @@ from qdebug.present import numbers
 from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, title
 from qdebug.present.reports.document import Item, Items
 from qdebug.present.reports.terminal import GAP, terminal
-from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, columns, node_row, select
+from qdebug.present.rows import STYLES, Cell, Column, Gap, NodeRow, RowChoice, columns, node_row, select
 from qdebug.present.text import safe_text, shorten
 
 __all__ = ["ORDER", "PlacedColumn", "diff_report", "fitting_width", "natural_width", "place"]
@@ -121,19 +121,22 @@ def fitting_width(result: RunComparison, *, everything: bool = False) -> int:
     return min(_MOST_WIDTH, max(100, natural_width(rows))) if rows else 100
 
 
-def diff_report(result: RunComparison, *, width: int, everything: bool = False) -> RenderableType:
+def diff_report(
+    result: RunComparison, *, width: int, everything: bool = False, choice: RowChoice | None = None
+) -> RenderableType:
     """Make the whole report of a comparison.
 
     Args:
         result: What to show.
         width: Characters a line may take.
         everything: Show every node and every tensor left out, however many.
+        choice: Rows that were asked for; those of `select` if None.
     """
     blank = Text("")
     return Group(
         terminal([title(result), comparison_facts(result)]),
         blank,
-        *_node_section(result, width=width, everything=everything),
+        *_node_section(result, width, select(result.nodes, everything=everything, choice=choice)),
         blank,
         terminal([coverage(result, everything=everything)]),
     )
@@ -154,8 +157,7 @@ def _rows(result: RunComparison, shown: Sequence[int | Gap]) -> dict[int, NodeRo
     return rows
 
 
-def _node_section(result: RunComparison, *, width: int, everything: bool) -> list[RenderableType]:
-    shown = select(result.nodes, everything=everything)
+def _node_section(result: RunComparison, width: int, shown: Sequence[int | Gap]) -> list[RenderableType]:
     rows = _rows(result, shown)
     if not rows:
         return [Text("No node was compared.", style="yellow")]

@@ -22,13 +22,16 @@ from qdebug.present.reports.document import (
     Section,
     Title,
 )
+from qdebug.present.text import shorten
 
-__all__ = ["GAP", "figure_lines", "terminal"]
+__all__ = ["GAP", "figure_lines", "terminal", "widest_row"]
 
 GAP = 2
 """Blank cells between two columns."""
 
 _ANY = 10_000
+_NAME_LEAST = 8
+"""Characters that a name keeps, however narrow the terminal is."""
 
 
 def terminal(document: Document, *, width: int = _ANY) -> RenderableType:
@@ -62,7 +65,7 @@ def _drawn(block: Block, width: int) -> list[RenderableType]:
         return [line for item in block.items for line in _item(item)]
     if not block.rows:
         return []
-    return _stacked(block) if block.below else _grid(block, width)
+    return _stacked(block, width) if block.below else _grid(block, width)
 
 
 def _facts(facts: Iterable[Fact]) -> Table:
@@ -102,19 +105,44 @@ def _grid(grid: Grid, width: int) -> list[RenderableType]:
     return [table] if shown == len(grid.titles) else [table, Text(grid.instead, style="dim")]
 
 
-def _stacked(grid: Grid) -> list[RenderableType]:
+def widest_row(document: Document) -> int:
+    """Return the characters of the longest line of figures, in which no name is shortened; 0 without any."""
+    grids = [block for block in document if isinstance(block, Grid) and block.below and block.rows]
+    lines = (figure_lines([[row[at] for at in _beside(grid)] for row in (grid.titles, *grid.rows)]) for grid in grids)
+    return max((len(line) for each in lines for line in each), default=0)
+
+
+def _beside(grid: Grid) -> list[int]:
+    """Return the columns that stand beside each other, and not below a row."""
+    return [at for at in range(len(grid.titles)) if at not in grid.below]
+
+
+def _stacked(grid: Grid, width: int) -> list[RenderableType]:
     """Lay out each row as a line of figures, and below it what is too long for a column."""
-    beside = [at for at in range(len(grid.titles)) if at not in grid.below]
+    beside = _beside(grid)
     right = {place for place, at in enumerate(beside) if at in grid.right}
+    names = [place for place, at in enumerate(beside) if at in grid.names]
     lines: list[RenderableType] = []
-    rows = [grid.titles, *grid.rows]
-    for at, line in enumerate(figure_lines([[row[column] for column in beside] for row in rows], right=right)):
-        lines.append(Text(line, style="" if at else "bold"))
+    rows = _fitted([[row[column] for column in beside] for row in (grid.titles, *grid.rows)], names, width)
+    styles = ["bold", *(grid.styles or [""] * len(grid.rows))]
+    for at, line in enumerate(figure_lines(rows, right=right)):
+        lines.append(Text(line, style=styles[at]))
         for column, before in grid.below.items() if at else ():
             text = grid.rows[at - 1][column]
             if text not in ("", numbers.MISSING):
                 lines.append(_indented(before + text, "dim" if before else ""))
     return lines
+
+
+def _fitted(rows: list[list[str]], names: Sequence[int], width: int) -> list[list[str]]:
+    """Shorten names until each row fits a line, the longest first and none below what still tells it apart."""
+    for place in sorted(names, key=lambda place: -max(len(row[place]) for row in rows)):
+        widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+        over = sum(widths) + GAP * (len(widths) - 1) - width
+        if over > 0:
+            room = max(_NAME_LEAST, widths[place] - over)
+            rows = [[shorten(text, room) if at == place else text for at, text in enumerate(row)] for row in rows]
+    return rows
 
 
 def figure_lines(rows: Sequence[Sequence[str]], *, right: Collection[int] = ()) -> list[str]:

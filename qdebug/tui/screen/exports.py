@@ -21,7 +21,7 @@ from qdebug.errors import UsageError
 from qdebug.numerics.affine import dequantize
 from qdebug.present import shell
 from qdebug.present.text import safe_text
-from qdebug.tui.nodes.rows import METRIC_CHOICES, PlannedRow, State
+from qdebug.tui.nodes.rows import PlannedRow, State
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.screens import ScreenId
 
@@ -188,33 +188,27 @@ def _write_csv(
     columns: tuple[Sequence[int | None], Sequence[int]],
     marks: Mapping[int, str],
 ) -> str:
-    """Write the nodes of the list; numbers in full, texts so that no spreadsheet takes them for a formula."""
-    from qdebug.present.reports.exports import csv_cell  # not before something is written
+    """Write the nodes of the list with the columns of `qdebug diff -f csv`, and what the user noted.
+
+    Numbers are in full, texts so that no spreadsheet takes them for a formula.
+    """
+    from qdebug.compare.result.flat_rows import COLUMNS, flat_row  # not before something is written
+    from qdebug.present.reports.exports import csv_cell
 
     out, (counts, states) = io.StringIO(), columns
     writer = csv.writer(out, lineterminator="\n")
-    metrics = [name for name in METRIC_CHOICES if name != "introduced"]
-    heads = ["row", "node", "op", "tensor", "reference_tensor", "state", "reason", *metrics]
-    writer.writerow([*heads, "introduced_rel_l2", "propagated_rel_l2", "gain", "explained", "marked", "note"])
-    paths: list[tuple[str, ...]] = [
-        *(("metrics", name) for name in metrics),
-        ("introduced", "rel_l2"),
-        ("propagated", "rel_l2"),
-    ]
-    paths += [("relative_gain",), ("explained",)]
+    writer.writerow([*COLUMNS, "marked", "own_note"])
     for row, planned, result in rows:
-        texts = (planned.node, planned.op, planned.tensor, planned.reference_tensor, State(states[row]).word)
-        reason = planned.missing if result is None else result.reason
-        cells = [csv_cell(each) for each in (*texts, reason, *(_at(result, path) for path in paths))]
-        writer.writerow([counts[row], *cells, row in marks, csv_cell(marks.get(row))])
+        known = {
+            "index": counts[row],
+            **{name: getattr(planned, name) for name in ("node", "op", "tensor", "reference_tensor")},
+            "status": State(states[row]).word,
+            "reason": planned.missing,
+        }
+        full = known if result is None else flat_row(result)
+        cells = [csv_cell(full.get(name)) for name in COLUMNS]
+        writer.writerow([*cells, row in marks, csv_cell(marks.get(row))])
     return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} nodes")
-
-
-def _at(value: object, path: Sequence[str]) -> object:
-    """Return what stands at the end of a path of attributes; None where one of them is not there."""
-    for name in path:
-        value = getattr(value, name, None)
-    return value
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.backends.torch_ops import arguments, bound, codes_of, node_title, quant_of_codes
+from qdebug.backends.torch_ops import arguments, bound, codes_of, node_title, quant_of_codes, tensor_of
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 
@@ -99,3 +99,9 @@ def test_two_codes_in_a_byte_are_taken_apart():
     found = codes_of(Codes(packed, scale, real, [1, 4]))
     assert (found.array.dtype.name, found.quant.block_size) == ("int4", 4)
     np.testing.assert_array_equal(found.array.astype(np.int8), codes.numpy())
+
+
+def test_an_array_whose_dtype_is_equal_to_a_plain_one_is_taken():
+    array = np.ones(3, np.dtype("f4").newbyteorder("="))
+    assert array.dtype.isbuiltin == 0
+    assert tensor_of(array).tolist() == [1, 1, 1]

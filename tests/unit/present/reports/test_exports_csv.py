@@ -99,3 +99,23 @@ def test_booleans_are_the_integers_0_and_1_and_differences_of_wide_integers_are_
         )
         rows = read(element_csv(values))
         assert [(row["reference"], row["backend"], row["difference"]) for row in rows] == expected
+
+
+def json_value(node, column):
+    """Return what the JSON of a node has under the name of a column."""
+    if column in node:
+        return node[column]
+    for part in ("introduced", "propagated", "constants", "arithmetic", "saturation"):
+        if column.startswith(f"{part}_"):
+            return (node[part] or {}).get(column.removeprefix(f"{part}_"))
+    return (node["metrics"] or {}).get(column, (node["quant"] or {}).get(column))
+
+
+def test_a_column_has_the_name_that_the_number_has_in_the_json(made):
+    parts = {name: made.stats(sqnr_db=float(at)) for at, name in enumerate(("introduced", "propagated", "constants"))}
+    result = made.result([made.node(0, **parts)])
+    (row,), (node,) = read(diff_csv({"a": result})), result.to_dict()["nodes"]
+    text = {"acknowledged", "worst_index", "scale", "zero_point", "scales", "findings"}  # in the JSON no single value
+    for column in set(COLUMNS) - text:
+        value = json_value(node, column)
+        assert row[column] == ("" if value is None else str(value)), column

@@ -7,6 +7,7 @@ import jsonschema
 import numpy as np
 import pytest
 
+from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.errors import UsageError
 from qdebug.present.reports.schema import load_schema
 from qdebug.tui.screen import exports
@@ -78,16 +79,17 @@ def test_the_nodes_shown_are_written_with_full_numbers(make_scene):
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert said == "6 nodes"
-    assert [int(row["row"]) for row in rows] == [scene.table.count_of(row) for row in scene.navigator.order]
-    by_row = {int(row["row"]): row for row in rows}
+    assert tuple(rows[0]) == (*COLUMNS, "marked", "own_note")
+    assert [int(row["index"]) for row in rows] == [scene.table.count_of(row) for row in scene.navigator.order]
+    by_row = {int(row["index"]): row for row in rows}
     assert by_row[0]["node"] == "'=1+1"
     assert by_row[1]["node"] == "a,b\\n"
     assert float(by_row[9]["sqnr_db"]) == scene.table.results[9].metrics.sqnr_db
-    assert by_row[9]["state"] == "diverged"
+    assert by_row[9]["status"] == "diverged"
     scene.navigator.choose_filter("is=missing")
     path, _ = write("missing.csv", scene)
     with path.open(newline="") as file:
-        shown = {row["node"]: row["row"] for row in csv.DictReader(file)}
+        shown = {row["node"]: row["index"] for row in csv.DictReader(file)}
     assert shown["folded"] == "", "what has no partner has no number"
 
 

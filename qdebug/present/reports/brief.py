@@ -1,0 +1,74 @@
+"""A comparison as JSON of bounded size: the rows that were asked for, and of every list only its beginning."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from qdebug.compare.align.pairs import UnmatchedKind
+from qdebug.compare.result.result import RunComparison
+from qdebug.present.rows import RowChoice, ranked
+
+__all__ = ["brief_dict"]
+
+_INNER = 4
+"""Entries of a list inside a node."""
+_OUTER = 10
+"""Entries of a list outside the nodes."""
+_DIGITS = 6
+_TEXT = 400
+"""Characters of a text; the middle of a longer one is left out."""
+
+
+def brief_dict(result: RunComparison, choice: RowChoice) -> dict[str, Any]:
+    """Return a comparison as plain values that validate against the schema of the whole one.
+
+    Tensors without partner are listed only if they are lost. Of lists outside the nodes the first 10 entries are kept,
+    of lists inside a node the first 4, the worst samples first. Numbers have 6 digits. `left_out` says of each list
+    that was cut, by its place, how many entries are gone.
+
+    Args:
+        result: The comparison.
+        choice: Which nodes.
+    """
+    positions = sorted(ranked(result.nodes, choice))
+    plain = result.to_dict()
+    nodes = [plain["nodes"][at] for at in positions]
+    for node in nodes:
+        node["samples"].sort(key=_level)
+    unmatched = plain["coverage"]["unmatched"]
+    lost = [entry for entry in unmatched if entry["kind"] == UnmatchedKind.LOST]
+    plain["coverage"]["unmatched"] = lost
+    gone = {"nodes": len(plain["nodes"]) - len(nodes), "coverage.unmatched": len(unmatched) - len(lost)}
+    left_out = {place: many for place, many in gone.items() if many}
+    brief: dict[str, Any] = {key: _cut(value, key, _OUTER, left_out) for key, value in plain.items() if key != "nodes"}
+    inner: dict[str, int] = {}
+    brief["nodes"] = [_cut(node, "nodes", _INNER, inner) for node in nodes]
+    return {**brief, "left_out": {**left_out, **inner}}
+
+
+def _level(sample: Mapping[str, Any]) -> float:
+    level = sample["sqnr_db"]
+    return level if isinstance(level, int | float) else float(level) if level in ("Infinity", "-Infinity") else -1e9
+
+
+def _cut(value: Any, place: str, most: int, left_out: dict[str, int]) -> Any:
+    """Return a value with shortened lists and texts, and add to `left_out` how many entries are gone."""
+    if isinstance(value, Mapping):
+        kept = list(value.items())
+        if place.endswith(("skipped", "doubts")):
+            kept = _beginning(kept, place, most, left_out)
+        return {key: _cut(entry, f"{place}.{key}", most, left_out) for key, entry in kept}
+    if isinstance(value, list | tuple):
+        return [_cut(entry, place, most, left_out) for entry in _beginning(list(value), place, most, left_out)]
+    if isinstance(value, float):
+        return float(f"{value:.{_DIGITS}g}")
+    if isinstance(value, str) and len(value) > _TEXT:
+        return f"{value[: _TEXT // 2]}...{value[len(value) - _TEXT // 2 :]}"
+    return value
+
+
+def _beginning(entries: list[Any], place: str, most: int, left_out: dict[str, int]) -> list[Any]:
+    if len(entries) > most:
+        left_out[place] = left_out.get(place, 0) + len(entries) - most
+    return entries[:most]

@@ -1,0 +1,385 @@
+"""A comparison for Model Explorer: both graphs, an overlay for each metric, the nodes that belong together.
+
+Model Explorer (google-ai-edge/model-explorer) reads graphs and overlays as JSON. What its web application does with
+them decides the form here:
+
+- It finds a node of an overlay by the key `tensor_name` of its outputs, else by the node's id. The outputs here have no
+  such key, so that one overlay fits both graphs.
+- Its address can ask for two panes that follow each other where node ids are equal; a mapping of ids has to be loaded
+  by hand. So the reference's node has the id of its partner, and `sync.json` holds the mapping of many to one.
+- A file with a NaN or an infinity is not read, and one whose nodes include the id "results" is read wrongly.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+from qdebug.compare.align.pairs import Side
+from qdebug.compare.result.node_result import is_excused
+from qdebug.compare.result.result import NodeResult, RunComparison, Status
+from qdebug.model import Graph
+from qdebug.present import numbers, sentences
+from qdebug.present.detail import finding_facts, quant_summary
+from qdebug.present.rows import columns, metric_title, on_rails, row_cell
+from qdebug.present.text import safe_text
+
+__all__ = ["BACKEND", "OPENER", "REFERENCE", "SYNC", "model_explorer_files"]
+
+REFERENCE, BACKEND, SYNC, OPENER = "reference.json", "backend.json", "sync.json", "open.py"
+"""Names of the files beside the overlays."""
+
+_RESERVED = "results"
+_INPUT = "input: "
+_APART = " (reference)"
+_SQNR_OF_EQUAL = 400.0
+"""SQNR in dB that stands for infinity, which JSON has not: more than any two float64 can have."""
+
+_GREEN, _LIGHT, _YELLOW, _ORANGE, _RED, _PURPLE, _GREY = (
+    *("#66bb6a", "#c5e1a5", "#fff176", "#ffb74d", "#e57373"),
+    *("#ce93d8", "#cfd8dc"),
+)
+_OF_STATUS: Mapping[str, str] = {
+    Status.IDENTICAL: _GREEN,
+    Status.WITHIN: _LIGHT,
+    Status.DIVERGED: _RED,
+    Status.NONFINITE: _PURPLE,
+    Status.INCOMPARABLE: _GREY,
+}
+_DIGITS = 6
+"""Significant digits of a number of an overlay."""
+_ANY = 1e30
+"""The last bound of an overlay's colours: what is above the last one has none."""
+_MORE_IS_WORSE = (_GREEN, _LIGHT, _YELLOW, _ORANGE, _RED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Overlay:
+    """A number or a word of each node, and its colours.
+
+    Args:
+        name: What it is called.
+        value: Gives it; None where there is none.
+        bounds: Of numbers, up to which each of the five colours goes, from green to red; the last goes on.
+        best_last: Whether more is better, so that the colours go from red to green.
+        colors: Of words.
+    """
+
+    name: str
+    value: Callable[[NodeResult], float | str | None]
+    bounds: tuple[float, ...] = ()
+    best_last: bool = False
+    colors: Mapping[str, str] | None = None
+
+
+def _of(name: str) -> Callable[[NodeResult], float | None]:
+    return lambda node: None if node.metrics is None else getattr(node.metrics, name)
+
+
+def _saturated(node: NodeResult) -> float | None:
+    rails = node.saturation
+    return None if rails is None or not rails.total else 100 * on_rails(rails) / rails.total
+
+
+def _own_error(node: NodeResult) -> float | None:
+    return None if node.judged is None else node.judged.amount / (node.judged.limit or 1.0)
+
+
+_OVERLAYS = (
+    _Overlay(name="own error over its limit", value=_own_error, bounds=(0.1, 0.5, 1.0, 4.0)),
+    _Overlay(
+        name=f"{metric_title('sqnr_db')} ({_SQNR_OF_EQUAL:.0f}: equal)",
+        value=_of("sqnr_db"),
+        bounds=(10, 20, 30, 50),
+        best_last=True,
+    ),
+    _Overlay(name=metric_title("max_lsb"), value=_of("max_lsb"), bounds=(0.5, 1.5, 4, 16)),
+    _Overlay(name=metric_title("rel_l2"), value=_of("rel_l2"), bounds=(0.001, 0.01, 0.05, 0.2)),
+    _Overlay(name=metric_title("max_abs"), value=_of("max_abs")),
+    _Overlay(name="gain", value=lambda node: node.relative_gain, bounds=(1.0, 1.5, 3.0, 10.0)),
+    _Overlay(name="saturated %", value=_saturated, bounds=(0.1, 1, 5, 20)),
+    _Overlay(name="explained by", value=lambda node: node.explained),
+    _Overlay(name="ran on", value=lambda node: node.placement),
+    _Overlay(name="paired by", value=lambda node: str(node.match)),
+    _Overlay(name="status", value=lambda node: str(node.status), colors=_OF_STATUS),
+)
+"""The overlays; the last one is shown when the files are opened."""
+
+
+def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph) -> dict[str, str]:
+    """Return the files of a comparison by name: two graphs, overlays, the mapping of nodes, and what opens them.
+
+    Args:
+        result: The comparison.
+        reference: The reference's graph.
+        backend: The backend's graph.
+    """
+    ids = _Ids(result, reference, backend)
+    rows = {node.tensor: node for node in result.nodes}
+    partners = {node.reference_tensor: node for node in reversed(result.nodes)}
+    files = {
+        REFERENCE: _graph_text("reference", reference, ids.reference, partners, result),
+        BACKEND: _graph_text("backend", backend, ids.backend, rows, result),
+        SYNC: _dumped(_sync(result, reference, ids)),
+    }
+    overlays: list[str] = []
+    for overlay in _OVERLAYS:
+        found = _overlay(overlay, result.nodes, backend, ids)
+        if found["results"]:
+            name = f"overlay-{len(overlays) + 1:02d}-{''.join(c if c.isalnum() else '_' for c in overlay.name)}.json"
+            files[name] = _dumped(found)
+            overlays.append(name)
+    guilty = result.origin or result.first_divergence
+    files[OPENER] = _opener(overlays, ids.backend.get(guilty or "", ""))
+    return files
+
+
+def _dumped(value: Any) -> str:
+    return json.dumps(value, indent=1, allow_nan=False) + "\n"
+
+
+class _Ids:
+    """Ids of the nodes of both graphs: equal for nodes that are partners, different for all others."""
+
+    def __init__(self, result: RunComparison, reference: Graph, backend: Graph) -> None:
+        self.backend = {node.name: _id(node.name) for node in backend.nodes}
+        self.backend |= {_INPUT + name: _INPUT + name for name in backend.inputs}
+        taken = set(self.backend.values())
+        self.reference: dict[str, str] = {}
+        used: set[str] = set()
+        for entry in result.nodes:
+            ours, theirs = _maker(backend, entry.tensor), _maker(reference, entry.reference_tensor)
+            key = self.backend.get(ours or "")
+            if key is not None and theirs is not None and theirs not in self.reference and key not in used:
+                self.reference[theirs] = key
+                used.add(key)
+        for name in (*(node.name for node in reference.nodes), *(_INPUT + each for each in reference.inputs)):
+            if name not in self.reference:
+                own = _id(name)
+                while own in taken:
+                    own += _APART
+                taken.add(own)
+                self.reference[name] = own
+
+
+def _id(name: str) -> str:
+    """Return the id of a node; the one that Model Explorer takes for something else is changed."""
+    return f"{name}_" if name == _RESERVED else name
+
+
+def _maker(graph: Graph, tensor: str) -> str | None:
+    """Return what makes a tensor, as `_Ids` calls it: a node or an input; None for a constant."""
+    node = graph.producer(tensor)
+    if node is not None:
+        return node.name
+    return _INPUT + tensor if tensor in graph.inputs else None
+
+
+def _graph_text(
+    label: str, graph: Graph, ids: Mapping[str, str], rows: Mapping[str, NodeResult], result: RunComparison
+) -> str:
+    """Return one graph as Model Explorer's own JSON.
+
+    Args:
+        label: Which of the two it is.
+        graph: The graph.
+        ids: Ids of its nodes.
+        rows: Results by tensors of this graph.
+        result: The comparison.
+    """
+    nodes = [
+        {
+            "id": ids[_INPUT + name],
+            "label": "Input",
+            "namespace": "",
+            "attrs": _attrs([name], rows),
+            "incomingEdges": [],
+            "outputsMetadata": [_output(graph, 0, name)],
+        }
+        for name in graph.inputs
+    ]
+    for node in graph.nodes:
+        edges = []
+        for at, tensor in enumerate(node.inputs):
+            source = _maker(graph, tensor) if tensor else None
+            if source is not None:
+                made = graph.producer(tensor)
+                place = 0 if made is None else made.outputs.index(tensor)
+                edges.append(
+                    {"sourceNodeId": ids[source], "sourceNodeOutputId": str(place), "targetNodeInputId": str(at)}
+                )
+        outputs = [(at, name) for at, name in enumerate(node.outputs) if name]
+        nodes.append(
+            {
+                "id": ids[node.name],
+                "label": safe_text(node.op, limit=60),
+                "namespace": _scope(node.name),
+                "attrs": [_attr("node", node.name), *_attrs([name for _, name in outputs], rows)],
+                "incomingEdges": edges,
+                "outputsMetadata": [_output(graph, at, name) for at, name in outputs],
+            }
+        )
+    facts = {"verdict": sentences.verdict_sentence(result), "status": str(result.status)}
+    whole = {
+        "id": label,
+        "nodes": nodes,
+        "groupNodeAttributes": {"": facts},
+        "tasksData": _way(result, graph, ids, label),
+    }
+    return _dumped({"label": label, "graphs": [whole]})
+
+
+def _scope(name: str) -> str:
+    """Return the layers that a node lies in by its name: "a/b" of "a/b/conv"."""
+    return "/".join(safe_text(part, limit=60) for part in name.strip("/").split("/")[:-1] if part)
+
+
+def _attr(key: str, value: object) -> dict[str, str]:
+    return {"key": key, "value": safe_text(value, limit=400)}
+
+
+def _attrs(tensors: Iterable[str], rows: Mapping[str, NodeResult]) -> list[dict[str, str]]:
+    """Return what is said of the compared tensors of a node."""
+    known = columns()
+    found: list[dict[str, str]] = []
+    for tensor in tensors:
+        entry = rows.get(tensor)
+        if entry is None:
+            continue
+        status = f"{entry.status}, acknowledged" if is_excused(entry) else str(entry.status)
+        found.append(_attr("status", status))
+        found += [_attr("reason", entry.reason)] if entry.reason else []
+        found.append(_attr("partner", f"{entry.reference_tensor} <-> {entry.tensor} ({entry.match})"))
+        for key in ("sqnr_db", "arithmetic", "clipping", "constants", "introduced", "gain", "max_lsb", "rel_l2"):
+            text = row_cell(entry, key).text
+            found += [_attr(known[key].title, text)] if text != numbers.MISSING else []
+        found += [_attr("explained by", entry.explained)] if entry.explained else []
+        found += [_attr("ran on", entry.placement)] if entry.placement else []
+        found += [_attr(kind, text) for kind, text in finding_facts(entry)]
+    return [{"key": f"qdebug {each['key']}", "value": numbers.plain_digits(each["value"])} for each in found]
+
+
+def _output(graph: Graph, place: int, tensor: str) -> dict[str, Any]:
+    info = graph.tensors[tensor]
+    attrs = [_attr("tensor", tensor), _attr("tensor_shape", f"{info.dtype or '?'} {numbers.shape(info.shape)}")]
+    if info.quant is not None:
+        attrs.append(_attr("scale / zero point", quant_summary(info.quant)))
+    return {"id": str(place), "attrs": attrs}
+
+
+def _way(result: RunComparison, graph: Graph, ids: Mapping[str, str], label: str) -> dict[str, Any]:
+    """Return the way of the error from its origin to the worst output as edges that are drawn over the graph."""
+    named = {node.tensor: node.reference_tensor for node in result.nodes} if label == "reference" else {}
+    makers = [_maker(graph, named.get(tensor, tensor)) for tensor in reversed(result.verdict.way)]
+    nodes = [ids[maker] for maker in makers if maker is not None and maker in ids]
+    edges = [{"sourceNodeId": a, "targetNodeId": b} for a, b in pairwise(nodes)]
+    if not edges:
+        return {}
+    overlay = {"name": "from the origin to the worst output", "edgeColor": "#d32f2f", "edgeWidth": 4, "edges": edges}
+    data = [{"type": "edge_overlays", "name": "way of the error", "overlays": [overlay]}]
+    return {"edgeOverlaysDataListLeftPane": data, "edgeOverlaysDataListRightPane": data}
+
+
+def _overlay(overlay: _Overlay, nodes: Sequence[NodeResult], backend: Graph, ids: _Ids) -> dict[str, Any]:
+    results: dict[str, dict[str, Any]] = {}
+    for entry in nodes:
+        maker, value = _maker(backend, entry.tensor), overlay.value(entry)
+        if maker is None or value is None or (isinstance(value, float) and math.isnan(value)):
+            continue
+        most = _SQNR_OF_EQUAL if overlay.best_last else _ANY
+        shown = safe_text(value) if isinstance(value, str) else float(f"{min(float(value), most):.{_DIGITS}g}")
+        color = None if overlay.colors is None else overlay.colors.get(str(shown), _GREY)
+        results.setdefault(ids.backend[maker], {"value": shown} | ({"bgColor": color} if color else {}))
+    colors = tuple(reversed(_MORE_IS_WORSE)) if overlay.best_last else _MORE_IS_WORSE
+    bounds = (*overlay.bounds, _ANY)
+    thresholds = [{"value": value, "bgColor": color} for value, color in zip(bounds, colors, strict=False)]
+    words = any(isinstance(each["value"], str) for each in results.values())
+    return {
+        "name": overlay.name,
+        "results": results,
+        **({"thresholds": thresholds} if overlay.bounds and not words else {}),
+        **({"showExpandedSummaryOnGroupNode": True} if words else {"hideAggregatedStats": ["sum"]}),
+    }
+
+
+def _sync(result: RunComparison, reference: Graph, ids: _Ids) -> dict[str, Any]:
+    """Return which nodes of both graphs belong together: a fused node belongs to all that it stands for."""
+    together: dict[str, list[str]] = {}
+    for entry in result.nodes:
+        theirs = _maker(reference, entry.reference_tensor)
+        if theirs is not None:
+            together.setdefault(entry.tensor, []).append(ids.reference[theirs])
+    for left in result.coverage.unmatched:
+        if left.side is Side.REFERENCE and left.inside in together:
+            theirs = _maker(reference, left.tensor)
+            if theirs is not None and ids.reference[theirs] not in together[left.inside]:
+                together[left.inside].append(ids.reference[theirs])
+    by_node: dict[str, list[str]] = {}
+    names = {entry.tensor: entry.node for entry in result.nodes}
+    for tensor, lefts in together.items():
+        key = ids.backend.get(names[tensor]) or ids.backend.get(_INPUT + tensor)
+        if key is not None:
+            by_node.setdefault(key, [])
+            by_node[key] += [each for each in lefts if each not in by_node[key]]
+    entries = [{"leftNodeIds": lefts, "rightNodeIds": [right]} for right, lefts in by_node.items()]
+    return {
+        "type": "sync_navigation",
+        "mappingEntries": entries,
+        "disableMappingFallback": True,
+        "showDiffHighlights": True,
+    }
+
+
+def _opener(overlays: Sequence[str], selected: str) -> str:
+    """Return a script that opens the files in Model Explorer, both panes beside each other, a node selected."""
+    return f'''"""Open a comparison of qdebug in Model Explorer: pip install ai-edge-model-explorer.
+
+The reference is on the left, the backend on the right, and a click on a node selects its partner. For fused nodes,
+which have several partners, click on "Sync", choose "Upload mapping from computer" and give sync.json.
+"""
+
+import json
+import sys
+from pathlib import Path
+from urllib.parse import quote
+
+import model_explorer
+
+FOLDER = Path(__file__).resolve().parent
+OVERLAYS = {list(overlays)!r}
+SELECTED = {selected!r}
+
+
+def pane(name, selected):
+    return {{
+        "deepestExpandedGroupNodeIds": ["___all___"],
+        "selectedNodeId": SELECTED,
+        "selectedGraphId": name,
+        "selectedCollectionLabel": name,
+        "widthFraction": 0.5,
+        "selected": selected,
+    }}
+
+
+def address():
+    data = {{
+        "models": [{{"url": str(FOLDER / name)}} for name in ({REFERENCE!r}, {BACKEND!r})],
+        "nodeData": [str(FOLDER / name) for name in OVERLAYS],
+        "nodeDataTargets": [""] * len(OVERLAYS),
+        "uiState": {{"paneStates": [pane("reference", False), pane("backend", True)]}},
+        "sync": {{"mode": "match_node_id"}},
+    }}
+    return quote(json.dumps(data))
+
+
+if __name__ == "__main__":
+    config = model_explorer.config()
+    for name in ({REFERENCE!r}, {BACKEND!r}):
+        config.add_model_from_path(str(FOLDER / name))
+    config.to_url_param_value = address
+    model_explorer.visualize_from_config(config, no_open_in_browser="--no-browser" in sys.argv)
+'''

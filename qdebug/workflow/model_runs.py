@@ -1,0 +1,300 @@
+"""Record model files so that they can be compared: choose what runs them, feed them, use again what was recorded.
+
+A recording is called after its model, its backend and a hash of all that it depends on: the model file and the files
+beside it that it names, the inputs, the backend and its options, the versions of the packages and the processor. What
+has the same name is the same run.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from qdebug.backends import BACKENDS, READERS, installed_backends, load_backend, load_reader
+from qdebug.backends.protocol import Backend, OnProgress
+from qdebug.errors import BackendError, MissingExtraError, QdebugError, RecordingError, UsageError
+from qdebug.model import Graph, Recording
+from qdebug.recording.environment import cpu_flags, machine, package_versions
+from qdebug.recording.opening import open_recording
+from qdebug.regular_file import open_binary
+from qdebug.workflow.feeds import ArrayFeeds
+from qdebug.workflow.fitted_inputs import CHANGES, INPUTS, GivenInputs, fitted_inputs, random_inputs, random_inputs_said
+from qdebug.workflow.record import record_feeds
+
+__all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "model_graph", "record_model"]
+
+RUNS = Path("qdebug-runs")
+"""The folder of recordings that are made on the way to a comparison."""
+
+_HASH = 10
+"""Hexadecimal digits of the hash in the name of a recording: 40 bits, which no two of a thousand runs share."""
+_STEM = 60
+"""Characters of the model's name in that of a recording."""
+_BLOCK = 1 << 20
+"""Bytes that are read at once."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRun:
+    """A model file and what runs it.
+
+    Args:
+        model: The model file.
+        backend: Name of the backend.
+        options: Its options.
+    """
+
+    model: Path
+    backend: str
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The backend as `--backend` takes it."""
+        said = ",".join(f"{name}={value}" for name, value in self.options.items())
+        return f"{self.backend}:{said}" if said else self.backend
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordedModel:
+    """The recording of a model file.
+
+    Args:
+        path: The recording.
+        run: What was run.
+        reused: Whether it was there already.
+        random: What is to be said of random inputs; None if they are not random.
+        changes: What was done to the inputs so that the model takes them; "" for nothing.
+    """
+
+    path: Path
+    run: ModelRun
+    reused: bool
+    random: str | None
+    changes: str = ""
+
+
+def choose_backend(model: Path, *, reference: bool) -> ModelRun:
+    """Choose the first installed backend that runs a model file; frameworks come before the interpreter.
+
+    Args:
+        model: The model file.
+        reference: Whether it is the reference, which runs without graph optimization where the backend has that choice.
+
+    Raises:
+        UsageError: No installed backend runs files with this ending.
+    """
+    ending = model.suffix.lower()
+    found: list[tuple[tuple[bool, int], str, Backend]] = []
+    for name in (*BACKENDS, *installed_backends()):
+        try:
+            backend = load_backend(name)
+        except (MissingExtraError, BackendError):  # whoever names it is told what is wrong with it
+            continue
+        endings = getattr(backend, "models", (".onnx",))
+        if ending in endings:
+            place = bool(getattr(backend, "runs_recordings", False)), endings.index(ending)
+            found.append((place, name, backend))
+    if not found:
+        raise UsageError(
+            f"No installed backend runs the model file {model.name!r}.",
+            hint="List the backends and what installs them: qdebug record --list-backends.",
+        )
+    _, name, backend = min(found, key=lambda each: each[0])
+    plain = reference and any(spec.name == "opt" and "none" in (spec.choices or ()) for spec in backend.options)
+    return ModelRun(model=model, backend=name, options={"opt": "none"} if plain else {})
+
+
+def model_graph(run: ModelRun) -> Graph:
+    """Return the graph of a model file; of a kind without a reader, that which its backend runs.
+
+    Args:
+        run: The model and what runs it.
+
+    Raises:
+        UsageError: Unknown options, or a model that the backend does not run.
+        QdebugError: The file is no such model.
+    """
+    if run.model.suffix.lower() in READERS:
+        return load_reader(run.model).graph
+    backend = load_backend(run.backend)
+    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
+        return opened.graph
+
+
+def example_inputs(run: ModelRun, *, samples: int | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+    """Return random arrays for the inputs of a model, by name: a template for real ones.
+
+    Args:
+        run: The model and what runs it.
+        samples: Length of a leading axis of samples; None for none.
+        seed: Seed of the random values.
+
+    Raises:
+        UsageError: Unknown options, or a model that the backend does not run.
+        InputError: The model takes something that is no number.
+        BackendError: The backend refused the model.
+    """
+    backend = load_backend(run.backend)
+    with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
+        return random_inputs(opened.inputs, samples=samples, seed=seed)
+
+
+def record_model(
+    run: ModelRun,
+    given: GivenInputs,
+    *,
+    adapt: bool = False,
+    folder: Path = RUNS,
+    on_progress: OnProgress | None = None,
+    on_tensor: Callable[[], None] | None = None,
+) -> RecordedModel:
+    """Record a model, or find the recording of the very same run.
+
+    Args:
+        run: The model and what runs it.
+        given: Its inputs.
+        adapt: Whether the inputs are those of another model, and may be quantized, cast and laid out anew.
+        folder: Where recordings are kept; made if it is missing.
+        on_progress: Called with (done, total, label).
+        on_tensor: Called before each tensor is recorded; what it raises ends the run and leaves nothing behind.
+
+    Raises:
+        UsageError: Unknown options, or a model that the backend does not run.
+        InputError: The inputs do not fit the model.
+        MissingExtraError: A package that the backend needs is not installed.
+        BackendError: The backend failed.
+        RecordingError: The recording cannot be written.
+    """
+    out = folder / _name(run, given)
+    known = _finished(out)
+    if known is None:
+        _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
+    info = (known or open_recording(out)).info
+    return RecordedModel(
+        path=out,
+        run=run,
+        reused=known is not None,
+        random=random_inputs_said(info),
+        changes=str(info.options.get(CHANGES, "")),
+    )
+
+
+def _record(
+    run: ModelRun,
+    given: GivenInputs,
+    out: Path,
+    *,
+    adapt: bool,
+    on_progress: OnProgress | None,
+    on_tensor: Callable[[], None] | None,
+) -> None:
+    backend = load_backend(run.backend)
+    with closing(backend.open(run.model, options=run.options, taps="faithful", weights=True)) as opened:
+        arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt)
+        feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
+        said = {INPUTS: given.said} | ({CHANGES: "; ".join(changes)} if changes else {})
+        _make(out.parent)
+        try:
+            record_feeds(opened, feeds, out, force=True, on_progress=on_progress, on_tensor=on_tensor, said=said)
+        except KeyboardInterrupt:
+            out.unlink(missing_ok=True)  # a part of a run is not what the next command looks for
+            raise
+
+
+def _finished(path: Path) -> Recording | None:
+    """Open a recording that is finished; None if there is none, or only a part of one."""
+    try:
+        found = open_recording(path) if path.exists() else None
+    except QdebugError:
+        return None
+    return found if found is not None and found.info.complete else None
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise RecordingError(
+            f"The folder {str(folder)!r} for recordings cannot be made: {error.strerror or error}.",
+            hint="Run the command in a folder that you may write to.",
+        ) from error
+
+
+def _name(run: ModelRun, given: GivenInputs) -> str:
+    """Return the file name of a run: the same for all that depends on the same things, and for nothing else."""
+    packages = BACKENDS[run.backend].packages if run.backend in BACKENDS else ()
+    names = [package.partition(".")[0].replace("_", "-") for package in packages]
+    other = installed_backends().get(run.backend)
+    facts = {
+        "model": run.model.name,
+        "files": _content(run.model),
+        "backend": run.backend,
+        "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
+        "inputs": given.said if given.arrays is None else _array_facts(given.arrays),
+        "samples": given.samples,
+        "versions": package_versions(*names)
+        | ({} if other is None or other.dist is None else {"": other.dist.version}),
+        "machine": {**machine(), "flags": list(cpu_flags())},
+    }
+    digest = hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
+    stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", run.model.stem)[-_STEM:].strip("._-") or "model"
+    return f"{stem}-{run.backend}-{digest[:_HASH]}.h5"
+
+
+def _file_hash(value: str) -> list[str]:
+    """Return the hash of the file that an option names; none if it names no file."""
+    path = Path(value)
+    return [_hash(path)] if path.is_file() else []
+
+
+def _array_facts(arrays: Mapping[str, np.ndarray]) -> list[tuple[str, str, list[int], str]]:
+    return [
+        (name, array.dtype.name, list(array.shape), hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest())
+        for name, array in arrays.items()
+    ]
+
+
+def _content(model: Path) -> list[tuple[str, str]]:
+    """Return name and hash of a model file and of the files that belong to it.
+
+    Those are the weights of an OpenVINO model, and each file of the folder whose name stands in an ONNX file that
+    speaks of external data.
+
+    Raises:
+        UsageError: The model file cannot be read.
+    """
+    try:
+        beside = [model.with_suffix(".bin")] if model.suffix.lower() == ".xml" else _external(model)
+        return [(file.name, _hash(file)) for file in (model, *beside) if file.exists()]
+    except OSError as error:
+        raise UsageError(
+            f"The model file {str(model)!r} cannot be read: {error.strerror or error}.",
+            hint="Check path and permissions.",
+        ) from error
+
+
+def _external(model: Path) -> list[Path]:
+    if model.suffix.lower() != ".onnx":
+        return []
+    with open_binary(model) as file:
+        content = file.read()
+    if b"location" not in content:  # the key of the entry that names a file
+        return []
+    others = sorted(each for each in model.parent.iterdir() if each.is_file() and each != model)
+    return [each for each in others if each.name.encode() in content]
+
+
+def _hash(path: Path) -> str:
+    digest = hashlib.sha256()
+    with open_binary(path) as file:
+        while part := file.read(_BLOCK):
+            digest.update(part)
+    return digest.hexdigest()

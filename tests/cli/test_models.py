@@ -1,0 +1,184 @@
+"""Model files in place of recordings: recorded once, used again, said loudly; an interrupted run leaves nothing."""
+
+import json
+
+import numpy as np
+import pytest
+
+from qdebug.recording.opening import open_recording
+from qdebug.workflow import model_runs
+
+onnx = pytest.importorskip("onnx")
+pytest.importorskip("onnxruntime")
+
+
+def net(path, *, shift=0.0, name="x"):
+    """Write a net of a Gemm and a Relu, whose weight is off by `shift`."""
+    weight = np.random.default_rng(1).normal(size=(6, 4)).astype(np.float32) + np.float32(shift)
+    nodes = [
+        onnx.helper.make_node("MatMul", [name, "w"], ["fc_out"], name="fc"),
+        onnx.helper.make_node("Relu", ["fc_out"], ["y"], name="relu"),
+    ]
+    value = onnx.helper.make_tensor_value_info
+    graph = onnx.helper.make_graph(
+        nodes,
+        "net",
+        [value(name, onnx.TensorProto.FLOAT, [None, 6])],
+        [value("y", onnx.TensorProto.FLOAT, [None, 4])],
+        [onnx.numpy_helper.from_array(weight, "w")],
+    )
+    model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+    onnx.save(model, path)
+    return path
+
+
+@pytest.fixture
+def nets(tmp_path):
+    return net(tmp_path / "net.onnx"), net(tmp_path / "bad.onnx", shift=0.5)
+
+
+def made(folder):
+    return sorted(path.name for path in (folder / "qdebug-runs").glob("*.h5"))
+
+
+def test_two_models_are_recorded_compared_and_recorded_only_once(run, nets, tmp_path):
+    done = run("diff", *nets)
+    assert done.code == 1
+    assert done.out.startswith("DIVERGED")
+    assert "random inputs hide what real ones show" in done.out
+    assert done.err.count("INPUTS ARE RANDOM") == 1
+    assert "onnxruntime:opt=none: recorded in" in done.err
+    first = made(tmp_path)
+    assert len(first) == 2
+    assert all(f"qdebug-runs/{name}" in done.err for name in first)
+    files = json.loads(run("diff", *nets, "--json", "--top", "1").out)["files"]
+    assert {files["reference"], files["backend"]} == {f"qdebug-runs/{name}" for name in first}
+    again = run("diff", *nets)
+    assert (again.out, again.err.count("used again"), made(tmp_path)) == (done.out, 2, first)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        ["--seed", "3"],
+        ["--samples", "2"],
+        ["--ref-backend", "onnxruntime"],
+        ["--ref-backend", "interpreter"],
+        ["--inputs", "x.npz"],
+    ],
+)
+def test_what_is_not_equal_is_recorded_anew(change, run, nets, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.ones((1, 6), np.float32))
+    run("diff", *nets)
+    done = run("diff", *nets, *change)
+    assert done.code == 1
+    assert done.err.count("recorded in") >= 1
+    assert ("random" in done.out) == (change[0] != "--inputs")
+    assert len(made(tmp_path)) >= 3
+
+
+def test_another_model_of_the_same_name_is_another_run(run, nets, tmp_path):
+    run("diff", *nets)
+    net(nets[1], shift=0.25)
+    done = run("diff", *nets)
+    assert done.err.count("used again") == 1
+    assert len(made(tmp_path)) == 3
+
+
+def test_weights_beside_a_model_are_a_part_of_it(run, nets, tmp_path):
+    model = onnx.load(nets[1])
+    onnx.save(model, nets[1], save_as_external_data=True, location="bad.weights", size_threshold=0)
+    run("diff", *nets)
+    weights = tmp_path / "bad.weights"
+    weights.write_bytes(bytes(len(weights.read_bytes())))
+    done = run("diff", *nets)
+    assert done.err.count("used again") == 1
+    assert len(made(tmp_path)) == 3
+
+
+def test_one_side_may_be_a_recording_whose_inputs_the_model_gets(run, nets, tmp_path):
+    np.savez(tmp_path / "x.npz", x=np.ones((3, 1, 6), np.float32))
+    run("record", nets[0], "--backend", "onnxruntime", "--inputs", "x.npz", "--samples", "3", "-o", "ref.h5")
+    other = net(tmp_path / "other.onnx", name="input_1")
+    done = run("diff", "ref.h5", other)
+    assert done.code == 0
+    assert "'input_1' gets 'x', the only input without a partner" in done.err
+    (name,) = made(tmp_path)
+    recorded = open_recording(tmp_path / "qdebug-runs" / name)
+    assert recorded.samples == 3
+    assert (recorded.load("input_1", 2) == 1).all()
+    assert "random" not in done.out
+    refused = run("diff", "ref.h5", other, "--samples", "3")
+    assert (refused.code, "'ref.h5' is a recording with its own inputs" in refused.err) == (2, True)
+
+
+def test_one_model_runs_on_several_backends(run, nets):
+    done = run("diff", nets[0], nets[1], "--backend", "onnxruntime", "--backend", "interpreter")
+    assert done.code == 1
+    assert done.out.count("==> qdebug-runs/bad-") == 2
+    wrong = run("diff", *nets, nets[1], "--backend", "onnxruntime", "--backend", "interpreter", "--backend", "litert")
+    assert (wrong.code, "3 times --backend for 2 model files" in wrong.err) == (2, True)
+
+
+def test_the_terminal_interface_takes_models_too(run, nets):
+    done = run("tui", *nets)  # there is no terminal here: the report
+    assert done.code == 1
+    assert done.out.startswith("DIVERGED")
+    assert done.err.count("recorded in") == 2
+
+
+def test_an_interrupted_run_leaves_nothing_and_the_next_one_works(run, nets, tmp_path, monkeypatch):
+    def stopped(*_, **__):
+        (tmp_path / "qdebug-runs" / model_runs._name(*_of(nets[0]))).write_bytes(b"part")
+        raise KeyboardInterrupt
+
+    def _of(model):
+        chosen = model_runs.choose_backend(model, reference=True)
+        return chosen, model_runs.GivenInputs(arrays=None, samples=None, said="random, seed 0")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(model_runs, "record_feeds", stopped)
+        assert run("diff", *nets).code == 130
+    assert made(tmp_path) == []
+    assert run("diff", *nets).code == 1
+
+
+def test_a_damaged_recording_is_made_anew(run, nets, tmp_path):
+    run("diff", *nets)
+    (tmp_path / "qdebug-runs" / made(tmp_path)[0]).write_bytes(b"no recording")
+    done = run("diff", *nets)
+    assert (done.code, done.err.count("recorded in"), done.err.count("used again")) == (1, 1, 1)
+
+
+def test_models_are_not_run_untrusted(spawn, nets):
+    done = spawn("diff", *nets, "--untrusted")
+    assert done.returncode == 2
+    assert "--untrusted runs none" in done.stderr
+
+
+def test_what_no_backend_runs_is_named(run, nets, tmp_path):
+    (tmp_path / "net.pb").write_bytes(b"\x08\x07model")
+    done = run("diff", nets[0], "net.pb")
+    assert done.code == 2
+    assert "No installed backend runs the model file 'net.pb'." in done.err
+    assert "qdebug record --list-backends" in done.err
+
+
+def test_a_template_of_inputs_can_be_fed(run, nets, tmp_path):
+    done = run("record", nets[0], "--example-inputs", "x.npz", "--samples", "2")
+    assert done.code == 0
+    assert done.out == "x: float32 2x1x6\n"
+    assert "random inputs hide what real ones show" in done.err
+    assert run("record", nets[0], "--example-inputs", "x.npz").code == 2
+    with np.load(tmp_path / "x.npz") as held:
+        assert held["x"].shape == (2, 1, 6)
+    words = ("--backend", "onnxruntime", "--inputs", "x.npz", "--samples", "2", "-o", "ref.h5")
+    assert run("record", nets[0], *words).code == 0
+
+
+def test_a_budget_takes_models_too(run, nets):
+    done = run("budget", *nets)
+    assert done.code == 0
+    assert done.err.count("recorded in") == 2
+    assert "fc" in done.out
+    assert run("repair", *nets, "--within", "5", "--minutes", "0.2").err.count("used again") == 2
