@@ -234,7 +234,7 @@ def budget_of_output(
                 if np.any(error):
                     sums.add(entry.tensor, part, path.output_with([entry], {entry.tensor: error}), signal)
             step()
-    return _given(base, sums, found, large, len(small))
+    return _given(base, sums, found, large, small)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +280,8 @@ def _reaching(graph: Graph, output: str, of: ResultTable) -> Mapping[str, float]
     itself. All of this is ascribed to each input, so that it is rather too much.
     """
     passed = np.divide(of.relative("propagated"), of.carried, out=np.ones(len(of)), where=of.carried > 0)
-    passed = np.where(np.isfinite(passed), np.minimum(passed, 1.0) ** 2, 1.0)
+    unknown = ~np.isfinite(passed) | of.which(lambda node: node.propagated is None)
+    passed = np.where(unknown, 1.0, np.minimum(passed, 1.0) ** 2)
     found = {output: 1.0}
     for node in reversed(graph.nodes):
         known = [
@@ -294,7 +295,11 @@ def _reaching(graph: Graph, output: str, of: ResultTable) -> Mapping[str, float]
 
 
 def _given(
-    base: OutputBudget, sums: _Sums, found: _SortedOut, large: Sequence[PlannedNode], below: int
+    base: OutputBudget,
+    sums: _Sums,
+    found: _SortedOut,
+    large: Sequence[PlannedNode],
+    small: Sequence[PlannedNode],
 ) -> OutputBudget:
     nodes = []
     for entry in large:
@@ -313,10 +318,13 @@ def _given(
         )
     nodes.sort(key=lambda node: -node.share)
     rest = sums.share("", "below")
+    if rest is None:  # then nothing is known of those that were not replayed alone
+        small = [entry for entry in small if entry in found.alone]
+    known = {entry.tensor for entry in (*large, *small)}
     lost = {
         entry.node: "a node between it and the output cannot be replayed"
-        for entry in found.alone
-        if sums.share(entry.tensor, "") is None
+        for entry in found.known
+        if entry.tensor not in known
     }
     return OutputBudget(
         output=base.output,
@@ -325,8 +333,8 @@ def _given(
         samples=base.samples,
         least=base.least,
         nodes=tuple(nodes),
-        below=below,
-        pruned=len(found.known) - len(found.alone),
+        below=len(small),
+        pruned=len(small) - sum(entry in found.alone for entry in small),
         below_share=rest,
         shares=sum(node.share for node in nodes) + (rest or 0.0),
         left=sums.left / sums.error if math.isfinite(sums.left) else None,

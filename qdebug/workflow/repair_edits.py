@@ -27,7 +27,7 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
 
-__all__ = ["KINDS", "Edit", "EditCatalog", "Unit"]
+__all__ = ["KINDS", "Edit", "EditCatalog", "ChangeableNode"]
 
 KINDS: Mapping[str, str] = {
     "bias": "the bias takes back the mean error of each channel",
@@ -41,7 +41,7 @@ _WIDE = 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class ChangeableNode:
     """A node that can be changed.
 
     Args:
@@ -75,7 +75,7 @@ class Edit:
     """
 
     kind: str
-    unit: Unit
+    unit: ChangeableNode
     change: Change
     macs: float
     size: int
@@ -122,7 +122,7 @@ class EditCatalog:
         return self._be.recording
 
     @cached_property
-    def units(self) -> Mapping[str, Unit]:
+    def units(self) -> Mapping[str, ChangeableNode]:
         """The nodes that can be changed, by name."""
         found = {}
         for node in self._run.graph.nodes:
@@ -135,7 +135,7 @@ class EditCatalog:
                 found[node.name] = unit
         return found
 
-    def unit_of(self, name: str) -> Unit | None:
+    def unit_of(self, name: str) -> ChangeableNode | None:
         """Return what a node belongs to: itself, or the node whose result it quantizes; None if that is nothing."""
         if name in self.units:
             return self.units[name]
@@ -145,20 +145,20 @@ class EditCatalog:
         maker = self._run.graph.producer(quantizer.inputs[0])
         return None if maker is None or operators.of(maker.op).dequantizes else maker
 
-    def _unit(self, node: Node) -> Unit | None:
+    def _unit(self, node: Node) -> ChangeableNode | None:
         graph, tensor = self._run.graph, node.outputs[0]
         rounder = node
         for _ in range(3):  # an activation and a quantizer behind it
             quant = graph.tensors[tensor].quant
             if quant is not None and is_integer(quant.dtype):
-                return Unit(node=node, tensor=tensor, rounder=rounder.name, readers=self._readers(tensor))
+                return ChangeableNode(node=node, tensor=tensor, rounder=rounder.name, readers=self._readers(tensor))
             readers = graph.consumers(tensor)
             if len(readers) != 1 or not (
                 operators.of(readers[0].op).quantizes or operators.of(readers[0].op).activation
             ):
                 break
             rounder, tensor = readers[0], readers[0].outputs[0]
-        return Unit(node=node, tensor="", rounder="", readers=frozenset()) if self._weight(node) else None
+        return ChangeableNode(node=node, tensor="", rounder="", readers=frozenset()) if self._weight(node) else None
 
     def _readers(self, codes: str) -> frozenset[str]:
         graph, found = self._run.graph, set[str]()
@@ -183,7 +183,7 @@ class EditCatalog:
             self._known[name] = sorted(self._edits(self.units[name]), key=lambda edit: list(KINDS).index(edit.kind))
         return self._known[name]
 
-    def _edits(self, unit: Unit) -> Iterator[Edit]:
+    def _edits(self, unit: ChangeableNode) -> Iterator[Edit]:
         node = unit.node
         weights = self._reference_constants(node)
         macs, elements = self._macs(node) / self.all_macs if self.all_macs else 0.0, self._elements(node)
@@ -236,7 +236,7 @@ class EditCatalog:
 
     # -- what edits are made of --------------------------------------------------------------------------------------
 
-    def _entry(self, unit: Unit) -> PlannedNode | None:
+    def _entry(self, unit: ChangeableNode) -> PlannedNode | None:
         return self._by_tensor.get(unit.node.outputs[0]) or self._by_tensor.get(unit.tensor)
 
     def _reference_node(self, entry: PlannedNode) -> Node | None:

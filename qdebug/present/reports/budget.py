@@ -69,19 +69,21 @@ def _output_blocks(output: OutputBudget, *, everything: bool, only: bool) -> Ite
 
 def _notes(output: OutputBudget, *, everything: bool) -> Iterator[str]:
     if output.below:
-        together = "cannot be replayed" if output.below_share is None else f"make {_percent(output.below_share)}"
+        together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
         pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""
         others = "nodes" if not output.nodes else "other nodes"
         yield f"{output.below} {others} with less than {_percent(output.least)} each {together}{pruned}"
     added = _percent(output.shares)
-    if output.shares > 1 + _UNLIKE:
+    if output.unknown:
+        yield f"the shares that are known add up to {added} of the error"
+    elif output.shares > 1 + _UNLIKE:
         yield f"the shares add up to {added} of the error: some errors cancel each other at the output"
     elif output.shares < 1 - _UNLIKE:
         yield f"the shares add up to {added} of the error: some errors amplify each other at the output"
     else:
         yield f"the shares add up to {added} of the error: the errors are nearly independent of each other"
     if output.left is None:
-        yield "all errors at once cannot be replayed"
+        yield "a replay of all errors at once is not possible, so what is missing is not known"
     elif output.left >= output.least:
         yield f"with all known errors in place, {_percent(output.left)} of the error is left: something is not known"
     if output.unknown:

@@ -118,6 +118,23 @@ def test_a_node_that_cannot_be_replayed_is_named_and_not_counted():
     assert found.left > 0.1
 
 
+def test_nodes_above_one_that_cannot_be_replayed_are_unknown_and_none_is_called_small():
+    nodes = [
+        Node(name="first", op="MatMul", inputs=("x", "a"), outputs=("h",)),
+        Node(name="odd", op="Unheard", inputs=("h",), outputs=("y",)),
+    ]
+    infos = [TensorInfo(name="a", role=Role.CONSTANT)]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+    runs = [
+        MemoryRecording.single(graph, {"x": X, "a": A, "h": X @ A + error, "y": (X @ A + error) * 2})
+        for error in (np.float32(0), np.random.default_rng(6).standard_normal((4, 9)).astype(np.float32))
+    ]
+    for least in (0.01, 1.0):
+        found = DiffSession(*runs).budget(least=least).outputs[0]
+        assert (found.nodes, found.below, found.pruned, found.left) == ((), 0, 0, None)
+        assert set(found.unknown) == {"first", "odd"}
+
+
 def test_equal_outputs_have_no_budget():
     found = qdebug.budget(chain(), chain()).outputs[0]
     assert (found.nodes, found.below, found.sqnr_db) == ((), 0, np.inf)
