@@ -188,6 +188,13 @@ def pytorch():
     yield "linear", Node("aten.linear.default", {}, ("rows", "matrix", "bias")), linear, Y
     product = Node("Gemm", {"alpha": 1.0, "beta": 1.0}, ("rows", "turned", "bias"))
     yield "addmm", Node("aten.addmm.default", {}, ("bias", "rows", "turned")), product, Y
+    relu = {"activation": "Relu", "activation_params": ()}
+    for word in ("quantized::conv2d_relu", "quantized::conv2d_relu.new"):
+        yield word, Node(word, spatial, ("x", "weight")), Node("FusedConv", {"pads": (1,) * 4} | relu, conv.inputs), Y
+    fused = Node("FusedGemm", {"transB": 1} | relu, linear.inputs)
+    yield "linear_relu", Node("quantized::linear_relu", {}, linear.inputs), fused, Y
+    for word, theirs in (("add_relu", "Add"), ("mul_relu", "Mul")):
+        yield word, Node(f"quantized::{word}", {}, ("x", "other")), Node(theirs, relu, ("x", "other")), Y
     for ours, theirs in (("add.Tensor", "Add"), ("sub.Tensor", "Sub"), ("mul.Tensor", "Mul"), ("div.Tensor", "Div")):
         yield ours, Node(f"aten.{ours}", {}, ("x", "other")), Node(theirs, {}, ("x", "other")), Y
     window = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1,) * 4}
