@@ -173,6 +173,13 @@ def _quotients(unit: Unit) -> Iterator[str]:
     yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
 
 
+def _slopes(unit: Unit) -> Iterator[str]:
+    """Numbers below 0 times a slope that is in codes too, all others as they are."""
+    del unit
+    yield _MADE_REAL
+    yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
+
+
 def _counts_padding(unit: Unit) -> bool:
     """Tell whether a pool may count places beyond its input, where codes with their zero point inside have none."""
     beyond = np.any(unit.attrs.get("pads", 0)) or unit.attrs.get("ceil_mode")
@@ -281,6 +288,7 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
         "concat": _joined,
         "mul": _products_of_two,
         "div": _quotients,
+        "prelu": _slopes,
         "lookup": _functions,
         "softmax": _probabilities,
         "resize": _resized,

@@ -145,6 +145,7 @@ _REFERENCE = _read(
         "mul": _DOUBLE,
         "add": _ADD_DOUBLE,
         "sub": _ADD_DOUBLE,
+        "prelu": "form=slopes m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=zp,sat",
         "average_pool": _RAW_MEAN,
         "reduce_mean": _COUNTED,
         "requantize": _DOUBLE,
@@ -183,7 +184,7 @@ ROWS = (
         provenance="measured",
         about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
         variants=DEFAULTS,
-        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
+        apart=dict.fromkeys(("sub", "div", "prelu", "reduce_mean", "where", "requantize"), "memory"),
     ),
     Preset(
         name="ort-mlas-avx2-nonvnni",

@@ -161,6 +161,11 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "stepped": Form("codes", "function of real values found by repeated addition"),
         "mlas": Form("codes", "sigmoid as a quotient of polynomials in float32"),
         "leaky": Form("codes", "one multiplier above zero and one below ({operand})", own_scales=True),
+        "slopes": Form(
+            "codes",
+            "one multiplier above zero, below it another of products with the slope ({operand})",
+            own_scales=True,
+        ),
         "hswish16": Form("codes", "hard swish in fixed point of 16 bits", multiplier=False),
         "fixed16": Form("codes", "fixed point of 16 bits", multiplier=False),
         "fixed31": Form("codes", "fixed point of 31 bits", multiplier=False),
@@ -189,9 +194,9 @@ made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifte
 by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift. fixed15:
 both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a
 function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
-approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign.
-hswish16: HardSwish in fixed point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse
-each product with the addition that follows it.
+approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign,
+slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed point of 16 bits. fixed16,
+fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse each product with the addition that follows it.
 """
 
 
@@ -345,6 +350,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "sub": parse_variant("form=fold-fma steps=even,sat"),
         "mul": _INSIDE,
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
+        "prelu": parse_variant("form=deq steps=div,even,zp,sat"),
         "average_pool": parse_variant("form=taps steps=div,zp,even,sat"),
         "lookup": parse_variant("form=table steps=div,even,zp,sat"),
         "lookup.Sigmoid": parse_variant("form=mlas steps=div,even,zp,sat"),

@@ -285,6 +285,12 @@ def _pair(op: str) -> Callable[[NetBuilder, _Unit], None]:
     return add
 
 
+def _sloped(made: NetBuilder, unit: _Unit) -> None:
+    x, slope = unit.operands
+    names = _fed(made, x), made.stored(slope.values, slope.quant())
+    _add(made, "PRELU", names, unit, unit.given.shape)
+
+
 def _pool(made: NetBuilder, unit: _Unit) -> None:
     if not unit.operands[0].same(unit.scale, unit.zero):
         return
@@ -350,6 +356,7 @@ _RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
         "QLinearAdd": _pair("ADD"),
         "Sub": _pair("SUB"),
         "QLinearMul": _pair("MUL"),
+        "PRelu": _sloped,
         "QLinearAveragePool": _pool,
         "QLinearSigmoid": _function("LOGISTIC"),
         "QLinearLeakyRelu": _function("LEAKY_RELU", "alpha"),
@@ -472,6 +479,7 @@ _ATEN: Mapping[str, Callable[[_Unit], _Aten | None]] = MappingProxyType(
         "QLinearLeakyRelu": _aten_leaky,
         "HardSwish": _aten("aten.hardswish.default"),
         "Tanh": _aten("aten.tanh.default"),
+        "PRelu": _aten("aten.prelu.default"),
         "QLinearSoftmax": _aten("aten.softmax.int", dim=-1),
         "QLinearConcat": _aten("aten.cat.default", dim=1),
         "QuantizeLinear": _aten(""),

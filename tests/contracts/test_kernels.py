@@ -125,6 +125,7 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, insid
 
 
 OPERATIONS = {"add": np.add, "sub": np.subtract, "div": np.divide}
+OPERATIONS["prelu"] = lambda x, slope: np.where(x < 0, x * slope, x)
 PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS)]
 
 

@@ -92,6 +92,8 @@ def test_what_pytorch_has_no_operator_for_is_left_out():
         ("openvino", {}, "conv depthwise int8 x int8", "form=levels-fma steps=even,sat"),
         ("litert", {"kernels": "reference"}, "linear int8 x int8", "tflite-reference"),
         ("tflm", {}, "linear int8 x int8", "gemmlowp"),
+        *(("litert", {"kernels": word}, "prelu int8", "gemmlowp") for word in ("xnnpack", "builtin", "reference")),
+        ("tflm", {}, "prelu int8", "gemmlowp"),
     ],
 )
 def test_installed_backends_are_explained(backend, options, title, name):
