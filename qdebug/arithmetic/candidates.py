@@ -129,6 +129,9 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     yield "form=levels-fma steps=even,sat"
     for pairs in _pairs(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
+        yield f"acc={pairs} steps=scale,<div|inv>,<even,zp|zp,even>,sat"
+        if unit.bias is not None:
+            yield f"acc={pairs} bias=float steps=scale,bias,<div|inv>,<even,zp|zp,even>,sat"
         yield f"acc={pairs} form=levels-fma steps=even,sat"
 
 
@@ -139,6 +142,8 @@ def _pairs(unit: Unit) -> Iterator[str]:
         return
     for order in _PAIR_ORDERS[unit.kind]:
         yield f"pairsat16:{order}"
+    if unit.kind == "conv" and unit.operands[1].codes.shape[1] % 2 and unit.operands[1].codes.shape[1] > 1:
+        yield "pairsat16:tap"
     for order in _PAIR_ORDERS[unit.kind] if x == np.int8 else ():
         yield f"pairwrap16:{order}:8"
 

@@ -306,6 +306,7 @@ ROWS = (
         about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net; average pools on AVX2",
         variants=_products(_EVEN_IN, average_pool="form=levels-raw steps=even,zp,sat"),
         apart={"linear": "memory"},
+        also=_read({"conv": "form=levels-fma acc=pairsat16:tap steps=even,sat"}),
     ),
     Preset(
         name="gemmlowp",
