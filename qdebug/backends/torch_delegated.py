@@ -52,6 +52,7 @@ class DelegatedGraph(ExportedGraph):
         program: The program, a `torch.export.ExportedProgram`; operators in it change nothing in place.
         placement: The delegate that runs each fx node, or "portable".
         every: Whether each tensor is tapped, and so no operators are folded.
+        fused: Whether what reads dequantized values dequantizes them itself, so that they are never made.
 
     Attributes:
         taps: Fx nodes to have as outputs, with the names of their tensors.
@@ -60,12 +61,13 @@ class DelegatedGraph(ExportedGraph):
         BackendError: It has control flow, or an input that is no tensor.
     """
 
-    def __init__(self, program: Any, placement: Mapping[str, str], *, every: bool) -> None:
+    def __init__(self, program: Any, placement: Mapping[str, str], *, every: bool, fused: bool = False) -> None:
         self._placement, self._every = placement, every
         self._fx = {node.name: node for node in program.graph.nodes}
         self._folded = {} if every else dict(self._folds())
         self._inside = {fold.node.name for fold in self._folded.values()}
-        read = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, self._inside))
+        readers = {node.name for node in self._fx.values() if node.op == "call_function"} if fused else self._inside
+        read = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, readers))
         self._gone = {*read, *(name for fold in self._folded.values() for name in fold.gone)}
         for name in program.graph_signature.user_inputs:
             if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):

@@ -416,6 +416,11 @@ def _real_pt2e(made: NetBuilder, operand: _Operand) -> str:
     return made.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
 
 
+def _by_filter(weight: _Operand) -> _Operand:
+    """Return a weight with a scale for each filter, as PT2E's quantizers write it; compilers look for that form."""
+    return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(weight.scale, weight.values.shape[:1])))
+
+
 def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
     """Return the bias of a convolution as real numbers; nothing without."""
     x, weight = unit.operands[:2]
@@ -426,13 +431,14 @@ def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
 def _aten_convolution(unit: _Unit) -> _Aten:
     pads = np.asarray(unit.attrs.get("pads", (0, 0, 0, 0))).tolist()
     attrs: dict[str, AttrValue] = {"padding": tuple(pads[:2]), "groups": unit.attrs.get("group", 1)}
-    return _Aten(op="aten.conv2d.default", operands=unit.operands, others=_real_bias(unit), attrs=attrs)
+    operands = unit.operands[0], _by_filter(unit.operands[1])
+    return _Aten(op="aten.conv2d.default", operands=operands, others=_real_bias(unit), attrs=attrs)
 
 
 def _aten_matrix(unit: _Unit) -> _Aten:
     x, weight = unit.operands[:2]
     turned = replace(weight, values=np.ascontiguousarray(weight.values.T))
-    return _Aten(op="aten.linear.default", operands=(x, turned))
+    return _Aten(op="aten.linear.default", operands=(x, _by_filter(turned)))
 
 
 def _aten(op: str, **attrs: AttrValue) -> Callable[[_Unit], _Aten]:

@@ -325,11 +325,14 @@ def test_products_are_summed_alike(sums, dtype, depth):
     assert_same(given["acc"], accumulate(unit, parse_variant(f"acc={sums}").sums).values[0])
 
 
+BIASED = [each for each in KERNELS if each.variant.bias == "float"]
+
+
+@pytest.mark.parametrize("kernel", BIASED, ids=lambda each: str(each.variant))
 @pytest.mark.parametrize("dtype", CODES)
 @pytest.mark.parametrize("kind", ["conv", "linear"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_real_bias_gives_the_same_codes(dtype, kind, whole):
-    (kernel,) = (each for each in KERNELS if each.variant.bias == "float")
+def test_a_real_bias_gives_the_same_codes(kernel, dtype, kind, whole):
     generator = np.random.default_rng(whole)
     low, high = CODES[dtype]
     x, w = generator.integers(low, high + 1, (400, 64)), generator.integers(-128, 128, (64, 30))
