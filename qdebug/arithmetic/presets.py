@@ -296,7 +296,7 @@ ROWS = (
     Preset(
         name="onednn-nonvnni",
         provenance="measured",
-        about="torch 2.13.0, engine onednn on an emulated Haswell (linear); inductor on AVX2; eager convolutions follow",
+        about="torch 2.13.0, engine onednn on an emulated Haswell (linear), inductor on AVX2; convolutions follow",
         variants=_pairs(_EVEN_IN),
         apart={"conv": "memory"},
         also=_products("acc=pairsat16:hwc bias=float steps=scale,bias,inv,zp,even,sat"),

@@ -337,13 +337,16 @@ class _Describer:
         line = [-1 if axis == quant.axis else 1 for axis in range(codes.ndim)]
         arrays = [codes, *(np.broadcast_to(a.reshape(line), codes.shape) for a in (quant.scale, quant.zero_point))]
         for operation in reversed(chain):
-            order = self._known(operation.input_value(1)) if operation.get_type_name() == "Transpose" else None
-            shape = extents(operation.output(0))
-            if shape is None or None in shape:
-                return False
-            arrays = [a.reshape(shape) if order is None else a.transpose(order.astype(int)) for a in arrays]
+            if operation.get_type_name() == "Transpose":
+                order = self._known(operation.input_value(1))
+                if order is None:
+                    return False
+                arrays = [array.transpose(order.astype(int)) for array in arrays]
+            else:
+                shape = tuple(extent or 0 for extent in extents(operation.output(0)) or ())
+                arrays = [array.reshape(shape) for array in arrays]
         arranged, scale, zero = arrays
-        wide = [axis for axis in range(scale.ndim) if np.any(scale != scale.take([0], axis))]
+        wide = [axis for axis in range(scale.ndim) if any(np.any(a != a.take([0], axis)) for a in (scale, zero))]
         first = tuple(slice(None) if axis in wide else 0 for axis in range(scale.ndim))
         if len(wide) > 1:
             return False

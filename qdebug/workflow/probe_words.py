@@ -418,7 +418,8 @@ def _real_pt2e(made: NetBuilder, operand: _Operand) -> str:
 
 def _by_filter(weight: _Operand) -> _Operand:
     """Return a weight with a scale for each filter, as PT2E's quantizers write it; compilers look for that form."""
-    return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(weight.scale, weight.values.shape[:1])))
+    scale = np.asarray(weight.scale, np.float32)
+    return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(scale, weight.values.shape[:1])))
 
 
 def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
