@@ -142,7 +142,9 @@ def _pairs(unit: Unit) -> Iterator[str]:
         return
     for order in _PAIR_ORDERS[unit.kind]:
         yield f"pairsat16:{order}"
-    if unit.kind == "conv" and unit.operands[1].codes.shape[1] % 2 and unit.operands[1].codes.shape[1] > 1:
+    channels = unit.operands[1].codes.shape[1]
+    beyond = np.any(unit.attrs.get("pads", 0)) or "SAME" in str(unit.attrs.get("auto_pad", ""))
+    if unit.kind == "conv" and channels > 1 and (channels % 2 or beyond):
         yield "pairsat16:tap"
     for order in _PAIR_ORDERS[unit.kind] if x == np.int8 else ():
         yield f"pairwrap16:{order}:8"

@@ -299,7 +299,12 @@ ROWS = (
         about="torch 2.13.0, engine onednn on an emulated Haswell (linear), inductor on AVX2; convolutions follow",
         variants=_pairs(_EVEN_IN),
         apart={"conv": "memory"},
-        also=_products("acc=pairsat16:hwc bias=float steps=scale,bias,inv,zp,even,sat"),
+        also=_read(
+            {
+                "conv": "acc=pairsat16:tap bias=float steps=scale,bias,inv,zp,even,sat",
+                "linear": "acc=pairsat16:hwc bias=float steps=scale,bias,inv,zp,even,sat",
+            }
+        ),
     ),
     Preset(
         name="openvino-cpu",

@@ -249,7 +249,8 @@ def _summed(
 def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     """Return what sums lose in 16 bits (N, M, *out); within a group depth goes taps first (chw: channels first).
 
-    With `tap` channels are filled up to an even number by zeros, as oneDNN's convolutions on AVX2 do it.
+    With `tap` channels are filled up to an even number by zeros, and taps in the padding are left out, as oneDNN's
+    convolutions on AVX2 do it.
     """
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
@@ -260,7 +261,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if sums.accumulate.startswith("sat16:"):
         x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
     groups = unit.groups
-    source = padded(x, window, int(zero.reshape(-1)[0]))
+    source = padded(x, window, 0 if ":tap" in sums.accumulate else int(zero.reshape(-1)[0]))
     taps = np.stack([source[place] for place in window.taps()], axis=2)
     taps = taps.reshape(x.shape[0], groups, x.shape[1] // groups, -1, int(np.prod(window.out)))
     matrix = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)

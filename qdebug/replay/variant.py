@@ -56,8 +56,8 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
 
 In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
 the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
-it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. `tap` is `hwc` without pairs across taps: the last of an odd number
-of channels has none. Where every sum saturates in 16 bits the order counts as well:
+it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. `tap` is `hwc` without pairs across taps, the last of an odd number
+of channels having none, and without taps in the padding. Where every sum saturates in 16 bits the order counts as well:
 `sat16:chw`. A bias is added to what comes out. Of `wrap16`, and of `sat16` without an order, the complete sum is held
 to 16 bits, its bias included.
 """

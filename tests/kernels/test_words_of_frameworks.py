@@ -313,3 +313,11 @@ def test_the_answer_is_that_of_onnx(words, node, twin, scale):
     assert {status for status, *_ in others} == {"explained"}
     beside = (("beside", "Multiply"),) if words == "openvino" else ()  # what the graph is made of tells whose words
     assert answers(recorded(node, outputs, scale, context=beside)) == others
+
+
+@pytest.mark.parametrize("op", ["MVN", "LRN", "LSTMSequence", "L2_NORMALIZATION", "quantized::batch_norm2d_relu"])
+def test_what_has_no_formula_on_codes_is_said_and_counted(op):
+    found = qdebug.explain(recorded(Node(op), [TENSORS["x"][0]], Y))
+    (node,) = (each for each in found.nodes if each.node == "n")
+    assert (node.status, node.reason) == ("no_kernel", f"the operator {op} is computed in no known quantized way")
+    assert (found.summary["not_looked_at"], found.exit_code) == (1, 3)
