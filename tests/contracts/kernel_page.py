@@ -283,7 +283,8 @@ def _with_operands(variant: Variant) -> Iterator[str]:
     inner += _steps(variant.operand, number, real=False)
     yield from (f"    {line}" for line in [*inner, "return v"])
     if variant.form == "slopes":
-        yield "v = np.where(a >= za, bring(a - za, np.float32(1)), bring((a - za) * (b - zb), sb))"
+        yield "below = bring((a - za) * (b - zb), sb)"
+        yield "v = np.where(a >= za, bring(a - za, np.float32(1)), below)"
     elif leaky:
         yield "v = np.where(x >= zx, bring(x - zx, np.float32(1)), bring(x - zx, alpha))"
     else:
