@@ -129,10 +129,11 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     yield "form=levels-fma steps=even,sat"
     for pairs in _pairs(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
+        yield f"acc={pairs} form=levels-fma steps=even,sat"
+    for pairs in (pairs for pairs in _pairs(unit) if pairs.startswith("pairsat")):
         yield f"acc={pairs} steps=scale,<div|inv>,<even,zp|zp,even>,sat"
         if unit.bias is not None:
             yield f"acc={pairs} bias=float steps=scale,bias,<div|inv>,<even,zp|zp,even>,sat"
-        yield f"acc={pairs} form=levels-fma steps=even,sat"
 
 
 def _pairs(unit: Unit) -> Iterator[str]:
