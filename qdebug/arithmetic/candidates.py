@@ -130,6 +130,10 @@ def _sum_of_products(unit: Unit) -> Iterator[str]:
     for pairs in _pairs(unit):
         yield f"acc={pairs} steps=mul,<even,zp|zp,even>,sat"
         yield f"acc={pairs} form=levels-fma steps=even,sat"
+    for pairs in (pairs for pairs in _pairs(unit) if pairs.startswith("pairsat")):
+        yield f"acc={pairs} steps=scale,<div|inv>,<even,zp|zp,even>,sat"
+        if unit.bias is not None:
+            yield f"acc={pairs} bias=float steps=scale,bias,<div|inv>,<even,zp|zp,even>,sat"
 
 
 def _pairs(unit: Unit) -> Iterator[str]:
@@ -139,6 +143,10 @@ def _pairs(unit: Unit) -> Iterator[str]:
         return
     for order in _PAIR_ORDERS[unit.kind]:
         yield f"pairsat16:{order}"
+    channels = unit.operands[1].codes.shape[1]
+    beyond = np.any(unit.attrs.get("pads", 0)) or "SAME" in str(unit.attrs.get("auto_pad", ""))
+    if unit.kind == "conv" and channels > 1 and (channels % 2 or beyond):
+        yield "pairsat16:tap"
     for order in _PAIR_ORDERS[unit.kind] if x == np.int8 else ():
         yield f"pairwrap16:{order}:8"
 
@@ -171,6 +179,13 @@ def _products_of_two(unit: Unit) -> Iterator[str]:
 def _quotients(unit: Unit) -> Iterator[str]:
     del unit
     yield from (_MADE_REAL, _RATIO, _MADE_REAL_IN_DOUBLE)
+
+
+def _slopes(unit: Unit) -> Iterator[str]:
+    """Numbers below 0 times a slope that is in codes too, all others as they are."""
+    del unit
+    yield _MADE_REAL
+    yield f"form=slopes operand={_WHOLE_PROGRAMS} m=q31:<d:xw/y|xw/y> steps=zp,sat"
 
 
 def _counts_padding(unit: Unit) -> bool:
@@ -281,6 +296,7 @@ _FAMILIES: Mapping[str, Callable[[Unit], Iterator[str]]] = MappingProxyType(
         "concat": _joined,
         "mul": _products_of_two,
         "div": _quotients,
+        "prelu": _slopes,
         "lookup": _functions,
         "softmax": _probabilities,
         "resize": _resized,

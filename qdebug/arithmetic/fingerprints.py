@@ -49,7 +49,7 @@ _LEVELS: Mapping[str, str] = MappingProxyType(
 """What a processor is called by the best of its flags that matters to products of codes, the best first."""
 _PACKAGES: Mapping[str, str] = MappingProxyType({"litert": "ai-edge-litert", "tflm": "tflite-micro"})
 """The package whose version counts, where it is not called like the backend."""
-_CHOICES = ("kernels", "opt", "precision", "delegate")
+_CHOICES = ("kernels", "opt", "precision", "delegate", "compile")
 """Options of backends that choose other kernels."""
 
 

@@ -145,6 +145,7 @@ _REFERENCE = _read(
         "mul": _DOUBLE,
         "add": _ADD_DOUBLE,
         "sub": _ADD_DOUBLE,
+        "prelu": "form=slopes m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=zp,sat",
         "average_pool": _RAW_MEAN,
         "reduce_mean": _COUNTED,
         "requantize": _DOUBLE,
@@ -183,7 +184,7 @@ ROWS = (
         provenance="measured",
         about="ONNX Runtime 1.31.1 on x86 with AVX512-VNNI; mlas/lib/quantize.cpp, qladd.cpp",
         variants=DEFAULTS,
-        apart={"sub": "memory", "div": "memory", "reduce_mean": "memory", "where": "memory", "requantize": "memory"},
+        apart=dict.fromkeys(("sub", "div", "prelu", "reduce_mean", "where", "requantize"), "memory"),
     ),
     Preset(
         name="ort-mlas-avx2-nonvnni",
@@ -295,9 +296,15 @@ ROWS = (
     Preset(
         name="onednn-nonvnni",
         provenance="measured",
-        about="torch 2.13.0, engine onednn on an emulated Haswell (linear); convolutions follow from it",
+        about="torch 2.13.0, engine onednn on an emulated Haswell (linear), inductor on AVX2; convolutions follow",
         variants=_pairs(_EVEN_IN),
         apart={"conv": "memory"},
+        also=_read(
+            {
+                "conv": "acc=pairsat16:tap bias=float steps=scale,bias,inv,zp,even,sat",
+                "linear": "acc=pairsat16:hwc bias=float steps=scale,bias,inv,zp,even,sat",
+            }
+        ),
     ),
     Preset(
         name="openvino-cpu",
@@ -305,6 +312,7 @@ ROWS = (
         about="openvino 2026.4.1 on x86 with AMX, convolutions of a QDQ net; average pools on AVX2",
         variants=_products(_EVEN_IN, average_pool="form=levels-raw steps=even,zp,sat"),
         apart={"linear": "memory"},
+        also=_read({"conv": "form=levels-fma acc=pairsat16:tap steps=even,sat"}),
     ),
     Preset(
         name="gemmlowp",

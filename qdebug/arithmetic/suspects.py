@@ -285,10 +285,10 @@ def _of_conventions(unit: Unit) -> Iterator[Suspect]:
 
 
 def _of_padding(unit: Unit) -> Iterator[Suspect]:
-    if unit.kind != "conv" or unit.transposed:
-        return
-    pads = Call(inputs=(), attrs=unit.attrs).integers("pads") or ()
-    if not any(pads):
+    call = Call(inputs=(), attrs=unit.attrs)
+    counts = unit.kind == "average_pool" and call.integer("count_include_pad") and not call.integer("ceil_mode")
+    pads = call.integers("pads") or ()
+    if not any(pads) or not (counts or (unit.kind == "conv" and not unit.transposed)):
         return
     x = unit.operands[0]
     half = len(pads) // 2

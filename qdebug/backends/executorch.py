@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.executorch_exported import DelegatedGraph, Lowered, lowered
+from qdebug.backends.executorch_exported import Lowered, lowered
 from qdebug.backends.executorch_ops import Loaded, errors
 from qdebug.backends.executorch_pte import Pte, trace_of
 from qdebug.backends.protocol import (
@@ -29,6 +29,7 @@ from qdebug.backends.protocol import (
     check_options,
     check_taps,
 )
+from qdebug.backends.torch_delegated import DelegatedGraph
 from qdebug.backends.torch_exported import load_program, unlogged, without_mutation
 from qdebug.backends.torch_ops import array_of
 from qdebug.errors import BackendError, UsageError

@@ -1,8 +1,7 @@
-"""Exported programs on ExecuTorch: the graph, where each node runs, and a lowered program whose tensors are outputs.
+"""Exported programs on ExecuTorch: where each node runs, and a lowered program whose tensors are outputs.
 
 A tapped program has further outputs: `executorch.devtools.intermediate_output_tap` adds them before the program is
-lowered. Where XNNPACK computes with integers, a convolution with the DequantizeLinear before and the QuantizeLinear
-after it is one operator, and only its codes exist: these are tapped, and the node is described as that one operator.
+lowered.
 """
 
 from __future__ import annotations
@@ -10,42 +9,15 @@ from __future__ import annotations
 import copy
 import operator
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from qdebug.backends.executorch_ops import errors
-from qdebug.backends.executorch_pte import PORTABLE
-from qdebug.backends.torch_exported import ExportedGraph
-from qdebug.backends.torch_ops import Arguments, schema_of
-from qdebug.errors import BackendError
+from qdebug.backends.torch_delegated import PORTABLE
 
-__all__ = ["DelegatedGraph", "Lowered", "lowered"]
+__all__ = ["Lowered", "lowered"]
 
 _LOWERS = "Check that to_edge_transform_and_lower(program).to_executorch() works by itself."
-_ACTIVATIONS = frozenset(("aten.relu.default", "aten.hardtanh.default", "aten.clamp.default", "aten.relu6.default"))
-"""Operators that XNNPACK folds into an integer operator before them."""
-
-_SPLITS_FUSION = "{} computes it inside an integer operator, and no tensor holds it (see --taps all)"
-_DEQUANTIZED = "a tap on dequantized values keeps {} from running the operators around it"
-_LAID_OUT = "{} mixes up the dimensions of dequantized values with more than two of them where they are outputs"
-_NO_LAYOUT = 2
-"""Dimensions up to which channels have no place of their own to be mixed up."""
-_DYNAMIC = "{} chooses the scale inside its operator, and a tap would keep it from that"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Fold:
-    """An integer operator that a delegate makes of several nodes.
-
-    Args:
-        node: The fx node that is computed.
-        activation: What is fused into it, in TensorFlow Lite's word; "" for nothing.
-        gone: Names of the fx nodes that are no nodes of their own.
-    """
-
-    node: Any
-    activation: str
-    gone: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,184 +95,3 @@ def _ancestors(node: Any) -> Iterator[str]:
         source = waiting.pop()
         yield source.name
         waiting.extend(source.from_node or ())
-
-
-class DelegatedGraph(ExportedGraph):
-    """The graph of an exported program as delegates run it.
-
-    Args:
-        program: The program, a `torch.export.ExportedProgram`; operators in it change nothing in place.
-        placement: The delegate that runs each fx node, or "portable".
-        every: Whether each tensor is tapped, and so no operators are folded.
-
-    Attributes:
-        taps: Fx nodes to have as outputs, with the names of their tensors.
-
-    Raises:
-        BackendError: It has control flow, or an input that is no tensor.
-    """
-
-    def __init__(self, program: Any, placement: Mapping[str, str], *, every: bool) -> None:
-        self._placement, self._every = placement, every
-        self._fx = {node.name: node for node in program.graph.nodes}
-        self._folded = {} if every else dict(self._folds())
-        self._inside = {fold.node.name for fold in self._folded.values()}
-        read = (each.name for each in self._fx.values() if _is_dequantizer(each) and _all_in(each.users, self._inside))
-        self._gone = {*read, *(name for fold in self._folded.values() for name in fold.gone)}
-        for name in program.graph_signature.user_inputs:
-            if not hasattr(self._fx[name].meta.get("val") if name in self._fx else None, "dtype"):
-                raise BackendError(
-                    f"Input {name!r} of the program is no tensor: it cannot be fed.",
-                    hint="Export the program with that input fixed, or as a tensor.",
-                )
-        super().__init__(program)
-        self.taps: dict[str, str] = {}
-        for node in self._fx.values():
-            name = self._called.get(node.name)
-            if node.op != "call_function" or node.name in self._gone or not name:
-                continue
-            if reason := "" if every else self._untapped(node):
-                self.skipped[name] = reason
-            else:
-                self.taps[node.name] = name
-
-    # -- nodes -------------------------------------------------------------------------------------------------------
-
-    def _declare_node(self, node: Any) -> None:
-        """Declare a node as it runs: an integer operator reads and writes codes, and comes from several nodes."""
-        if node.name in self._gone:
-            if _is_dequantizer(node):
-                self._called[node.name] = self._called.get(node.args[0].name, "")
-                self._note_scale(node, "")
-            return
-        super()._declare_node(node)
-        made = self._nodes.get(node.name)
-        if made is None:
-            return
-        made = replace(made, origin=(), placement=self._placement.get(node.name, ""))
-        if (fold := self._folded.get(node.name)) is not None:
-            fused = {"fused_activation_function": fold.activation} if fold.activation else {}
-            made = replace(
-                made,
-                name=fold.node.name,
-                op=str(fold.node.target),
-                attrs={**made.attrs, **fused},
-                origin=(*reversed(fold.gone), node.name),
-            )
-        self._nodes[node.name] = made
-        if _is_quantizer(node):
-            self._infos[made.outputs[0]] = replace(self._infos[made.outputs[0]], stands_for=node.args[0].name)
-
-    def _left_out(self, node: Any) -> bool:  # noqa: ARG002  what chooses a scale is a node that runs
-        return False
-
-    def _title(self, node: Any) -> str:
-        return str(node.name)
-
-    def _arguments(self, node: Any, title: str) -> Arguments:
-        if schema_of(node.target) is None:
-            raise BackendError(
-                f"The program has control flow ({node.target}), whose branches cannot be told in a recording.",
-                hint="Export it without control flow, or record the branches as programs of their own.",
-            )
-        fold = self._folded.get(node.name)
-        return super()._arguments(node if fold is None else fold.node, title)
-
-    # -- taps --------------------------------------------------------------------------------------------------------
-
-    def _untapped(self, node: Any) -> str:
-        """Say why a tensor is not tapped; "" if it is."""
-        source = node.args[0] if node.target is operator.getitem else node
-        delegate = self._placement.get(source.name, PORTABLE)
-        if delegate == PORTABLE:
-            return ""
-        if "choose_qparams" in str(source.target) or _is_dynamic(node):
-            return _DYNAMIC.format(delegate)
-        if _is_dequantizer(node):
-            if _is_dynamic(node.args[0]):
-                return _DYNAMIC.format(delegate)
-            if node.args[0].op == "placeholder" or any(user.name in self._inside for user in node.users):
-                return _DEQUANTIZED.format(delegate)
-            if node.meta["val"].dim() > _NO_LAYOUT:
-                return _LAID_OUT.format(delegate)
-        return _SPLITS_FUSION.format(delegate) if self._is_inner(node) else ""
-
-    def _is_inner(self, node: Any) -> bool:
-        """Tell whether a node reads codes and its result becomes codes: a delegate does that in one operator."""
-        if _is_dequantizer(node) or _is_quantizer(node) or not node.users:
-            return False
-        source = node.args[0] if _is_fused(node) else node
-        reads = any(map(_is_dequantizer, source.all_input_nodes))
-        return reads and all(_is_quantizer(each) or (_is_fused(each) and self._is_inner(each)) for each in node.users)
-
-    def without_dequantized(self) -> bool:
-        """Drop taps on dequantized values, which may keep a delegate from what it does; False if there are none."""
-        given_up = [name for name in self.taps if _is_dequantizer(self._fx[name]) and not self._every]
-        for name in given_up:
-            tensor = self.taps.pop(name)
-            self.skipped[tensor] = _DEQUANTIZED.format(self._placement.get(name, PORTABLE))
-        return bool(given_up)
-
-    # -- integer operators -------------------------------------------------------------------------------------------
-
-    def _folds(self) -> Iterator[tuple[str, _Fold]]:
-        """Yield the integer operators that a delegate computes, by the fx node that quantizes the result."""
-        for node in self._fx.values():
-            if _is_quantizer(node) and (fold := self._fold(node)) is not None:
-                yield node.name, fold
-
-    def _fold(self, quantizer: Any) -> _Fold | None:
-        delegate = self._placement.get(quantizer.name, PORTABLE)
-        node, gone, activation = quantizer.args[0], [], ""
-        if _is_dynamic(quantizer):
-            return None
-        if _is_fused(node) and len(node.users) == 1:
-            word = _activation_word(node)
-            if word is None:
-                return None
-            activation, gone, node = word, [node.name], node.args[0]
-        if node.op != "call_function" or len(node.users) != 1 or delegate == PORTABLE:
-            return None
-        if self._placement.get(node.name) != delegate or not hasattr(node.meta.get("val"), "dtype"):
-            return None
-        if _is_dequantizer(node) or _is_quantizer(node) or not any(map(_is_dequantizer, node.all_input_nodes)):
-            return None
-        if not all(_is_dequantizer(each) or each.op == "placeholder" for each in node.all_input_nodes):
-            return None
-        return _Fold(node=node, activation=activation, gone=(*gone, node.name))
-
-
-def _is_quantizer(node: Any) -> bool:
-    return str(node.target).startswith("quantized_decomposed.quantize_per_")
-
-
-def _is_dequantizer(node: Any) -> bool:
-    return str(node.target).startswith("quantized_decomposed.dequantize_per_")
-
-
-def _is_dynamic(node: Any) -> bool:
-    """Tell whether a node quantizes with a scale that the run chooses."""
-    picked = [each.args[0] for each in node.all_input_nodes if each.target is operator.getitem]
-    return _is_quantizer(node) and any("choose_qparams" in str(each.target) for each in picked)
-
-
-def _is_activation(node: Any) -> bool:
-    return str(node.target) in _ACTIVATIONS
-
-
-def _is_fused(node: Any) -> bool:
-    """Tell whether a node is an activation of an operator's result; one of dequantized values is an operator itself."""
-    return _is_activation(node) and not _is_dequantizer(node.args[0])
-
-
-def _activation_word(node: Any) -> str | None:
-    """Return TensorFlow Lite's word for an activation; None if it has none."""
-    if str(node.target) == "aten.relu.default":
-        return "RELU"
-    limits: tuple[float, ...] = tuple(float(each) for each in node.args[1:3] if isinstance(each, int | float))
-    words: Mapping[tuple[float, ...], str] = {(0.0, 6.0): "RELU6", (-1.0, 1.0): "RELU_N1_TO_1"}
-    return words.get(limits)
-
-
-def _all_in(users: Mapping[Any, Any], names: set[str]) -> bool:
-    return bool(users) and all(user.name in names for user in users)

@@ -15,15 +15,14 @@ from typing import Any
 import numpy as np
 
 from qdebug.backends.executorch_ops import SCALAR_TYPES, Loaded, errors
+from qdebug.backends.torch_delegated import PORTABLE
 from qdebug.backends.torch_ops import Names, arguments, dtype_beside, quant_stated
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype
 
-__all__ = ["DELEGATE_DOMAIN", "PORTABLE", "Pte", "trace_of"]
+__all__ = ["DELEGATE_DOMAIN", "Pte", "trace_of"]
 
-PORTABLE = "portable"
-"""Placement of nodes that no delegate runs, but a kernel of the runtime."""
 DELEGATE_DOMAIN = "executorch.delegate"
 """Domain of nodes that call a delegate: their operator is the delegate's name."""
 

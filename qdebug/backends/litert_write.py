@@ -25,11 +25,12 @@ _OPTIONS: Mapping[str, str] = MappingProxyType(
         "LOGISTIC": "",
         "TANH": "",
         "RELU": "",
+        "PRELU": "",
     }
 )
 """What the schema calls the options of an operator, where its name does not say: "FULLY_CONNECTED" says it."""
 
-_VERSIONS: Mapping[str, int] = MappingProxyType({"HARD_SWISH": 1, "QUANTIZE": 2, "DEPTHWISE_CONV_2D": 3})
+_VERSIONS: Mapping[str, int] = MappingProxyType({"HARD_SWISH": 1, "PRELU": 1, "QUANTIZE": 2, "DEPTHWISE_CONV_2D": 3})
 _INT8_VERSION = 2
 """Version of an operator from which on it takes int8 codes, for most."""
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.openvino_model import DTYPES, OpenVINOModel, Port, elements, extents, port, used
+from qdebug.backends.openvino_model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, port, used
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.dtypes import code_limits, is_integer
 
@@ -131,7 +131,8 @@ def describe(source: OpenVINOModel, layers: Sequence[Layer], device: str) -> Exe
     """
     ends = {layer.operations[-1]: layer for layer in layers if layer.operations}
     inserted = Counter(layer.kind for layer in layers if not layer.operations)
-    return _Describer(source, ends, device).describe(inserted)
+    readers = {name: layer for layer in layers for name in layer.operations[:1]}
+    return _Describer(source, ends, readers, device).describe(inserted)
 
 
 class _Describer:
@@ -140,14 +141,17 @@ class _Describer:
     Args:
         source: The model.
         ends: The layer that ends with each operation.
+        begins: The layer that begins with each operation.
         device: Where they run.
     """
 
-    def __init__(self, source: OpenVINOModel, ends: Mapping[str, Layer], device: str) -> None:
-        self._source, self._device = source, device
+    def __init__(
+        self, source: OpenVINOModel, ends: Mapping[str, Layer], begins: Mapping[str, Layer], device: str
+    ) -> None:
+        self._source, self._device, self._begins = source, device, begins
         finals = [result.input_value(0).get_node().get_friendly_name() for result in source.model.get_results()]
         self._ends: dict[str, Layer | None] = {**dict.fromkeys(finals), **ends}
-        self._folded = _Folded(source)
+        self._folded = Folded(source)
         self._nodes: dict[str, Node] = {}
         self._infos: dict[str, TensorInfo] = {}
         self._constants: dict[str, np.ndarray] = {}
@@ -193,6 +197,8 @@ class _Describer:
             return
         quantized = name in self._infos
         data = self._quantized_data(operation) if quantized else None
+        if name in self._handed_out and data is None and (found := self._dequantized(value)) is not None:
+            data = self._quantized_data(found[0].get_node())
         if quantized and data is None:
             self._plain(operation)
         elif data is None:
@@ -263,7 +269,7 @@ class _Describer:
         if operation.get_type_name() in ("Constant", "Parameter") or title in self._ends:
             return name
         if self._folded.has(title):
-            if self._arranged_constant(value):
+            if self._arranged_constant(value) or self._arranged_codes(value):
                 return name
             self._constants[name] = self._folded.values(title)
             self._infos[name] = TensorInfo(
@@ -312,6 +318,44 @@ class _Describer:
         self._infos[name] = TensorInfo(name=name, shape=array.shape, dtype=dtype, role=Role.CONSTANT, quant=quant)
         title = operation.get_friendly_name()
         self._nodes[title] = Node(name=title, op=operation.get_type_name(), inputs=(source,), outputs=(name,))
+        return True
+
+    def _arranged_codes(self, value: Any) -> bool:
+        """Add a constant of codes that several operations arrange anew after they are made real; False if it is none.
+
+        Scales are arranged like the codes. They have to lie along one dimension in the end.
+        """
+        chain, source = [], value
+        while source.get_node().get_type_name() in (*_ARRANGES, "Transpose"):
+            chain.append(source.get_node())
+            source = source.get_node().input_value(0)
+        coded = self._coded_constant(source) if chain else None
+        quant = None if coded is None else self._infos[coded].quant
+        if coded is None or quant is None:
+            return False
+        codes = self._source.constant(coded)
+        line = [-1 if axis == quant.axis else 1 for axis in range(codes.ndim)]
+        arrays = [codes, *(np.broadcast_to(a.reshape(line), codes.shape) for a in (quant.scale, quant.zero_point))]
+        for operation in reversed(chain):
+            if operation.get_type_name() == "Transpose":
+                order = self._known(operation.input_value(1))
+                if order is None:
+                    return False
+                arrays = [array.transpose(order.astype(int)) for array in arrays]
+            else:
+                shape = tuple(extent or 0 for extent in extents(operation.output(0)) or ())
+                arrays = [array.reshape(shape) for array in arrays]
+        arranged, scale, zero = arrays
+        wide = [axis for axis in range(scale.ndim) if any(np.any(a != a.take([0], axis)) for a in (scale, zero))]
+        first = tuple(slice(None) if axis in wide else 0 for axis in range(scale.ndim))
+        if len(wide) > 1:
+            return False
+        found = replace(quant, scale=scale[first], zero_point=zero[first], axis=wide[0] if wide else None)
+        name = self._source.named(value)
+        self._constants[name] = arranged
+        self._infos[name] = TensorInfo(
+            name=name, shape=arranged.shape, dtype=quant.dtype, role=Role.CONSTANT, quant=found
+        )
         return True
 
     def _is_made(self, value: Any) -> bool:
@@ -469,13 +513,16 @@ class _Describer:
 
     def _hand_out(self, operation: Any, layer: Layer | None) -> None:
         """Note the scale of a result that a layer makes as codes, though the model has real values there."""
-        dtype = DTYPES.get(layer.result, "") if layer is not None else ""
         value = operation.output(0)
+        dtype = DTYPES.get(layer.result, "") if layer is not None else ""
+        real = None if is_integer(dtype) else self._dequantized(value)
+        if layer is not None and (real is not None or operation.get_type_name() == "FakeQuantize"):
+            dtype = dtype if is_integer(dtype) else self._read_as(value)
         single = operation.get_output_size() == 1 or operation.get_type_name() == "MaxPool"
         name = self._source.named(value)
         if dtype not in ("int8", "uint8") or not single or name in self._source.outputs:
             return
-        quant = None
+        quant = None if real is None or real[1].dtype != dtype else real[1]
         if operation.get_type_name() == "FakeQuantize":
             quant = self._grid(operation, dtype, same=False)
         elif operation.get_type_name() in _KEEPS_CODES:
@@ -487,6 +534,12 @@ class _Describer:
         if quant is not None and not quant.per_channel:
             self._handed_out[name] = quant
             self._infos[name] = replace(self._source.described(name, value), dtype=dtype, quant=quant)
+
+    def _read_as(self, value: Any) -> str:
+        """Return the dtype of codes that a layer reads real values in: OpenVINO hands it the codes themselves."""
+        titles = [reader.get_node().get_friendly_name() for reader in value.get_target_inputs()]
+        found = [DTYPES.get(self._begins[title].precision, "") for title in titles if title in self._begins]
+        return next((dtype for dtype in found if is_integer(dtype)), "")
 
     def _grid(self, operation: Any, dtype: str, *, same: bool = True) -> QuantParams | None:
         """Return the codes whose real values a FakeQuantize gives; None where it has several ranges.
@@ -603,57 +656,3 @@ def _activation(operation: Any) -> dict[str, AttrValue]:
         attrs = operation.get_attributes()
         return {"activation": "Clip", "activation_params": (float(attrs["min"]), float(attrs["max"]))}
     return {}
-
-
-class _Folded:
-    """Values of operations with one result that depend on no input of the model, worked out when they are asked for.
-
-    Args:
-        source: The model.
-    """
-
-    def __init__(self, source: OpenVINOModel) -> None:
-        self._parameters = source.model.get_parameters()
-        self._names: set[str] = set()
-        self._values: dict[str, np.ndarray] = {}
-        self._operations = source.operations
-        fixed: set[str] = set()
-        for name, operation in source.operations.items():
-            inputs = operation.input_values()
-            known = [value.get_node().get_friendly_name() in fixed or _is_constant(value) for value in inputs]
-            shaped = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
-            if not shaped and (not inputs or not all(known) or operation.get_type_name() in _RANDOM):
-                continue
-            fixed.add(name)
-            if operation.get_output_size() == 1 and operation.get_output_element_type(0).get_type_name() in DTYPES:
-                self._names.add(name)
-
-    def has(self, name: str) -> bool:
-        """Tell whether an operation depends on no input."""
-        return name in self._names
-
-    def values(self, name: str) -> np.ndarray:
-        """Return the values of an operation."""
-        if name not in self._values:
-            import openvino
-            from openvino.passes import ConstantFolding, Manager
-
-            part = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
-            manager = Manager()
-            manager.register_pass(ConstantFolding())
-            manager.run_passes(part)
-            found = part.get_results()[0].input_value(0).get_node()
-            if found.get_type_name() == "Constant":
-                self._values[name] = elements(found)
-            else:  # some are marked to be left alone
-                whole = openvino.Model([self._operations[name].output(0)], [], "whole")
-                compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
-                self._values[name] = np.array(compiled({})[0])
-        return self._values[name]
-
-
-_RANDOM = frozenset(("RandomUniform", "Multinomial", "ReadValue"))
-
-
-def _is_constant(value: Any) -> bool:
-    return bool(value.get_node().get_type_name() == "Constant")

@@ -20,6 +20,7 @@ from qdebug.regular_file import open_binary
 __all__ = [
     "DTYPES",
     "SUFFIXES",
+    "Folded",
     "OpenVINOModel",
     "OpenVINOReader",
     "Port",
@@ -335,3 +336,57 @@ def _attrs(operation: Any) -> dict[str, AttrValue]:
                     attrs[name] = tuple(value)
                     break
     return attrs
+
+
+class Folded:
+    """Values of operations with one result that depend on no input of the model, worked out when they are asked for.
+
+    Args:
+        source: The model.
+    """
+
+    def __init__(self, source: OpenVINOModel) -> None:
+        self._parameters = source.model.get_parameters()
+        self._names: set[str] = set()
+        self._values: dict[str, np.ndarray] = {}
+        self._operations = source.operations
+        fixed: set[str] = set()
+        for name, operation in source.operations.items():
+            inputs = operation.input_values()
+            known = [value.get_node().get_friendly_name() in fixed or _is_constant(value) for value in inputs]
+            shaped = operation.get_type_name() == "ShapeOf" and operation.input(0).get_partial_shape().is_static
+            if not shaped and (not inputs or not all(known) or operation.get_type_name() in _RANDOM):
+                continue
+            fixed.add(name)
+            if operation.get_output_size() == 1 and operation.get_output_element_type(0).get_type_name() in DTYPES:
+                self._names.add(name)
+
+    def has(self, name: str) -> bool:
+        """Tell whether an operation depends on no input."""
+        return name in self._names
+
+    def values(self, name: str) -> np.ndarray:
+        """Return the values of an operation."""
+        if name not in self._values:
+            import openvino
+            from openvino.passes import ConstantFolding, Manager
+
+            part = openvino.Model([self._operations[name].output(0)], self._parameters, "part").clone()
+            manager = Manager()
+            manager.register_pass(ConstantFolding())
+            manager.run_passes(part)
+            found = part.get_results()[0].input_value(0).get_node()
+            if found.get_type_name() == "Constant":
+                self._values[name] = elements(found)
+            else:  # some are marked to be left alone
+                whole = openvino.Model([self._operations[name].output(0)], [], "whole")
+                compiled = openvino.Core().compile_model(whole, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+                self._values[name] = np.array(compiled({})[0])
+        return self._values[name]
+
+
+_RANDOM = frozenset(("RandomUniform", "Multinomial", "ReadValue"))
+
+
+def _is_constant(value: Any) -> bool:
+    return bool(value.get_node().get_type_name() == "Constant")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from hashlib import sha256
 from importlib.util import find_spec
@@ -27,6 +27,7 @@ from qdebug.backends.protocol import (
 )
 from qdebug.backends.torch_eager import record
 from qdebug.backends.torch_exported import ExportedGraph, load_program, unlogged
+from qdebug.backends.torch_inductor import INDUCTOR, CompiledRun
 from qdebug.backends.torch_ops import array_of, facts_of, tensor_of, torch_errors, unreadable
 from qdebug.errors import MissingExtraError, UsageError
 from qdebug.model import Recording, TensorInfo
@@ -37,7 +38,15 @@ if TYPE_CHECKING:
 
 __all__ = ["TorchBackend", "TorchRun", "backend", "record"]
 
-_OPTIONS = (OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for PyTorch's own choice"),)
+_OPTIONS = (
+    OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for PyTorch's own choice"),
+    OptionSpec(
+        name="compile",
+        default="none",
+        choices=("none", INDUCTOR),
+        help="run the program as torch.compile does with frozen weights; it needs a C++ compiler",
+    ),
+)
 _RUNS = "Check that the program runs: torch.export.load(FILE).module()(...)."
 
 
@@ -130,7 +139,7 @@ class TorchBackend:
 
     def open(
         self, model: Path | Recording, *, options: Mapping[str, str], taps: str = "faithful", weights: bool = True
-    ) -> TorchRun:
+    ) -> TorchRun | CompiledRun:
         """Make an exported program ready to run.
 
         Args:
@@ -152,13 +161,21 @@ class TorchBackend:
             )
         _set_threads(chosen["threads"])
         program = _loaded(model)
-        with torch_errors("PyTorch refused the program", _RUNS), unlogged():
-            exported = ExportedGraph(program)
         with open_binary(model) as file:
             digest = sha256(file.read()).hexdigest()
-        facts = facts_of("exported program, run node by node", exported.notes.values(), taps=taps)
-        facts = replace(facts, model=model.name, model_sha256=digest)
-        return TorchRun(exported, facts, weights=weights)
+
+        def facts(way: str, notes: Iterable[str]) -> RunFacts:
+            found = facts_of(way, notes, taps=taps)
+            options = {**found.options, "compile": chosen["compile"]}
+            return replace(found, model=model.name, model_sha256=digest, options=options)
+
+        with torch_errors("PyTorch refused the program", _RUNS), unlogged():
+            if chosen["compile"] == INDUCTOR:
+                way = "compiled by inductor; what lies between its kernels is a further output"
+                return CompiledRun(program, facts(way, ()), weights=weights)
+            exported = ExportedGraph(program)
+        way = "exported program, run node by node"
+        return TorchRun(exported, facts(way, exported.notes.values()), weights=weights)
 
 
 _OPERATORS = (b"torch.ops.quantized_decomposed.", b"torch.ops.torchao.")

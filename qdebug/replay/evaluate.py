@@ -41,7 +41,7 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     """Sum over windows.
 
     The columns `sum` hold sums of centred codes, `raw` those of the codes themselves (what is padded counts as 0 in
-    both, so that `raw` fits windows that leave padding out), `real` the averages of real values, summed in float32.
+    both, so that `raw` is for windows that leave padding out), `real` the averages of real values, summed in float32.
     `taps` are such averages too, but where padding counts, so does what a window covers beyond it: ONNX Runtime's
     QLinearAveragePool with ceil_mode. `nines` are averages of real values as XNNPACK's float kernels make them.
     """
@@ -50,6 +50,8 @@ def averaged(unit: Unit, sums: HeavyPart) -> Columns:
     window = pool_window(call, operand.codes.shape[2:])
     include = bool(call.integer("count_include_pad"))
     count = counts(window, include_pad=include)
+    if sums.columns == "raw" and np.any(operand.zero_point) and include and any((*window.begin, *window.end)):
+        raise ValueError("padding that counts would be the code 0, and not the zero point")
     if sums.columns == "taps" and include:
         count = np.full_like(count, np.prod(window.kernel))
     if sums.columns in ("real", "taps", "nines"):
@@ -236,7 +238,7 @@ _HEAVY: Mapping[str, Callable[[Unit, HeavyPart], Columns]] = MappingProxyType(
     {
         "conv": convolved,
         "linear": multiplied,
-        **dict.fromkeys(("add", "sub", "mul", "div"), paired),
+        **dict.fromkeys(("add", "sub", "mul", "div", "prelu"), paired),
         **dict.fromkeys(("lookup", "requantize", "quantize", "dequantize"), coded),
         **dict.fromkeys(("max_pool", "resize", "pad"), moved),
         **dict.fromkeys(("global_average_pool", "reduce_mean"), reduced),

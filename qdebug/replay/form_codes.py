@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ from qdebug.replay.steps import compile_steps
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 
-__all__ = ["apply_function", "fused", "leaky", "logistic", "tabled"]
+__all__ = ["apply_function", "fused", "leaky", "logistic", "sloped", "tabled"]
 
 _ONE = np.ones((), np.float32)
 _NUMERATOR = (
@@ -117,24 +118,37 @@ def leaky(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Requantize each centred code by the program `operand`, with one multiplier above 0 and one below."""
     if "leaky" not in operators.of(unit.function).forms:
         raise ValueError("two multipliers are for LeakyRelu")
-    operand = unit.operands[0]
-    dtype = variant.multiplier.dtype
     alpha = np.asarray(np.float32(Call(inputs=(), attrs=unit.attrs).real("alpha", 0.01)))
-    runs, parameters = [], [operand.zero_point.astype(np.int64)]
-    for tag, slope in (("above", _ONE), ("below", alpha)):
-        own = Start(
-            operation=load(dtype), dtype=dtype, scales=Scales(x=operand.scale, w=slope, y=unit.out.scale, n=_ONE)
-        )
+    return _by_sign(unit, columns, variant, alpha)
+
+
+def sloped(unit: Unit, columns: Columns, variant: Variant) -> Start:
+    """Requantize a centred code of at least 0 by the program `operand`, else its product with the centred slope.
+
+    Source: TensorFlow Lite (kernels/internal/reference/prelu.h).
+    """
+    if unit.kind != "prelu":
+        raise ValueError("slopes in codes are those of PRelu")
+    return _by_sign(unit, columns, variant, unit.operands[1].scale)
+
+
+def _by_sign(unit: Unit, columns: Columns, variant: Variant, slope: np.ndarray) -> Start:
+    """Run the operand program by one multiplier above 0 and by another, which has the slope's scale, below."""
+    dtype = variant.multiplier.dtype
+    runs, parameters = [], [operand.zero_point.astype(np.int64) for operand in unit.operands]
+    for tag, factor in (("above", _ONE), ("below", slope)):
+        scales = Scales(x=unit.operands[0].scale, w=factor, y=unit.out.scale, n=_ONE)
+        own = Start(operation=load(dtype), dtype=dtype, scales=scales)
         steps = compile_steps(unit, own, variant.operand, variant.multiplier, columns.memo, operand=tag)
         runs.append((nested(steps), sum(len(step.parameters) for step in steps)))
         parameters += [parameter for step in steps for parameter in step.parameters]
 
     def apply(numbers: Any, out: Any, *given: np.ndarray) -> np.ndarray:
         del out
-        centred = numbers[0].astype(np.int64) - given[0]
+        centred = [codes.astype(np.int64) - zero for codes, zero in zip(numbers, given, strict=False)]
         (above, count), (below, _) = runs
-        values = centred.astype(dtype)
-        high, low = above((values,), given[1 : 1 + count]), below((values,), given[1 + count :])
-        return np.where(centred >= 0, high, low)
+        rest = given[len(numbers) :]
+        high, low = above((centred[0].astype(dtype),), rest[:count]), math.prod(centred).astype(dtype)
+        return np.where(centred[0] >= 0, high, below((low,), rest[count:]))
 
     return Start(operation=Operation(apply=apply, parameters=tuple(parameters)), dtype=dtype, scales=scales_of(unit))

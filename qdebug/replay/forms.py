@@ -19,7 +19,7 @@ import numpy as np
 from qdebug.numerics.fixedpoint import round_values
 from qdebug.replay.columns import Columns, Operation, Start, load, nested
 from qdebug.replay.fixed_forms import hard_swish, squashed
-from qdebug.replay.form_codes import fused, leaky, tabled
+from qdebug.replay.form_codes import fused, leaky, sloped, tabled
 from qdebug.replay.interpolate import FRACTION
 from qdebug.replay.scaling import Fixed, Scales, fixed, real_multiplier, scales_of, sum_scale
 from qdebug.replay.steps import compile_steps
@@ -35,6 +35,7 @@ _COMBINE: dict[str, Callable[..., Any]] = {
     "sub": np.subtract,
     "mul": np.multiply,
     "div": np.divide,
+    "prelu": lambda x, slope: np.where(x < 0, x * slope, x),
 }
 
 
@@ -332,7 +333,7 @@ _FORMS: Mapping[str, Callable[[Unit, Columns, Variant], Start]] = MappingProxyTy
     | dict.fromkeys(("table", "table-fma", "stepped", "mlas"), tabled)
     | {"ratio": ratios, "ls": shifted, "fixed15": fixed_point_15, "each": each, "offset": _offset, "counted": _counted}
     | dict.fromkeys(("levels", "levels-fma", "levels-raw"), _levels)
-    | {"leaky": leaky, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
+    | {"leaky": leaky, "slopes": sloped, "hswish16": hard_swish, "fixed16": squashed, "fixed31": squashed}
 )
 
 

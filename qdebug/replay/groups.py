@@ -17,9 +17,6 @@ from qdebug.replay.registry import has_kernel
 
 __all__ = ["Group", "find_groups", "fuse"]
 
-_CLAMPED = frozenset({"conv", "linear", "add", "sub", "mul", "div", "average_pool"})
-"""Kinds of units that a clamp goes into: on codes it only moves the ends of the range."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Group:
@@ -142,8 +139,7 @@ def _chain(graph: Graph, node: Node) -> list[Node] | None:
     """Return the nodes after a node up to the quantization of its result: an activation, if any, and QuantizeLinear."""
     following = _only_reader(graph, node)
     chain = [] if following is None else [following]
-    clamped = operators.of(node.op).unit in _CLAMPED
-    if following is not None and clamped and operators.of(following.op).clamps:
+    if following is not None and operators.of(node.op).takes_clamp and operators.of(following.op).clamps:
         following = _only_reader(graph, following)
         chain += [] if following is None else [following]
     if following is None or not operators.of(following.op).quantizes or not _coded(graph, following.outputs[0]):

@@ -247,7 +247,11 @@ def _summed(
 
 
 def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
-    """Return what sums lose in 16 bits (N, M, *out); within a group depth goes taps first (chw: channels first)."""
+    """Return what sums lose in 16 bits (N, M, *out); within a group depth goes taps first (chw: channels first).
+
+    With `tap` channels are filled up to an even number by zeros, and taps in the padding are left out, as oneDNN's
+    convolutions on AVX2 do it.
+    """
     if unit.transposed:
         raise ValueError("the order of the products of a transposed convolution is not known")
     x, zero = unsigned(unit.operands[0].codes, unit.operands[0].zero_point)
@@ -257,11 +261,13 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
     if sums.accumulate.startswith("sat16:"):
         x, zero, weight = unit.operands[0].centred, np.zeros((), np.int32), unit.operands[1].centred
     groups = unit.groups
-    source = padded(x, window, int(zero.reshape(-1)[0]))
+    source = padded(x, window, 0 if ":tap" in sums.accumulate else int(zero.reshape(-1)[0]))
     taps = np.stack([source[place] for place in window.taps()], axis=2)
     taps = taps.reshape(x.shape[0], groups, x.shape[1] // groups, -1, int(np.prod(window.out)))
     matrix = weight.reshape(groups, weight.shape[0] // groups, weight.shape[1], -1)
-    if ":hwc" in sums.accumulate:
+    if ":tap" in sums.accumulate and matrix.shape[2] % 2:
+        taps, matrix = _with_zero(taps, axis=2), _with_zero(matrix, axis=2)
+    if ":chw" not in sums.accumulate:
         taps, matrix = np.swapaxes(taps, 2, 3), np.swapaxes(matrix, 2, 3)
     depth = matrix.shape[2] * matrix.shape[3]
     positions = np.moveaxis(taps, 0, -2)  # those of all samples in a row

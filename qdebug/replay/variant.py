@@ -56,12 +56,15 @@ ACCUMULATES: Mapping[str, str] = MappingProxyType(
 
 In int32, without limit, with pairs of neighbours held to 16 bits first, or all in 16 bits. Pair sums are followed by
 the order of the depth they are taken in, `hwc` (taps, then channels) or `chw`, and by the distance of the partners if
-it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. Where every sum saturates in 16 bits the order counts as well:
+it is not 1: `pairsat16:hwc`, `pairwrap16:hwc:8`. `tap` is `hwc` without pairs across taps, the last of an odd number
+of channels having none, and without taps in the padding. Where every sum saturates in 16 bits the order counts as well:
 `sat16:chw`. A bias is added to what comes out. Of `wrap16`, and of `sat16` without an order, the complete sum is held
 to 16 bits, its bias included.
 """
 
-_ORDERS: Mapping[str, str] = MappingProxyType({"hwc": "taps before channels", "chw": "channels before taps"})
+_ORDERS: Mapping[str, str] = MappingProxyType(
+    {"hwc": "taps before channels", "chw": "channels before taps", "tap": "each tap by itself"}
+)
 
 BIASES: Mapping[str, str] = MappingProxyType(
     {
@@ -161,6 +164,11 @@ FORMS: Mapping[str, Form] = MappingProxyType(
         "stepped": Form("codes", "function of real values found by repeated addition"),
         "mlas": Form("codes", "sigmoid as a quotient of polynomials in float32"),
         "leaky": Form("codes", "one multiplier above zero and one below ({operand})", own_scales=True),
+        "slopes": Form(
+            "codes",
+            "one multiplier above zero, below it another of products with the slope ({operand})",
+            own_scales=True,
+        ),
         "hswish16": Form("codes", "hard swish in fixed point of 16 bits", multiplier=False),
         "fixed16": Form("codes", "fixed point of 16 bits", multiplier=False),
         "fixed31": Form("codes", "fixed point of 31 bits", multiplier=False),
@@ -189,9 +197,9 @@ made real, then combined. ratio: (a - za) (sa/sc) + (b - zb) (sb/sc). ls: shifte
 by the program `operand`, combined. common20, common21: integer multipliers of so many bits with one shift. fixed15:
 both rounded to multiples of 2**-15. each: both brought to the output's scale by `operand`. Of one code: table: a
 function of its real value. stepped: the same, with real values found by repeated addition. mlas: with ONNX Runtime's
-approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign.
-hswish16: HardSwish in fixed point of 16 bits. fixed16, fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse
-each product with the addition that follows it.
+approximation of Sigmoid, and like table for other functions. leaky: `operand` with one multiplier for each sign,
+slopes: of two codes the same, below zero of their product. hswish16: HardSwish in fixed point of 16 bits. fixed16,
+fixed31: Sigmoid and Tanh in fixed point. Forms with `-fma` fuse each product with the addition that follows it.
 """
 
 
@@ -345,6 +353,7 @@ DEFAULTS: Mapping[str, Variant] = MappingProxyType(
         "sub": parse_variant("form=fold-fma steps=even,sat"),
         "mul": _INSIDE,
         "div": parse_variant("form=deq steps=div,even,zp,sat"),
+        "prelu": parse_variant("form=deq steps=div,even,zp,sat"),
         "average_pool": parse_variant("form=taps steps=div,zp,even,sat"),
         "lookup": parse_variant("form=table steps=div,even,zp,sat"),
         "lookup.Sigmoid": parse_variant("form=mlas steps=div,even,zp,sat"),

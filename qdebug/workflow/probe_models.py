@@ -576,12 +576,32 @@ def _differences() -> Iterator[ProbeModel]:
         yield made.model()
 
 
+def _slopes() -> Iterator[ProbeModel]:
+    """Multiply what is below 0 by slopes: every pair of codes, a slope for each column."""
+    for dtype in _types("uint8", "int8"):
+        made = NetBuilder("prelu", f"prelu {dtype}")
+        every, middle = _all_codes(dtype), _middle(dtype)
+        x = np.ascontiguousarray(np.broadcast_to(every[:, None], (256, 256)))
+        for x_scale, s_scale, scale, x_zero, s_zero, zero in _PAIR_PRODUCTS:
+            given, slope = made.fed(x, quant_of_codes(x, x_scale, middle + x_zero)), made.stored(every)
+            pairs = made.pair(x_scale, middle + x_zero, dtype), made.pair(s_scale, middle + s_zero, dtype)
+            names = [
+                made.node("DequantizeLinear", (codes, *pair), _REAL)
+                for codes, pair in zip((given, slope), pairs, strict=True)
+            ]
+            real = made.node("PRelu", tuple(names), _REAL)
+            out = made.pair(scale, middle + zero, dtype)
+            made.node("QuantizeLinear", (real, *out), dtype, quant=quant_of_codes(x, scale, middle + zero))
+        yield made.model()
+
+
 PROBED: Mapping[str, Callable[[], Iterator[ProbeModel]]] = {
     "conv": _convolutions,
     "linear": _matrices,
     "add": lambda: _pairs("add", "QLinearAdd"),
     "sub": _differences,
     "mul": lambda: _pairs("mul", "QLinearMul"),
+    "prelu": _slopes,
     "average_pool": _pools,
     "global_average_pool": _global_pools,
     "lookup": _functions,

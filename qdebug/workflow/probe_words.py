@@ -285,6 +285,12 @@ def _pair(op: str) -> Callable[[NetBuilder, _Unit], None]:
     return add
 
 
+def _sloped(made: NetBuilder, unit: _Unit) -> None:
+    x, slope = unit.operands
+    names = _fed(made, x), made.stored(slope.values, slope.quant())
+    _add(made, "PRELU", names, unit, unit.given.shape)
+
+
 def _pool(made: NetBuilder, unit: _Unit) -> None:
     if not unit.operands[0].same(unit.scale, unit.zero):
         return
@@ -350,6 +356,7 @@ _RULES: Mapping[str, Callable[[NetBuilder, _Unit], None]] = MappingProxyType(
         "QLinearAdd": _pair("ADD"),
         "Sub": _pair("SUB"),
         "QLinearMul": _pair("MUL"),
+        "PRelu": _sloped,
         "QLinearAveragePool": _pool,
         "QLinearSigmoid": _function("LOGISTIC"),
         "QLinearLeakyRelu": _function("LEAKY_RELU", "alpha"),
@@ -409,6 +416,12 @@ def _real_pt2e(made: NetBuilder, operand: _Operand) -> str:
     return made.node(f"{_DECOMPOSED}.dequantize_per_tensor.default", (codes,), _REAL, **facts)
 
 
+def _by_filter(weight: _Operand) -> _Operand:
+    """Return a weight with a scale for each filter, as PT2E's quantizers write it; compilers look for that form."""
+    scale = np.asarray(weight.scale, np.float32)
+    return replace(weight, scale=np.ascontiguousarray(np.broadcast_to(scale, weight.values.shape[:1])))
+
+
 def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
     """Return the bias of a convolution as real numbers; nothing without."""
     x, weight = unit.operands[:2]
@@ -419,13 +432,14 @@ def _real_bias(unit: _Unit) -> tuple[np.ndarray, ...]:
 def _aten_convolution(unit: _Unit) -> _Aten:
     pads = np.asarray(unit.attrs.get("pads", (0, 0, 0, 0))).tolist()
     attrs: dict[str, AttrValue] = {"padding": tuple(pads[:2]), "groups": unit.attrs.get("group", 1)}
-    return _Aten(op="aten.conv2d.default", operands=unit.operands, others=_real_bias(unit), attrs=attrs)
+    operands = unit.operands[0], _by_filter(unit.operands[1])
+    return _Aten(op="aten.conv2d.default", operands=operands, others=_real_bias(unit), attrs=attrs)
 
 
 def _aten_matrix(unit: _Unit) -> _Aten:
     x, weight = unit.operands[:2]
     turned = replace(weight, values=np.ascontiguousarray(weight.values.T))
-    return _Aten(op="aten.linear.default", operands=(x, turned))
+    return _Aten(op="aten.linear.default", operands=(x, _by_filter(turned)))
 
 
 def _aten(op: str, **attrs: AttrValue) -> Callable[[_Unit], _Aten]:
@@ -472,6 +486,7 @@ _ATEN: Mapping[str, Callable[[_Unit], _Aten | None]] = MappingProxyType(
         "QLinearLeakyRelu": _aten_leaky,
         "HardSwish": _aten("aten.hardswish.default"),
         "Tanh": _aten("aten.tanh.default"),
+        "PRelu": _aten("aten.prelu.default"),
         "QLinearSoftmax": _aten("aten.softmax.int", dim=-1),
         "QLinearConcat": _aten("aten.cat.default", dim=1),
         "QuantizeLinear": _aten(""),

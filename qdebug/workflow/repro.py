@@ -80,7 +80,7 @@ def cut(unit: Unit, recorded: np.ndarray, expected: np.ndarray) -> Cut | None:
         return _conv(unit, recorded, wrong)
     if unit.kind == "linear":
         return _linear(unit, recorded, wrong)
-    if unit.kind in ("add", "sub", "mul", "div", "lookup", "requantize", "quantize", "dequantize"):
+    if unit.kind in ("add", "sub", "mul", "div", "prelu", "lookup", "requantize", "quantize", "dequantize"):
         return _elements(unit, recorded, wrong)
     return None
 

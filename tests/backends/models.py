@@ -75,7 +75,11 @@ def quantized(name: str, form: str, cache: Path = CACHE) -> Path:
 
 
 def digits_program(form: str, cache: Path = CACHE) -> Path:
-    """Return the digits net as an exported program of PyTorch: "float", or "int8" as ExecuTorch quantizes it.
+    """Return the digits net as an exported program of PyTorch.
+
+    Args:
+        form: "float"; "int8" as ExecuTorch quantizes it for XNNPACK; "uint8" as torchao does for inductor on x86.
+        cache: Where it is kept.
 
     Raises:
         ImportError: What makes it is not installed.
@@ -86,15 +90,10 @@ def digits_program(form: str, cache: Path = CACHE) -> Path:
     import torch
 
     program = torch.export.export(digits_module(), example := (torch.tensor(digits(1)),), strict=True)
-    if form == "int8":
-        from executorch.backends.xnnpack.quantizer.xnnpack_quantizer import (
-            XNNPACKQuantizer,
-            get_symmetric_quantization_config,
-        )
+    if form != "float":
         from torchao.quantization.pt2e.quantize_pt2e import convert_pt2e, prepare_pt2e
 
-        quantizer = XNNPACKQuantizer().set_global(get_symmetric_quantization_config(is_per_channel=True))
-        prepared = prepare_pt2e(program.module(), quantizer)
+        prepared = prepare_pt2e(program.module(), _quantizer(form))
         for image in digits(64):
             prepared(torch.tensor(image[None]))
         program = torch.export.export(convert_pt2e(prepared), example, strict=True)
@@ -103,6 +102,17 @@ def digits_program(form: str, cache: Path = CACHE) -> Path:
         torch.export.save(program, made)
         made.replace(target)
     return target
+
+
+def _quantizer(form: str) -> Any:
+    """Return the quantizer of a form of `digits_program`."""
+    if form == "uint8":
+        from torchao.quantization.pt2e.quantizer import x86_inductor_quantizer as x86
+
+        return x86.X86InductorQuantizer().set_global(x86.get_default_x86_inductor_quantization_config())
+    from executorch.backends.xnnpack.quantizer import xnnpack_quantizer as xnnpack
+
+    return xnnpack.XNNPACKQuantizer().set_global(xnnpack.get_symmetric_quantization_config(is_per_channel=True))
 
 
 def digits_module() -> Any:

@@ -54,7 +54,7 @@ HEADS = (
 RUNTIMES = {
     "onnx": ("onnxruntime", "openvino", "interpreter"),
     "tflite": ("litert", "litert:kernels=builtin", "litert:kernels=reference", "tflm", "openvino"),
-    "pt2": ("torch", "executorch", "executorch:delegate=portable"),
+    "pt2": ("torch", "torch:compile=inductor", "executorch", "executorch:delegate=portable"),
     "pte": ("executorch",),
     "xml": ("openvino",),
 }
@@ -118,6 +118,7 @@ def nets(folder: Path) -> list[Net]:
         Net(title="digits int8 tflite", path=lambda _: DIGITS / "digits_int8.tflite", inputs=digits),
         Net(title="digits fp32 pt2", path=lambda cache: models.digits_program("float", cache), inputs=digits),
         Net(title="digits int8 pt2", path=lambda cache: models.digits_program("int8", cache), inputs=digits),
+        Net(title="digits uint8 pt2", path=lambda cache: models.digits_program("uint8", cache), inputs=digits),
         Net(title="cls onnx", path=lambda cache: models.net("cls", cache), inputs=lines),
         Net(title="cls int8 onnx", path=lambda cache: models.quantized("cls", "qdq", cache), inputs=lines),
         Net(title="basic-pitch onnx", path=lambda cache: models.net("pitch-onnx", cache)),

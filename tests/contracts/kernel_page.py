@@ -29,12 +29,13 @@ OPERANDS = {
     "ls": "operands shifted left by {shift} bits",
     "each": "each operand brought to the output scale",
     "leaky": "one multiplier for each sign",
+    "slopes": "one multiplier for each sign, of products with the slope below 0",
 }
 """Forms that run a program on each operand first, and what they are called."""
 COUNTED = {2: "two", 3: "three", 4: "four"}
 SECTIONS = {
     "Products": ("conv", "linear", "mul"),
-    "Sums and quotients of two tensors": ("add", "sub", "div"),
+    "Sums, quotients and slopes of two tensors": ("add", "sub", "div", "prelu"),
     "Averages": ("average_pool", "global_average_pool", "reduce_mean"),
     "Functions of one code": ("lookup",),
     "Softmax": ("softmax",),
@@ -267,10 +268,10 @@ def _formed(variant: Variant) -> Iterator[str]:
 def _with_operands(variant: Variant) -> Iterator[str]:
     """Yield the lines of a program that brings each operand to one scale first."""
     multiplier, number = variant.multiplier, variant.multiplier.number
-    leaky, shifts = variant.form == "leaky", variant.form == "ls"
+    leaky, shifts = variant.form in ("leaky", "slopes"), variant.form == "ls"
     if leaky:
         yield "def bring(v, slope):"
-        real = _order(multiplier, w="slope")
+        real = _order(multiplier, x="sa" if variant.form == "slopes" else "sx", w="slope")
     else:
         if shifts:
             yield "twice = 2 * max(sa, sb)"
@@ -281,7 +282,10 @@ def _with_operands(variant: Variant) -> Iterator[str]:
         inner.append(f"v = (q - z) << {variant.shift}" if shifts else "v = q - z")
     inner += _steps(variant.operand, number, real=False)
     yield from (f"    {line}" for line in [*inner, "return v"])
-    if leaky:
+    if variant.form == "slopes":
+        yield "below = bring((a - za) * (b - zb), sb)"
+        yield "v = np.where(a >= za, bring(a - za, np.float32(1)), below)"
+    elif leaky:
         yield "v = np.where(x >= zx, bring(x - zx, np.float32(1)), bring(x - zx, alpha))"
     else:
         yield "v = op(bring(a, za, sa), bring(b, zb, sb))"
@@ -363,6 +367,9 @@ def _operand_formula(variant: Variant) -> Iterator[str]:
     if variant.form == "leaky":
         first, said, real = "t", "v", _order(multiplier, w="s")
         yield "t = x - zx; s = 1 where t >= 0, else alpha"
+    elif variant.form == "slopes":
+        first, said, real = "t", "v", _order(multiplier, x="sa", w="s")
+        yield "t = a - za, s = 1 where a >= za, else t = (a - za) (b - zb), s = sb"
     else:
         first, said = f"(q - z) 2^{variant.shift}" if scaled else "(q - z)", "B(q, z, s)"
         real = _order(multiplier, x="s", y="twice" if scaled else "sy")

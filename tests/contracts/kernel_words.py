@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from qdebug.replay import fixed_forms, form_codes
 from qdebug.replay.words import ROUNDINGS
 
-PAIRED = frozenset({"conv", "linear", "mul", "add", "sub", "div"})
+PAIRED = frozenset({"conv", "linear", "mul", "add", "sub", "div", "prelu"})
 AVERAGED = frozenset({"average_pool", "global_average_pool", "reduce_mean"})
 
 ORDERS = {

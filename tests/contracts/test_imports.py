@@ -23,6 +23,7 @@ ACCEPTED_PRIVATE = {
     "argparse._SubParsersAction",  # the type that add_subparsers returns; it has no public name
     "os._exit",  # documented, and not private
     "torch.utils._python_dispatch",  # the only home of dispatch modes, which PyTorch documents
+    "torch._inductor",  # the only home of the settings of its compiler, which PyTorch documents: freezing for one
     "executorch.exir._serialize._program",  # what reads a program file has no public name
 }
 FORBIDDEN_NAMES = {"utils", "helpers", "common", "misc", "base", "util", "helper"}

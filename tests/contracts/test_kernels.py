@@ -125,6 +125,7 @@ def check_sums(kernel, kind, dtype, scales, zero, generator, variant=None, insid
 
 
 OPERATIONS = {"add": np.add, "sub": np.subtract, "div": np.divide}
+OPERATIONS["prelu"] = lambda x, slope: np.where(x < 0, x * slope, x)
 PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS)]
 
 
@@ -324,11 +325,14 @@ def test_products_are_summed_alike(sums, dtype, depth):
     assert_same(given["acc"], accumulate(unit, parse_variant(f"acc={sums}").sums).values[0])
 
 
+BIASED = [each for each in KERNELS if each.variant.bias == "float"]
+
+
+@pytest.mark.parametrize("kernel", BIASED, ids=lambda each: str(each.variant))
 @pytest.mark.parametrize("dtype", CODES)
 @pytest.mark.parametrize("kind", ["conv", "linear"])
 @pytest.mark.parametrize("whole", [True, False])
-def test_a_real_bias_gives_the_same_codes(dtype, kind, whole):
-    (kernel,) = (each for each in KERNELS if each.variant.bias == "float")
+def test_a_real_bias_gives_the_same_codes(kernel, dtype, kind, whole):
     generator = np.random.default_rng(whole)
     low, high = CODES[dtype]
     x, w = generator.integers(low, high + 1, (400, 64)), generator.integers(-128, 128, (64, 30))
@@ -406,7 +410,7 @@ def test_rounding_twice_in_one_shift_is_rounding_twice():
 def test_what_a_preset_computes_some_nodes_by_is_said_so():
     stated = {(kind, preset.name) for preset in PRESETS.values() for kind in preset.also}
     assert stated == {(use.kind, use.preset) for kernel in KERNELS for use in kernel.uses if use.some}
-    (kernel,) = (each for each in KERNELS if each.variant.bias == "float")
+    kernel = next(each for each in KERNELS if str(each.variant) == "bias=float steps=scale,bias,inv,even,zp,sat")
     assert any("`fbgemm`, `onednn` (some nodes of conv, linear)" in line for line in kernel_page._users(kernel.uses))
     plain = next(each for each in KERNELS if not any(use.some for use in each.uses))
     assert not any("some nodes" in line for line in kernel_page._users(plain.uses))

@@ -38,7 +38,7 @@ KINDS = {"conv", "conv.depthwise", "linear", "add", "mul", "average_pool", "max_
 KINDS |= {"lookup.Sigmoid", "lookup.LeakyRelu"}
 OWN = {
     "onnxruntime": {"global_average_pool"},
-    "litert": {"reduce_mean", "sub", "lookup.HardSwish", "lookup.Tanh", "requantize", "resize"},
+    "litert": {"reduce_mean", "sub", "prelu", "lookup.HardSwish", "lookup.Tanh", "requantize", "resize"},
 }
 """What all runtimes compute on codes, and what only some do: the others compute it on real numbers."""
 FUNCTIONS = {
@@ -156,7 +156,7 @@ def linear(unit, text, variant, names):
 
 def pair(unit, text, variant, names):
     a, b = unit.operands
-    op = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}[unit.kind]
+    op = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "div": np.divide}.get(unit.kind)
     names |= read(a, "a", "za", "sa") | read(b, "b", "zb", "sb") | {"op": op}
     names["a"], names["b"] = np.broadcast_arrays(names["a"], names["b"])
     return run(text, names, unit.kind)
@@ -237,7 +237,7 @@ def resize(unit, text, variant, names):
 
 OF_KIND = {
     "conv": conv, "linear": linear, "average_pool": average_pool, "max_pool": max_pool, "softmax": softmax,
-    "concat": concat, "resize": resize, **dict.fromkeys(("add", "sub", "mul", "div"), pair),
+    "concat": concat, "resize": resize, **dict.fromkeys(("add", "sub", "mul", "div", "prelu"), pair),
     **dict.fromkeys(("global_average_pool", "reduce_mean"), mean),
     **dict.fromkeys(("lookup", "requantize", "quantize"), one_code),
 }  # fmt: skip

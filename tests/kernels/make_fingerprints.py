@@ -24,6 +24,7 @@ BACKENDS = (
     "tflm",
     "openvino",
     "executorch",
+    "torch:compile=inductor",
 )
 KEPT_FACTS = ("backend", "versions", "cpu_flags", "options")
 KEPT = ("kind", "title", "key", "status", "variants", "nodes", "elements", "runner_up", "runner_up_match")

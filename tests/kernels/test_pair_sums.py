@@ -18,7 +18,7 @@ spec.loader.exec_module(maker)
 ZERO = 5
 SCALE = np.asarray(0.1, np.float32)
 OUT = Target(dtype=np.dtype(np.uint8), scale=SCALE, zero_point=np.zeros((), np.uint8))
-HOW = ("pairsat16:hwc", "pairsat16:chw", "pairwrap16:hwc", "pairwrap16:hwc:8", "pairwrap16:chw:4")
+HOW = ("pairsat16:hwc", "pairsat16:chw", "pairsat16:tap", "pairwrap16:hwc", "pairwrap16:hwc:8", "pairwrap16:chw:4")
 
 
 def held(products, how):
@@ -49,18 +49,25 @@ def shift_of(dtype, how):
 
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("dtype", [np.uint8, np.int8])
-def test_convolutions(how, dtype):
+@pytest.mark.parametrize("channels", [2, 3])
+def test_convolutions(how, dtype, channels):
     rng = np.random.default_rng(1)
-    x, w = drawn(rng, dtype, 2, 4, 5, 5), drawn(rng, np.int8, 6, 2, 3, 3)
+    x, w = drawn(rng, dtype, 2, 2 * channels, 5, 5), drawn(rng, np.int8, 6, channels, 3, 3)
     attrs = {"group": 2, "pads": (1, 0, 1, 1)}
     unit = Unit(kind="conv", operands=(operand(x, ZERO), operand(w, 0)), out=OUT, attrs=attrs)
     sums = accumulate(unit, Variant(accumulate=how).sums).values[0]
     shift = shift_of(dtype, how)
     raw = np.pad(x.astype(int) + shift, ((0, 0), (0, 0), (1, 1), (0, 1)), constant_values=ZERO + shift)
+    inside = np.pad(np.ones((5, 5), int), ((1, 1), (0, 1)))
     for n, m, r, c in product(*map(range, sums.shape)):
-        taps = raw[n, m // 3 * 2 : m // 3 * 2 + 2, r : r + 3, c : c + 3] * w[m].astype(int)
-        in_order = (taps.transpose(1, 2, 0) if ":hwc" in how else taps).reshape(-1)
-        assert sums[n, m, r, c] == held(in_order, how) - (ZERO + shift) * int(w[m].astype(int).sum())
+        first = m // 3 * channels
+        taps = raw[n, first : first + channels, r : r + 3, c : c + 3] * w[m].astype(int)
+        weights = w[m].astype(int)
+        if ":tap" in how:  # what lies in the padding takes no part
+            weights = weights * inside[r : r + 3, c : c + 3]
+            taps = np.pad(taps * inside[r : r + 3, c : c + 3], ((0, channels % 2), (0, 0), (0, 0)))
+        in_order = (taps if ":chw" in how else taps.transpose(1, 2, 0)).reshape(-1)
+        assert sums[n, m, r, c] == held(in_order, how) - (ZERO + shift) * int(weights.sum())
 
 
 @pytest.mark.parametrize("how", HOW)

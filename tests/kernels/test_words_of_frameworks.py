@@ -188,6 +188,13 @@ def pytorch():
     yield "linear", Node("aten.linear.default", {}, ("rows", "matrix", "bias")), linear, Y
     product = Node("Gemm", {"alpha": 1.0, "beta": 1.0}, ("rows", "turned", "bias"))
     yield "addmm", Node("aten.addmm.default", {}, ("bias", "rows", "turned")), product, Y
+    relu = {"activation": "Relu", "activation_params": ()}
+    for word in ("quantized::conv2d_relu", "quantized::conv2d_relu.new"):
+        yield word, Node(word, spatial, ("x", "weight")), Node("FusedConv", {"pads": (1,) * 4} | relu, conv.inputs), Y
+    fused = Node("FusedGemm", {"transB": 1} | relu, linear.inputs)
+    yield "linear_relu", Node("quantized::linear_relu", {}, linear.inputs), fused, Y
+    for word, theirs in (("add_relu", "Add"), ("mul_relu", "Mul")):
+        yield word, Node(f"quantized::{word}", {}, ("x", "other")), Node(theirs, relu, ("x", "other")), Y
     for ours, theirs in (("add.Tensor", "Add"), ("sub.Tensor", "Sub"), ("mul.Tensor", "Mul"), ("div.Tensor", "Div")):
         yield ours, Node(f"aten.{ours}", {}, ("x", "other")), Node(theirs, {}, ("x", "other")), Y
     window = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1,) * 4}
@@ -306,3 +313,11 @@ def test_the_answer_is_that_of_onnx(words, node, twin, scale):
     assert {status for status, *_ in others} == {"explained"}
     beside = (("beside", "Multiply"),) if words == "openvino" else ()  # what the graph is made of tells whose words
     assert answers(recorded(node, outputs, scale, context=beside)) == others
+
+
+@pytest.mark.parametrize("op", ["MVN", "LRN", "LSTMSequence", "L2_NORMALIZATION", "quantized::batch_norm2d_relu"])
+def test_what_has_no_formula_on_codes_is_said_and_counted(op):
+    found = qdebug.explain(recorded(Node(op), [TENSORS["x"][0]], Y))
+    (node,) = (each for each in found.nodes if each.node == "n")
+    assert (node.status, node.reason) == ("no_kernel", f"the operator {op} is computed in no known quantized way")
+    assert (found.summary["not_looked_at"], found.exit_code) == (1, 3)

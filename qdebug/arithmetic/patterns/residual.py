@@ -24,7 +24,7 @@ PATTERNS = MappingProxyType(
         "one_sample": "state left over from another run, or an input that was not recorded as it was used",
         "few_samples": "a path of the kernel that only some inputs take",
         "clamp": "an activation's range, or a clamp merged with another, is not what the graph says",
-        "one_code": "an output that is never written, or scales that send every value beyond the range",
+        "one_code": "never written, or a scale, zero point or bias that sends every value beyond the range",
         "signedness": "codes taken for signed that are unsigned, or the other way round",
         "unwritten": "elements that the kernel skips",
         "stale": "a wrong address: elements hold what belongs elsewhere",

@@ -13,6 +13,7 @@ from types import MappingProxyType
 
 from qdebug.model.graph import AttrValue, Graph, Node
 from qdebug.model.operators.openvino_rules import OPENVINO, is_openvino
+from qdebug.model.operators.queries import of
 from qdebug.model.operators.said import (
     CONTRIBUTED,
     REDUCTIONS,
@@ -61,6 +62,8 @@ def translated(node: Node, graph: Graph, constants: Constants = no_constants) ->
         return None
 
 
+_ACTIVATION = ("activation", "activation_params")
+"""Attributes by which ONNX Runtime's fused operators state an activation."""
 _NO_ACTIVATION = ("NONE", "none", "", 0, None)
 
 
@@ -72,19 +75,23 @@ def _activation(said: Said) -> dict[str, AttrValue]:
     plain = said.plain.attrs
     if "activation" not in plain:
         raise Unsaid
-    return {"activation": plain["activation"], "activation_params": plain.get("activation_params", ())}
+    return {name: plain[name] for name in _ACTIVATION}
 
 
 def _with_activation(said: Said, made: Translated) -> Translated:
-    """Return a node of PyTorch with the activation that a delegate fuses into it."""
-    if not any(name in said.node.attrs for name in ("fused_activation_function", "fused_activation")):
-        return made
-    fused, op = _activation(said), {"Conv": "FusedConv", "Gemm": "FusedGemm"}.get(made.node.op)
+    """Return a node of PyTorch with the activation that is fused into it: by a delegate, or as its name says."""
+    named = any(name in said.node.attrs for name in ("fused_activation_function", "fused_activation"))
+    plain = said.plain.attrs
+    fused = _activation(said) if named else {name: plain[name] for name in _ACTIVATION if name in plain}
+    op = {"Conv": "FusedConv", "Gemm": "FusedGemm"}.get(made.node.op, "")
     if not fused:
         return made
-    if op is None:
+    attrs = {**made.node.attrs, **fused}
+    if op:
+        return replace(made, node=replace(made.node, op=op, domain=CONTRIBUTED, attrs=attrs))
+    if not of(made.node.op).takes_clamp:
         raise Unsaid
-    return replace(made, node=replace(made.node, op=op, domain=CONTRIBUTED, attrs={**made.node.attrs, **fused}))
+    return replace(made, node=replace(made.node, attrs=attrs))
 
 
 def _lite_window(said: Said) -> dict[str, AttrValue]:
@@ -135,10 +142,11 @@ def _lite_fully_connected(said: Said) -> Translated:
 
 
 def _lite_pool(said: Said) -> Translated:
-    if _activation(said):
-        raise Unsaid
+    fused, info = _activation(said), said.graph.tensors.get(said.node.outputs[0])
+    if fused and of(said.plain.op).selects and (info is None or info.quant is None):
+        raise Unsaid  # on codes it moves the ends of the range; ONNX has no such pool of real numbers
     kernel = (int(said.stated("filter_height")), int(said.stated("filter_width")))
-    return said.as_onnx(attrs={**_lite_window(said), "kernel_shape": kernel})
+    return said.as_onnx(attrs={**_lite_window(said), "kernel_shape": kernel, **fused})
 
 
 def _lite_transposed_conv(said: Said) -> Translated:
@@ -175,9 +183,7 @@ def _lite_resize(said: Said) -> Translated:
 
 
 def _lite_pair(said: Said) -> Translated:
-    if _activation(said):
-        raise Unsaid
-    return said.as_onnx()
+    return said.as_onnx(attrs=_activation(said))
 
 
 def _lite_softmax(said: Said) -> Translated:

@@ -278,6 +278,11 @@ class Operator:
         return self.moves or self.resizes or (self.selects and self.data == (0,) and not self.picks_index)
 
     @property
+    def takes_clamp(self) -> bool:
+        """Whether a clamp that follows goes into it: on codes it only moves the ends of the range."""
+        return self.unit in _CLAMPED
+
+    @property
     def channels_last(self) -> bool:
         """Whether a runtime has made it read and write channels last."""
         return self.name.startswith("Nhwc")
@@ -289,3 +294,5 @@ _RESCALES = frozenset(
     | {"reduce_mean", "average_pool", "global_average_pool"}
 )
 """Kinds of units that need scales."""
+_CLAMPED = frozenset({"conv", "linear", "add", "sub", "mul", "div", "average_pool"})
+"""Kinds of units that a clamp goes into."""

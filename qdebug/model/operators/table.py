@@ -215,7 +215,9 @@ def _activations() -> Iterator[Operator]:
         fused, name="LeakyRelu", words="leakyrelu", family="LeakyRelu", contracts=True, parameters=("alpha",),
         forms=("leaky",),
     )  # fmt: skip
-    yield Operator(name="PRelu", words="prelu", family="LeakyRelu", activation=True)
+    yield Operator(
+        name="PRelu", words="prelu", family="LeakyRelu", activation=True, unit="prelu", folds=True, data=_BOTH
+    )
     yield replace(
         fused,
         name="Sigmoid",

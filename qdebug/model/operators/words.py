@@ -31,9 +31,10 @@ _WITH_ATTRS: Mapping[str, tuple[str, Mapping[str, AttrValue]]] = MappingProxyTyp
 _AS_WRITTEN: Mapping[str, str] = MappingProxyType(dict.fromkeys(("Select", "SELECT", "SELECT_V2"), "Where"))
 """Names of which only the letters are those of another operator, in another framework."""
 _FUSED = ("fused_activation_function", "fused_activation")
-_FUSED_WORDS = {"relu": ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
+_RELU = "relu"
+_FUSED_WORDS = {_RELU: ("Relu", ()), "relu6": ("Clip", (0.0, 6.0)), "relun1to1": ("Clip", (-1.0, 1.0))}
 _FRAMEWORKS = ("aten.", "quantized_decomposed.", "torchao.", "tfl.")
-_OVERLOAD = re.compile(r"[._](?:default|tensor|scalar|int|intlist|dim|self|input|vec|other|copy)$")
+_OVERLOAD = re.compile(r"[._](?:default|new|tensor|scalar|int|intlist|dim|self|input|vec|other|copy)$")
 
 
 def kinds_of(nodes: Iterable[Node]) -> Iterator[Node]:
@@ -87,6 +88,10 @@ def _translated(op: str) -> tuple[str, Mapping[str, AttrValue]]:
     word = _word(op)
     if word in _WITH_ATTRS:
         return _WITH_ATTRS[word]
+    if word not in _WORDS and word.endswith(_RELU):  # PyTorch names what it fuses: quantized::conv2d_relu
+        first = _WORDS.get(word.removesuffix(_RELU), "")
+        if first and of(first).takes_clamp:
+            return first, {"activation": _FUSED_WORDS[_RELU][0], "activation_params": _FUSED_WORDS[_RELU][1]}
     return _WORDS.get(word, op), _NOTHING
 
 

@@ -13,7 +13,7 @@ from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, find_kernel, kernel, known_kernels
 
-__all__ = ["activate", "erf", "sigmoid", "softmax"]
+__all__ = ["activate", "activated", "erf", "sigmoid", "softmax"]
 
 _SELU_ALPHA = 1.67326319217681884765625
 _SELU_GAMMA = 1.05070102214813232421875
@@ -192,6 +192,15 @@ def _softmax(call: Call) -> np.ndarray:
         apply = softmax if call.op == "Softmax" else _log_softmax
         (out,) = by_rows(lambda part: (apply(part, axis),), wide, axis % max(wide.ndim, 1))
     return narrow(out.reshape(x.shape), x.dtype)
+
+
+def activated(call: Call, x: np.ndarray) -> np.ndarray:
+    """Apply the activation that a call's node has fused, if it has one: its attribute `activation`.
+
+    Raises:
+        KernelError: The activation is unknown.
+    """
+    return activate(x, call.text("activation"), call.attrs.get("activation_params", ()))
 
 
 def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import Amount, Shape
-from qdebug.replay.kernels.activation import activate
+from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import convolve, window_of
@@ -48,7 +48,7 @@ def _fused_conv(call: Call) -> np.ndarray:
     other = call.optional(3)
     if other is not None:
         out = out + other
-    return activate(out, call.text("activation"), call.attrs.get("activation_params", ()))
+    return activated(call, out)
 
 
 def add_bias(out: np.ndarray, bias: np.ndarray | None) -> np.ndarray:

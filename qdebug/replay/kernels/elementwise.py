@@ -9,6 +9,7 @@ import numpy as np
 
 from qdebug.replay import extents
 from qdebug.replay.blockwise import elementwise
+from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -73,11 +74,12 @@ def _lined_up(call: Call) -> extents.Amount:
 
 @kernel(*_BINARY, extent=_lined_up)
 def _binary(call: Call) -> np.ndarray:
-    """Combine two arrays, of one dtype, element by element."""
+    """Combine two arrays, of one dtype, element by element; then comes an activation that was fused."""
     a, b = call.array(0), call.array(1)
     if call.opset < 7:
         b = _old_broadcast(call, a, b)
-    return elementwise(lambda left, right: narrow(_BINARY[call.op](widen(left), widen(right)), a.dtype), a, b)
+    out = elementwise(lambda left, right: narrow(_BINARY[call.op](widen(left), widen(right)), a.dtype), a, b)
+    return activated(call, out)
 
 
 def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:

@@ -9,7 +9,7 @@ import numpy as np
 from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
 from qdebug.replay.extents import Amount, Shape, plain, product
-from qdebug.replay.kernels.activation import activate
+from qdebug.replay.kernels.activation import activate, activated
 from qdebug.replay.precision import float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
@@ -60,7 +60,9 @@ kernel("Gemm", extent=_gemm_extent)(gemm)
 
 @kernel("FusedGemm", domain="com.microsoft", extent=_gemm_extent)
 def _fused_gemm(call: Call) -> np.ndarray:
-    """Compute Gemm, then the activation named by the attribute `activation`."""
+    """Compute Gemm, then the activation named by the attribute `activation`, whose parameters may have names."""
+    if "activation_params" in call.attrs:
+        return activated(call, gemm(call))
     params = tuple(call.real(f"activation_{name}") for name in ("alpha", "beta") if f"activation_{name}" in call.attrs)
     return activate(gemm(call), call.text("activation"), params)
 

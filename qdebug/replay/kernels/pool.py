@@ -9,6 +9,7 @@ import numpy as np
 
 from qdebug.replay.blockwise import by_rows
 from qdebug.replay.extents import Amount, Shape
+from qdebug.replay.kernels.activation import activated
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
 from qdebug.replay.windows import Window, padded, window_of
@@ -96,7 +97,7 @@ def counts(window: Window, *, include_pad: bool) -> np.ndarray:
 
 @kernel("AveragePool", extent=_extent)
 def _average_pool(call: Call) -> np.ndarray:
-    """Average x (N, C, *extent) over each window; padding counts only with count_include_pad."""
+    """Average x (N, C, *extent) over windows, padding with count_include_pad alone; then comes a fused activation."""
     x = call.array(0)
     window = pool_window(call, x.shape[2:])
     divisor = counts(window, include_pad=bool(call.integer("count_include_pad")))
@@ -105,7 +106,7 @@ def _average_pool(call: Call) -> np.ndarray:
         total = window_sums(widen(part), window)
         return (narrow(total / divisor.astype(total.dtype), x.dtype),)
 
-    return by_rows(averages, x, 2)[0]
+    return activated(call, by_rows(averages, x, 2)[0])
 
 
 @kernel("LpPool", extent=_extent)

@@ -288,25 +288,63 @@ def test_a_fake_quantize_is_replayed(ends):
     assert run_node(node, values)["y"] == pytest.approx(compiled(x)[0], rel=1e-6, abs=1e-6)
 
 
-@pytest.mark.parametrize(("zero", "out_scale", "out_zero"), [(-11, 0.035, -37), (72, 0.06, 127), (-128, 0.05, -128)])
-def test_an_average_of_codes_counts_steps_of_the_output_range(tmp_path, zero, out_scale, out_zero):
+def in_codes(tmp_path, x, values, nodes):
+    """Write an ONNX model of constants and nodes, from `x` to `o`, and record what OpenVINO makes of it."""
     onnx = pytest.importorskip("onnx", reason="needs the extra onnx")
-    make, scales = onnx.helper.make_node, {"sx": np.float32(0.05), "sy": np.float32(out_scale)}
-    values = scales | {"zx": np.int8(zero), "zy": np.int8(out_zero)}
-    nodes = [
-        make("QuantizeLinear", ["x", "sx", "zx"], ["q"]),
-        make("DequantizeLinear", ["q", "sx", "zx"], ["d"]),
-        make("AveragePool", ["d"], ["a"], kernel_shape=[2, 2], strides=[1, 1]),
-        make("QuantizeLinear", ["a", "sy", "zy"], ["y"]),
-        make("DequantizeLinear", ["y", "sy", "zy"], ["o"]),
-    ]
-    x = (np.random.default_rng(7).integers(-128, 128, (1, 32, 30, 30)) - zero) * values["sx"]
     ends = [onnx.helper.make_tensor_value_info(*each) for each in (("x", 1, x.shape), ("o", 1, None))]
     made = [onnx.numpy_helper.from_array(np.asarray(value), name) for name, value in values.items()]
-    graph = onnx.helper.make_graph(nodes, "pool", ends[:1], ends[1:], made)
-    path = tmp_path / "pool.onnx"
+    made_nodes = [onnx.helper.make_node(op, *rest, **attrs) for op, *rest, attrs in nodes]
+    graph = onnx.helper.make_graph(made_nodes, "net", ends[:1], ends[1:], made)
+    path = tmp_path / "net.onnx"
     onnx.save(onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8), path)
-    _, recording = record(tmp_path, path, {"x": x.astype(np.float32)}, samples=1)
-    (node,) = (each for each in qdebug.explain(recording).nodes if each.op == "AvgPool")
+    return record(tmp_path, path, {"x": x.astype(np.float32)}, samples=1)[1]
+
+
+def around(op, inputs, attrs):
+    """Return nodes that make codes of x, compute with them, and make codes of the result."""
+    return [
+        ("QuantizeLinear", ["x", "sx", "zx"], ["q"], {}),
+        ("DequantizeLinear", ["q", "sx", "zx"], ["d"], {}),
+        (op, ["d", *inputs], ["a"], attrs),
+        ("QuantizeLinear", ["a", "sy", "zy"], ["y"], {}),
+        ("DequantizeLinear", ["y", "sy", "zy"], ["o"], {}),
+    ]
+
+
+@pytest.mark.parametrize("channels", [3, 4])
+def test_a_convolution_with_an_odd_number_of_channels_pairs_them_tap_by_tap(tmp_path, channels):
+    rng = np.random.default_rng(2)
+    values = {"sx": np.float32(0.02), "zx": np.uint8(119), "sy": np.float32(0.3), "zy": np.uint8(128)}
+    weight = rng.choice([-127, 127, 90, -3], (16, channels, 3, 3)).astype(np.int8)  # pairs go beyond 16 bits
+    values |= {"w": weight, "sw": np.float32(0.004), "zw": np.int8(0)}
+    nodes = [("DequantizeLinear", ["w", "sw", "zw"], ["v"], {}), *around("Conv", ["v"], {"pads": [1, 1, 1, 1]})]
+    x = (rng.integers(0, 256, (1, channels, 20, 20)) - 119) * values["sx"]
+    recording = in_codes(tmp_path, x, values, nodes)
+    (node,) = (each for each in qdebug.explain(recording).nodes if each.op == "Convolution")
+    assert node.status == "explained"
+
+
+def test_a_net_of_litert_is_explained_where_a_layer_of_real_numbers_makes_codes(tmp_path):
+    """OpenVINO computes the depthwise convolution on real numbers; it hands codes on through a change of type."""
+    with np.load(DIGITS / "digits_test.npz") as file:
+        images = file["x"][:SAMPLES].reshape(SAMPLES, 1, 8, 8, 1)
+    codes = np.clip(np.rint(images * 255) - 128, -128, 127)
+    model = DIGITS / "digits_int8.tflite"
+    name = load_backend("openvino").open(model, options={}).inputs[0].name
+    _, recording = record(tmp_path, model, {name: codes.astype(np.int8)})
+    found = {node.op: node.status for node in qdebug.explain(recording).nodes if node.on_codes}
+    assert set(found) >= {"Convolution", "GroupConvolution", "AvgPool", "MatMul", "MaxPool"}
+    assert set(found.values()) == {"explained"}
+    depthwise = next(node for node in recording.graph.nodes if node.op == "GroupConvolution")
+    assert recording.graph.tensors[depthwise.inputs[1]].quant.per_channel
+    assert recording.load(depthwise.outputs[0]).dtype == np.uint8
+
+
+@pytest.mark.parametrize(("zero", "out_scale", "out_zero"), [(-11, 0.035, -37), (72, 0.06, 127), (-128, 0.05, -128)])
+def test_an_average_of_codes_counts_steps_of_the_output_range(tmp_path, zero, out_scale, out_zero):
+    values = {"sx": np.float32(0.05), "sy": np.float32(out_scale), "zx": np.int8(zero), "zy": np.int8(out_zero)}
+    x = (np.random.default_rng(7).integers(-128, 128, (1, 32, 30, 30)) - zero) * values["sx"]
+    nodes = around("AveragePool", [], {"kernel_shape": [2, 2], "strides": [1, 1]})
+    (node,) = (each for each in qdebug.explain(in_codes(tmp_path, x, values, nodes)).nodes if each.op == "AvgPool")
     assert node.status == "explained"
     assert "form=levels-raw steps=even,zp,sat" in node.variants

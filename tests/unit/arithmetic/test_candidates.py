@@ -57,6 +57,14 @@ def test_pairs_of_products_are_summed_as_processors_do_for_these_types(kind, x, 
     assert sums(unit_of(kind, *operands, transposed=transposed)) == expected
 
 
+def test_pairs_within_a_tap_differ_where_channels_are_odd_or_there_is_padding():
+    x = operand((1, 3, 4, 4), dtype=np.uint8)
+    assert "pairsat16:tap" in sums(unit_of("conv", x, operand((3, 3, 3, 3), dtype=np.int8)))
+    assert "pairsat16:tap" not in sums(unit_of("conv", x, operand((3, 1, 3, 3), dtype=np.int8)))
+    even = operand(IMAGE, dtype=np.uint8), operand(FILTERS, dtype=np.int8)
+    assert "pairsat16:tap" in sums(replace(unit_of("conv", *even), attrs={"pads": (1, 1, 1, 1)}))
+
+
 def test_a_real_bias_is_added_in_four_orders_and_codes_of_one_after_the_sums():
     unit = unit_of("linear", operand((4, 5)), operand((5, 3)), bias=np.float32([1, 2, 3]))
     late = [variant for variant in candidates(unit) if variant.bias == "float"]

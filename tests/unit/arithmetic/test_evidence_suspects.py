@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.arithmetic.evidence import _in_own_order, residual_of
 from qdebug.arithmetic.patterns.residual import PATTERNS, residual
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence
@@ -43,6 +44,20 @@ def test_no_suspect_changes_what_is_not_there(quantized):
     constants["b"] = np.zeros_like(constants["b"])
     bare = unit_of(quantized.recording_of(quantized.node, constants, feeds[:1], ""))
     assert not {"no bias", "zero padding", "no zero point 0", "no output zero point"} & names(bare)
+
+
+def test_an_average_whose_padding_counts_is_not_excused_where_it_pads_with_the_code_0():
+    codes = np.random.default_rng(3).integers(0, 256, (1, 4, 9, 9)).astype(np.uint8)
+    scale, zero = np.float32(0.05), np.uint8(119)
+    attrs = {"kernel_shape": (3, 3), "pads": (1, 1, 1, 1), "count_include_pad": 1}
+    padded = np.pad(codes, ((0, 0), (0, 0), (1, 1), (1, 1)))
+    wrong = np.rint(np.lib.stride_tricks.sliding_window_view(padded, (3, 3), (2, 3)).mean((-2, -1))).astype(np.uint8)
+    with qdebug.Recorder(None, backend="npu") as rec:
+        rec.put("x", codes, scale=scale, zero_point=zero)
+        rec.put("y", wrong, node="pool", op="AveragePool", inputs=("x",), attrs=attrs, scale=scale, zero_point=zero)
+    (node,) = qdebug.explain(rec.recording).nodes
+    assert (node.status, node.residual.pattern) == ("unexplained", "borders")
+    assert "the code 0 in place of the zero point: that reproduces every element" in node.residual.likely
 
 
 @pytest.mark.parametrize(

@@ -101,7 +101,8 @@ def test_an_activation_that_a_delegate_fuses_is_computed():
     plain = computed("aten.conv2d.default", {}, {"x": x, "w": w}, (1, 4, 4, 4))
     fused = {"fused_activation_function": "RELU6"}
     assert np.array_equal(computed("aten.conv2d.default", fused, {"x": x, "w": w}, (1, 4, 4, 4)), np.clip(plain, 0, 6))
-    assert computed("aten.add.Tensor", fused, {"x": x, "y0": x}, x.shape) is None
+    assert np.array_equal(computed("aten.add.Tensor", fused, {"x": x, "y0": x}, x.shape), np.clip(x + x, 0, 6))
+    assert computed("aten.sigmoid.default", fused, {"x": x}, x.shape) is None
     assert computed("aten.add.Tensor", {"fused_activation_function": "NONE"}, {"x": x, "y0": x}, x.shape) is not None
 
 

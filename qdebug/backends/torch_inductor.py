@@ -1,0 +1,196 @@
+"""Exported programs compiled by inductor: the codes that its kernels hand on, recorded without changing the kernels.
+
+Inductor makes integer operators of oneDNN of a program that PT2E quantized for x86, and fuses all else into kernels of
+its own. Between them there are codes. A second program has these as further outputs. It must be compiled to the same
+operators and give the same outputs, bit for bit: what cannot be looked at so is left out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from qdebug.backends.protocol import Feeds, OnProgress, RunFacts, harmless_parts
+from qdebug.backends.torch_delegated import DelegatedGraph
+from qdebug.backends.torch_exported import unlogged
+from qdebug.backends.torch_ops import array_of, tensor_of, torch_errors
+from qdebug.errors import BackendError
+from qdebug.model import TensorInfo
+
+if TYPE_CHECKING:
+    from qdebug.recording.recorder import Recorder
+
+__all__ = ["INDUCTOR", "CompiledRun"]
+
+INDUCTOR = "inductor"
+"""Where the nodes of a compiled program run."""
+_COMPILES = "Check that torch.compile(torch.export.load(FILE).module()) runs here. It needs a C++ compiler."
+_OF_OUTPUTS = "inductor_force_stride_order.default"
+"""What inductor adds for each output."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Compiled:
+    """A compiled program.
+
+    Args:
+        call: Takes a tensor for each input, and returns those of the outputs and of the taps.
+        operators: How often it calls each operator, after all of inductor's rewrites.
+    """
+
+    call: Callable[..., Sequence[Any]]
+    operators: Counter[str]
+
+
+class CompiledRun:
+    """An exported program made ready to run as inductor compiles it, and to be recorded.
+
+    Args:
+        program: The program, a `torch.export.ExportedProgram`.
+        facts: What is known of the run.
+        weights: Whether constants are recorded.
+
+    Raises:
+        BackendError: The program changes tensors in place, has control flow, or an input that is no tensor.
+    """
+
+    def __init__(self, program: Any, facts: RunFacts, *, weights: bool) -> None:
+        placement = {node.name: INDUCTOR for node in program.graph.nodes if node.op == "call_function"}
+        every = facts.taps == "all"
+        self._exported = DelegatedGraph(program, placement, every=every, fused=not every)
+        if self._exported.program is not program or self._exported.states:
+            raise BackendError(
+                "The program changes tensors in place, which is not recorded of compiled programs.",
+                hint="Record it operator by operator: --backend torch.",
+            )
+        self._exported.without_dequantized()
+        self.facts = facts
+        self.graph = self._exported.graph
+        self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
+        self.outputs: tuple[str, ...] = self.graph.outputs
+        self._weights = weights
+        self._plain: _Compiled | None = None
+
+    def constants(self) -> Iterator[tuple[str, np.ndarray]]:
+        """Yield the constants to record, one at a time; none if the run was opened without weights."""
+        if self._weights:
+            yield from self._exported.constants.items()
+
+    def plain(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Run the untapped program as production would and give its outputs.
+
+        Raises:
+            BackendError: PyTorch failed.
+        """
+        return self._run(self._ready(feed), feed)
+
+    def restart(self) -> None:
+        """Do nothing: a compiled program has no state."""
+
+    def record(self, feeds: Feeds, recorder: Recorder, on_progress: OnProgress | None = None) -> None:
+        """Run all samples and put inputs, outputs and what lies between kernels into the recorder.
+
+        Raises:
+            BackendError: PyTorch failed.
+        """
+        taps = [] if self.facts.taps == "outputs" else list(self._exported.taps)
+        for name, reason in self._exported.skipped.items() if self.facts.taps != "outputs" else ():
+            recorder.skip(name, reason)
+        first = feeds.feed(0)
+        plain = self._ready(first)
+        expected = self._run(plain, first)
+
+        def attempt(names: Sequence[str]) -> _Compiled | None:
+            tapped = self._compiled(first, names)
+            found = self._run(tapped, first, names)
+            same = all(np.array_equal(found[name], array, equal_nan=True) for name, array in expected.items())
+            return tapped if (same and tapped.operators == plain.operators) or self.facts.taps == "all" else None
+
+        def refuse(name: str) -> None:
+            recorder.skip(self._exported.taps[name], "the outputs or the operators change if it is looked at")
+
+        parts = [((), plain), *(harmless_parts(taps, attempt, refuse) if taps else ())]
+        moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
+        for done, (sample, step) in enumerate(moments, start=1):
+            recorder.at(sample, step)
+            feed = feeds.feed(sample, step)
+            made = dict(feed)
+            for names, tapped in parts:
+                made |= self._run(tapped, feed, names)
+            for name, array in made.items():
+                if not self.graph.is_constant(name):
+                    recorder.put(name, array)
+            if on_progress is not None:
+                on_progress(done, len(moments), f"sample {sample}")
+
+    def _run(
+        self, compiled: _Compiled, feed: Mapping[str, np.ndarray], taps: Sequence[str] = ()
+    ) -> dict[str, np.ndarray]:
+        """Return outputs and taps by the names of their tensors."""
+        import torch
+
+        with torch_errors("PyTorch failed", _COMPILES), torch.no_grad():
+            given = [tensor_of(feed[info.name]) for info in self.inputs]
+            leaves = _cause(lambda: compiled.call(*given))
+        names = (*self._exported.output_names, *(self._exported.taps[name] for name in taps))
+        return {name: array_of(leaf).copy() for name, leaf in zip(names, leaves, strict=True) if name}
+
+    def _ready(self, feed: Mapping[str, np.ndarray]) -> _Compiled:
+        if self._plain is None:
+            self._plain = self._compiled(feed, ())
+        return self._plain
+
+    def _compiled(self, feed: Mapping[str, np.ndarray], taps: Sequence[str]) -> _Compiled:
+        """Compile the program with further outputs, for inputs of the shapes of a feed.
+
+        Args:
+            feed: The feed.
+            taps: Names of fx nodes.
+        """
+        import torch
+        from torch._inductor import config
+
+        operators: Counter[str] = Counter()
+
+        def note(graph: Any) -> None:
+            called = [node.target for node in graph.nodes if node.op == "call_function"]
+            operators.update(str(getattr(target, "__name__", target)) for target in called)
+
+        chosen = {"freezing": True, "fx_graph_cache": False, "post_grad_custom_post_pass": note}
+        with torch_errors("PyTorch cannot compile the program", _COMPILES), unlogged(), torch.no_grad():
+            call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
+            with config.patch(chosen):
+                _cause(lambda: call(*[tensor_of(feed[info.name]) for info in self.inputs]))
+        operators.pop(_OF_OUTPUTS, None)
+        return _Compiled(call=call, operators=operators)
+
+    def _module(self, taps: Sequence[str]) -> Any:
+        """Return the program as a module that takes and returns plain tensors, those of some fx nodes included."""
+        from torch import fx
+        from torch.export import pytree
+
+        module = self._exported.program.module(check_guards=False)
+        nodes = {node.name: node for node in module.graph.nodes}
+        end = next(node for node in module.graph.nodes if node.op == "output")
+        end.args = ((*pytree.tree_leaves(end.args[0]), *(nodes[name] for name in taps)),)
+        module.graph.set_codegen(fx.graph.CodeGen())
+        return fx.GraphModule(module, module.graph)
+
+    def close(self) -> None:
+        """Free the compiled program; safe to call twice."""
+        self._plain = None
+
+
+def _cause(work: Callable[[], Any]) -> Any:
+    """Do something, and raise what failed first: PyTorch's compiler reports errors of kernels as its own."""
+    try:
+        return work()
+    except Exception as error:
+        first: BaseException = error
+        while first.__cause__ or first.__context__:
+            first = first.__cause__ or first.__context__ or first
+        raise RuntimeError(f"{type(first).__name__}: {first}") from error
