@@ -27,7 +27,7 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
 
-__all__ = ["KINDS", "Edit", "EditCatalog", "ChangeableNode"]
+__all__ = ["KINDS", "ChangeableNode", "Edit", "EditCatalog"]
 
 KINDS: Mapping[str, str] = {
     "bias": "the bias takes back the mean error of each channel",
