@@ -31,7 +31,7 @@ from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
 from qdebug.workflow.repair_metric import Metric, find_metric
 from qdebug.workflow.repair_model import run_score, write_repaired
-from qdebug.workflow.repair_search import Clock, EditCost, Score, Search, Trials
+from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search
 
 __all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
 
@@ -232,7 +232,7 @@ def prepare_search(
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), search)
     arithmetic = find_arithmetic(options.arithmetic or DEFAULT_PRESET).arithmetic
-    trials = Trials(session, catalog, EditedReplay(session.backend, arithmetic), metric, known)
+    trials = EditTrials(session, catalog, EditedReplay(session.backend, arithmetic), metric, known)
     if not trials.reference(places[0]):
         raise UsageError("No output of the network was compared.", hint="See why: qdebug diff REF BACKEND.")
     within = metric.within if options.within is None else options.within

@@ -11,7 +11,7 @@ from qdebug.backends.protocol import NodeEdit
 from qdebug.numerics.affine import dequantize
 from qdebug.session import DiffSession
 from qdebug.workflow.repair_edits import Edit, EditCatalog
-from qdebug.workflow.repair_search import Score, Trials
+from qdebug.workflow.repair_search import EditTrials, Score
 
 __all__ = ["run_score", "write_repaired"]
 
@@ -50,7 +50,7 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
         )
 
 
-def run_score(session: DiffSession, trials: Trials, model: Path, places: Sequence[tuple[int, int]]) -> Score:
+def run_score(session: DiffSession, trials: EditTrials, model: Path, places: Sequence[tuple[int, int]]) -> Score:
     """Run a changed model on the recorded inputs, by the backend that was recorded, and measure it.
 
     Args:

@@ -15,7 +15,7 @@ from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import KINDS, Edit, EditCatalog
 from qdebug.workflow.repair_metric import Metric, Outputs, confidence, measured
 
-__all__ = ["Clock", "EditCost", "Score", "Search", "Trials"]
+__all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search"]
 
 _LEAST = (1e-3, 1e-7, 0.0)
 """Shares of an output's error from which on nodes are looked at: smaller ones once the others are repaired."""
@@ -71,7 +71,7 @@ class Clock:
         return bool(self.stopped)
 
 
-class Trials:
+class EditTrials:
     """Replays sets of edits on some samples and measures them; each set once.
 
     Args:
@@ -202,7 +202,7 @@ class Search:
 
     session: DiffSession
     catalog: EditCatalog
-    trials: Trials
+    trials: EditTrials
     cost: EditCost
     places: Sequence[tuple[int, int]]
     goal: float
