@@ -35,6 +35,7 @@ __all__ = [
     "number_of",
     "numbers_of",
     "severity",
+    "shown_sample",
 ]
 
 
@@ -203,6 +204,12 @@ def number_of(result: NodeResult, name: str) -> float:
     else:
         value = None if result.metrics is None else getattr(result.metrics, name)
     return np.nan if value is None else value
+
+
+def shown_sample(result: NodeResult | None, asked: int | None) -> int:
+    """Return the sample whose elements are shown: the one asked for, else the worst one, else the first."""
+    worst = None if result is None or result.metrics is None else result.metrics.worst_sample
+    return asked if asked is not None else worst or 0
 
 
 SAMPLE_METRICS = ("sqnr_db", "max_abs")

@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.present import numbers
 from qdebug.present.rows import position
 from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
-from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
+from qdebug.tui.elements.slab import plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, judged, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Scene, heading, paragraph
@@ -121,10 +121,10 @@ class MapPage(ElementsPage):
     def _plane(self, scene: Scene, shape: tuple[int, ...]) -> _Drawn | str:
         """Return the plane through the cursor, or why there is none yet."""
         index, size = self._cursor.index, plane_size(shape)
-        slab = None if scene.ready is None else scene.ready.slab
-        if slab is not None and prod(size) <= PLANE_MOST:
+        slab = self._cursor.in_part(scene)
+        if slab is not None and slab.has_plane(index):
             shown = id(slab.backend), index[:-2]
-            return _Drawn(shown, size, lambda most: plane(slab, index, most), slab.largest)
+            return _Drawn(shown, size, lambda most: pool_plane(slab.plane(index), *most), slab.largest)
         seen = None if scene.glimpse is None else scene.glimpse.plane
         if seen is None or seen.place != index[:-2]:
             problem = "" if scene.glimpse is None else scene.glimpse.problem
@@ -182,9 +182,7 @@ def _of_channels(whole: Whole) -> _Drawn:
     """Return the map of all channels."""
     channels = whole.shape[whole.axis] if whole.shape else 1
     size = channels, whole.size // max(channels, 1)
-    return _Drawn(
-        (id(whole.by_channel),), size, lambda most: pool_plane(whole.by_channel, *most), whole.largest, whole.so_far
-    )
+    return _Drawn((id(whole.pooled),), size, lambda most: pool_plane(whole.pooled, *most), whole.largest, whole.so_far)
 
 
 def _of_channel(whole: Whole | None, index: tuple[int, ...]) -> list[tuple[str, str]]:

@@ -26,7 +26,6 @@ from qdebug.tui.pages.page import BackendColumn, Page, Scene
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
-    AloneReady,
     Computed,
     DetailReady,
     Event,
@@ -332,9 +331,8 @@ class MainScreen(Screen[None]):
             self._take_computed(event)
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
-            self._desk.forget()
             self._redraw_results()
-        elif isinstance(event, DetailReady | AloneReady | Glimpsed):
+        elif isinstance(event, DetailReady | Glimpsed):
             self._desk.take(event)
             self._show_detail()
         elif isinstance(event, NoteKept):
@@ -458,10 +456,7 @@ class MainScreen(Screen[None]):
 
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.page
-        if scene is None or page is None:
-            reading = self.now.opened is None
-            return [[(f" {_READING if reading else chrome.NOTHING}", "muted")]]
-        return page.draw(scene, width, height)
+        return self._nothing() if scene is None or page is None else page.draw(scene, width, height)
 
     def _show_detail(self) -> None:
         if self.navigator is not None and self.now.opened is not None and self.detail_shown:
@@ -487,14 +482,18 @@ class MainScreen(Screen[None]):
         return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
     def _draw_detail(self, width: int) -> Lines:
-        if self.navigator is None or self.now.opened is None:
-            return [[(_READING, "muted")]]
+        scene = self.scene
+        if scene is None:
+            return self._nothing()
         if width < _LEAST_DETAIL:
             return []
         from qdebug.tui.pages.detail_lines import detail_lines  # nothing of it is on the first screen
 
-        alone = self._desk.alone(self.navigator, backend=self.backend)
-        return detail_lines(self.navigator, self.detail_ready, width, self.look.glyphs, alone=alone)
+        return detail_lines(scene, width)
+
+    def _nothing(self) -> Lines:
+        """Say why there is no row."""
+        return [[(f" {_READING if self.now.opened is None else chrome.NOTHING}", "muted")]]
 
     def lay_out(self) -> None:
         """Show the panels that fit."""

@@ -1,6 +1,7 @@
 """What screens say of shares, samples and constants, and how they use the room of a wide terminal."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -165,15 +166,14 @@ def test_what_is_of_one_sample_and_step_says_which(pages, make_scene):
 def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
     scene, cursor = make_scene(), ElementCursor()
     scene.navigator.steps = 2
-    detail = scene.ready.detail
-    worst = tuple(replace(element, step=1) for element in detail.worst)
-    scene = replace(scene, ready=replace(scene.ready, detail=replace(detail, worst=worst)))
+    worst = tuple(replace(element, step=1) for element in scene.ready.worst)
+    scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
     assert cursor.worst(scene, 1) == "the worst elements are in other steps: 1; ( and ) choose one"
     assert set(cursor.index) == {0}
     scene.navigator.step = 1
     assert cursor.worst(scene, 1) == "worst element 1 of 8 in step 1"
-    detail = replace(detail, worst=(replace(worst[0], step=0), *worst[1:]))
-    scene = replace(scene, ready=replace(scene.ready, detail=detail))
+    worst = (replace(worst[0], step=0), *worst[1:])
+    scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
     assert cursor.worst(scene, 1).endswith("of 7 in step 1; the worst of all is in step 0")
 
 
