@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.slab import Slab
     from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
-    from qdebug.tui.nodes.rows import Batch, NodeTable
+    from qdebug.tui.nodes.rows import NodeTable
     from qdebug.tui.reading.answers import RecordedFacts
 
 __all__ = [
@@ -246,7 +246,7 @@ class AlignmentProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """Both recordings are open and aligned; no value has been read. From here on the table is the screen's.
+    """Both recordings are open and aligned; no value has been read. From here on results come into the table.
 
     Args:
         backend_at: Which comparison.
@@ -278,11 +278,11 @@ class Computed:
 
     Args:
         backend_at: Which comparison.
-        take: Gives those not taken yet, in topological order; called by the screen.
+        table: Has them; told anew once its `announced` is taken back.
     """
 
     backend_at: int = 0
-    take: Callable[[], Sequence[Batch]]
+    table: NodeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

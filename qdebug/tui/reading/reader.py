@@ -261,7 +261,7 @@ class Reader(threading.Thread):
         source = comparison.source
         if source is not None and comparison.all_compared:
             comparison.left = None
-            comparison.hand_over_all(source.compared)
+            comparison.hand_over(*source.compared)
             with self._wake:  # the verdict can wait until they are on the screen
                 self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
         else:
@@ -378,7 +378,7 @@ class Reader(threading.Thread):
             if comparison.done:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
-                    comparison.hand_over_all(result.nodes)
+                    comparison.hand_over(*result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
         file = safe_text(job.path, limit=60)
         said = f"no longer acknowledged: {safe_text(job.node, limit=50)}, in {file}"

@@ -328,7 +328,8 @@ class MainScreen(Screen[None]):
             self.compared[event.backend_at].stage = event.stage
             self._verdict.redraw()
         elif isinstance(event, Computed):
-            self._take_computed(event)
+            event.table.announced = False  # first: what comes from here on is told
+            self._redraw_soon()
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
             self._redraw_results()
@@ -346,13 +347,6 @@ class MainScreen(Screen[None]):
             self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
         self.finding.take()
         self.journey.take(event)
-
-    def _take_computed(self, event: Computed) -> None:
-        opened = self.compared[event.backend_at].opened
-        if opened is not None:
-            for batch in event.take():
-                opened.table.apply(batch)
-        self._redraw_soon()
 
     def _take_named(self, event: NamesLoaded) -> None:
         now = self.compared[event.backend_at]
