@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -21,7 +21,6 @@ if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.result import NodeResult, RunComparison
 
 __all__ = [
-    "BackendColumn",
     "Line",
     "Page",
     "Scene",
@@ -48,19 +47,6 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendColumn:
-    """One of several backends.
-
-    Args:
-        title: What it is called.
-        table: Its rows; None while it is being opened.
-    """
-
-    title: str
-    table: NodeTable | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """Everything a screen can draw.
 
@@ -72,7 +58,7 @@ class Scene:
         glyphs: Characters to draw with.
         glimpse: Some of its elements, as they were recorded; None if none are read yet.
         colours: Whether there are colours.
-        backends: All backends, when several are given.
+        backends: What each backend is called, and its rows; None while they are being read.
         backend: Which of them is shown.
     """
 
@@ -83,7 +69,7 @@ class Scene:
     glyphs: GlyphSet
     glimpse: Glimpsed | None = None
     colours: bool = True
-    backends: Sequence[BackendColumn] = field(default=())
+    backends: Sequence[tuple[str, NodeTable | None]] = ()
     backend: int = 0
 
     @property

@@ -11,7 +11,7 @@ from qdebug.errors import UsageError
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import shown_sample
-from qdebug.tui.reading.glimpse import EXTENTS, ROOM
+from qdebug.tui.reading.glimpse import ROOM
 from qdebug.tui.reading.messages import (
     DetailReady,
     DetailRequest,
@@ -68,12 +68,10 @@ class WindowDesk:
         )
 
     def _lacks(self, key: Key, look: LookedAt) -> bool:
-        """Tell whether something that is looked at is neither known nor on its way."""
-        if self._asked is None or self._asked[0] != key:
-            return True
-        seen, asked = self.seen_of(key), self._asked[1]
+        """Tell whether something that is looked at is not known."""
+        seen = self.seen_of(key)
         if seen is None or seen.request.id != self._id:
-            return (look.plane and not asked.plane) or not _near(asked.element, look.element)
+            return True
         part = seen.part
         if part is None:
             return False
@@ -99,14 +97,6 @@ class WindowDesk:
     def seen_of(self, key: Key) -> Glimpsed | None:
         """Return the answer of a row, a sample and a step."""
         return self._seen if self._seen is not None and self._seen.request.key == key else None
-
-
-def _near(one: tuple[int, ...] | None, other: tuple[int, ...] | None) -> bool:
-    """Tell whether the window around an element has what is on the screen with another one; None for the first."""
-    far = min(EXTENTS) // 2 - ROOM - 1
-    one = one if one is not None else (0,) * len(other or ())
-    other = other if other is not None else (0,) * len(one)
-    return one[:-2] == other[:-2] and all(abs(a - b) <= far for a, b in zip(one[-2:], other[-2:], strict=True))
 
 
 _KEPT = 64

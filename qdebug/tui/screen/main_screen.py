@@ -22,7 +22,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import ErrorProfile, column_to_row
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
-from qdebug.tui.pages.page import BackendColumn, Page, Scene
+from qdebug.tui.pages.page import Page, Scene
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
@@ -176,10 +176,6 @@ class MainScreen(Screen[None]):
         now = self.now
         if now.navigator is None or now.opened is None or not now.navigator.table.size:
             return None
-        columns = [
-            BackendColumn(title=each.titles[1], table=None if each.opened is None else each.opened.table)
-            for each in self.compared
-        ]
         return Scene(
             navigator=now.navigator,
             opened=now.opened,
@@ -188,7 +184,7 @@ class MainScreen(Screen[None]):
             glimpse=self._desk.glimpse(now.navigator, backend=self.backend),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
-            backends=columns,
+            backends=[(each.titles[1], None if each.opened is None else each.opened.table) for each in self.compared],
             backend=self.backend,
         )
 

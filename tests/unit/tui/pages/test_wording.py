@@ -11,7 +11,7 @@ from qdebug.model import Graph, Role, TensorInfo
 from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.pages.channels_page import _bar
 from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.page import BackendColumn, heading
+from qdebug.tui.pages.page import heading
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.screen.journey import to_worst_input
 from qdebug.tui.screens import ScreenId
@@ -70,7 +70,7 @@ def test_weights_stand_before_their_scales(make_scene):
 
 def test_the_backends_of_a_wide_terminal_stand_next_to_the_names(pages, make_scene, make_table):
     scene = make_scene()
-    columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in ("a", "long-name-of-a-recording")]
+    columns = [(f"{name}.h5", make_table(24)) for name in ("a", "long-name-of-a-recording")]
     both = replace(scene, backends=columns)
     head, row, *_ = (pages[ScreenId.BACKENDS].draw(both, 200, 30)[at] for at in (0, 10))
     assert "SQNR dB and introduced" in text([head])
@@ -113,7 +113,7 @@ def test_what_fails_as_a_whole_but_in_no_single_sample_is_not_said_to_be_fine(ma
 
 def test_a_narrow_terminal_says_which_of_the_backends_it_shows(pages, make_scene, make_table):
     scene = make_scene()
-    columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in "abc"]
+    columns = [(f"{name}.h5", make_table(24)) for name in "abc"]
     three = replace(scene, backends=columns)
     narrow = text(pages[ScreenId.BACKENDS].draw(three, 60, 20)).splitlines()
     assert len(narrow) == 20

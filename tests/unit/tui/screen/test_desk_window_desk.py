@@ -40,7 +40,7 @@ def test_elements_are_asked_for_where_the_user_goes(desk, asked):
         return [request.element for request in asked]
 
     assert go() == [None]
-    assert go(0, 0, NEAR, 0) == [None], "the window on its way will do"
+    assert go() == [None], "it is on its way"
     assert go(0, 0, 3000, 0) == [None, (0, 0, 3000, 0)]
     desk.take(seen(asked[0]))
     assert desk.seen_of(KEY) is None, "an answer to an older request is dropped"
