@@ -98,15 +98,14 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
         main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))
         await settle(pilot, until=lambda main: "diff 100.5" in text(main))
         assert "700 x 1\u202f100 elements" in text(main)
-        page = main.page
-        assert page._pooled.max() == 100.5
-        assert (page._pooled >= 0.5).all(), "all of the plane is read"
+        assert main.scene.glimpse.plane.pooled.max() == 100.5
+        assert (main.scene.glimpse.plane.pooled >= 0.5).all(), "all of the plane is read"
         await pilot.press("c")
         main = await settle(pilot, until=lambda main: "plane [0,2]" in text(main))
-        assert (page._pooled == 0.5).all()
+        assert (main.scene.glimpse.plane.pooled == 0.5).all()
         await pilot.press("v")
         await settle(pilot, until=lambda main: "channels x positions" in text(main))
-        assert page._pooled.max() == 100.5
+        assert main.detail_ready.whole.pooled.max() == 100.5
 
 
 async def test_other_nodes_and_back(make_app, huge, settle):

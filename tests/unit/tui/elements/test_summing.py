@@ -40,7 +40,7 @@ def test_channels_add_up():
     assert pooled.max() == pytest.approx(facts.max_abs.max())
 
 
-def test_saturated_codes_are_counted_pooled():
+def test_saturated_codes_are_counted_by_channel():
     codes = np.array([[[-128, 0], [127, 127]]], dtype=np.int8)
     whole = summed(codes * np.float32(0.5), codes, None, QUANT)
     assert whole.channels.saturated.tolist() == [1, 2]

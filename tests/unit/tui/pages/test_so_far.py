@@ -87,7 +87,7 @@ def test_a_map_of_all_channels_so_far(reading, look):
     assert "SO FAR: 50% of the tensor is read" in shown
     assert "blank: not read yet" in shown
     assert "is being read .." in shown, "of the element under the cursor no value is known"
-    assert (page._pooled < 0).sum() == 3 * 12
+    assert (reading.ready.whole.pooled < 0).sum() == 3 * 12
     cursor.jump(reading, "0,2,1,1")
     shown = drawn(page, look(reading, (0, 2, 1, 1)))
     assert "be   3" in shown
@@ -100,14 +100,15 @@ def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
     page = MapPage(cursor)
     assert "the plane [0,0] is being read" in drawn(page, reading)
     cursor.jump(reading, "0,5,0,0")
-    shown = drawn(page, look(reading, (0, 5, 0, 0), blocks=1))
+    begun = look(reading, (0, 5, 0, 0), blocks=1)
+    shown = drawn(page, begun)
     assert "SO FAR: 33% of the plane is read" in shown
     assert "3 x 4 elements" in shown
     assert "0..50" in shown, "the largest one of the plane: that of the tensor is not known"
-    assert page._pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
+    assert begun.glimpse.plane.pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
     shown = drawn(page, look(reading, (0, 5, 0, 0)))
     assert "SO FAR" not in shown
-    assert (page._pooled == 50).all()
+    assert "blank" not in shown
     cursor.jump(reading, "0,4,0,0")
     assert "the plane [0,4] is being read" in drawn(page, look(reading, (0, 5, 0, 0))), "the map is of another plane"
 
