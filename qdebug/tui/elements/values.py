@@ -20,6 +20,8 @@ BINS = 96
 """Bins of a histogram: more than any panel shows, so that each width can sum them up."""
 
 _BLOCK = 1 << 15
+_SAFE = 400
+"""Exponents up to which values are taken as they are."""
 _EXPONENT = 1000
 """Of a power of 2 by which values are multiplied: itself and its inverse are normal numbers."""
 _AROUND = 2.0**-20
@@ -83,9 +85,9 @@ def value_facts(pair: OpenPair) -> ValueFacts:
     counters = tuple(BinCounter(BINS, (first * unit, last * unit)) for _ in sides)
     for part in _blocks(pair) if any(side.count for side in sides) else ():
         for side, counter, values in zip(sides, counters, part, strict=True):
-            if len(finite := values[np.isfinite(values)]):
+            if len(finite := values if side.all_finite else _finite(values)):
                 side.add(finite)
-                counter.add(finite * unit)
+                counter.add(finite if unit == 1.0 else finite * unit)
     reference, backend = (side.facts(counter.histogram().counts) for side, counter in zip(sides, counters, strict=True))
     return ValueFacts(reference=reference, backend=backend, low=low, high=high, shape=pair.shape)
 
@@ -101,10 +103,15 @@ def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield sides[0], sides[1]
 
 
+def _finite(values: np.ndarray) -> np.ndarray:
+    known = np.isfinite(values)
+    return values if known.all() else values[known]
+
+
 def _unit(low: float, high: float) -> float:
-    """Return the power of 2 that brings values near to 1: then no square and no width is too large, or too small."""
+    """Return the power of 2 that brings values near to 1, where a square or a width would be too large or too small."""
     exponent = int(np.frexp(max(abs(low), abs(high)))[1])
-    return 2.0 ** -min(max(exponent, -_EXPONENT), _EXPONENT)
+    return 1.0 if abs(exponent) < _SAFE else 2.0 ** -min(max(exponent, -_EXPONENT), _EXPONENT)
 
 
 class _Side:
@@ -119,8 +126,12 @@ class _Side:
         self.count = self._nan = self._infinite = 0
         self._sum = self._squares = 0.0
 
+    @property
+    def all_finite(self) -> bool:
+        return not self._nan + self._infinite
+
     def see(self, values: np.ndarray) -> None:
-        finite = values[np.isfinite(values)]
+        finite = _finite(values)
         if len(finite) < len(values):
             nan = int(np.isnan(values).sum())
             self._nan, self._infinite = self._nan + nan, self._infinite + len(values) - len(finite) - nan
@@ -130,9 +141,9 @@ class _Side:
 
     def add(self, finite: np.ndarray) -> None:
         unit = _unit(self.low, self.high)
-        apart = finite * unit - (self.low * unit + self.high * unit) / 2
+        apart = (finite if unit == 1.0 else finite * unit) - (self.low * unit + self.high * unit) / 2
         self._sum += float(apart.sum())
-        self._squares += float(np.square(apart).sum())
+        self._squares += float(np.square(apart, out=apart).sum())
 
     def facts(self, counts: np.ndarray) -> SideValues:
         some = bool(self.count)
