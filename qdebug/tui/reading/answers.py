@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Answers",
-    "RecordedFacts",
+    "Recorded",
     "RecordedSide",
     "answer_alone",
     "check_unchanged",
@@ -57,20 +57,11 @@ class RecordedSide:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFacts:
-    """What is known of both sides.
-
-    Args:
-        reference: The reference's tensor, as it was recorded.
-        backend: The backend's tensor, as it was recorded.
-    """
-
-    reference: RecordedSide
-    backend: RecordedSide
+Recorded = tuple[RecordedSide, RecordedSide]
+"""What is known of the reference's tensor and of the backend's, as they were recorded."""
 
 
-def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> RecordedFacts | None:
+def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> Recorded | None:
     """Read the statistics of a pair; called on the reader thread.
 
     Args:
@@ -89,7 +80,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
         theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
     except (QdebugError, ValueError):  # what is wrong has been said by who wanted the values
         return None
-    return RecordedFacts(reference=theirs, backend=ours)
+    return theirs, ours
 
 
 def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
@@ -117,15 +108,14 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
     return RecordedSide(statistics=kept.statistics, quant=quant, elements=many, whole=whole)
 
 
-def recorded_rows(facts: RecordedFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
+def recorded_rows(sides: Recorded, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
     """Return label, reference and backend of each fact.
 
     Args:
-        facts: What was recorded.
+        sides: What was recorded.
         width: Cells of a side.
         glyphs: Characters to draw with.
     """
-    sides = (facts.reference, facts.backend)
 
     def both(label: str, show: Callable[[RecordedSide, Statistics], str]) -> tuple[str, str, str]:
         left, right = ("nothing kept" if side.statistics is None else show(side, side.statistics) for side in sides)
@@ -342,4 +332,4 @@ def answer_alone(
         return replace(told, problem=str(error))
     if side.statistics is None:
         return replace(told, problem=f"nothing was kept of it in sample {sample}")
-    return replace(told, recorded=RecordedFacts(reference=side, backend=side))
+    return replace(told, recorded=(side, side))

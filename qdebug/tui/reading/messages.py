@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import NodeTable
-    from qdebug.tui.reading.answers import RecordedFacts
+    from qdebug.tui.reading.answers import Recorded
 
 __all__ = [
     "AcceptRequest",
@@ -318,7 +318,7 @@ class DetailReady:
     request: DetailRequest
     values: ValueFacts | None = None
     values_sample: int
-    recorded: RecordedFacts | None = None
+    recorded: Recorded | None = None
     profile: TensorProfile | None = None
     whole: Whole | None = None
     explained: Sequence[NodeExplanation] | None = None

@@ -48,7 +48,7 @@ def asked(tensor, side="reference"):
 
 def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
     told = answer_alone(session, asked("a"))
-    assert (told.recorded.reference.statistics.low, told.recorded.backend.statistics.high, told.problem) == (
+    assert (told.recorded[0].statistics.low, told.recorded[1].statistics.high, told.problem) == (
         -2.0,
         6.0,
         "",
