@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import RunInfo
 
-__all__ = ["NOTHING", "Compared", "banner", "footer", "status", "tabs", "too_small", "verdict_lines", "verdict_text"]
+__all__ = [
+    "NOTHING",
+    "Compared",
+    "banner",
+    "footer",
+    "screen_tabs",
+    "status",
+    "too_small",
+    "verdict_lines",
+    "verdict_text",
+]
 
 NOTHING = "nothing to show: the recordings share no tensor"
 """Said where there is no row."""
@@ -102,7 +112,7 @@ def _warnings(opened: Opened) -> list[str]:
     return said
 
 
-def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
+def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     """List the screens with their keys, the one that is shown first in weight.
 
     Args:
@@ -111,25 +121,25 @@ def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
         many: Whether there are several backends to compare.
     """
     shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
-    keys = [key_label(each.key) for each in shown]
     for names, gap in (
-        ([f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "),
-        (
-            [
-                f"{key} {each.short if len(each.short) == _SHORTENED else each}"
-                for key, each in zip(keys, shown, strict=True)
-            ],
-            " ",
-        ),
-        ([f"{key} {each.short}" for key, each in zip(keys, shown, strict=True)], " "),
-        ([f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "),
+        ([str(each) for each in shown], "  "),
+        ([each.short if len(each.short) == _SHORTENED else str(each) for each in shown], " "),
+        ([each.short for each in shown], " "),
     ):
-        if sum(map(len, names)) + len(gap) * len(names) < width:
+        tabs = [f"{key_label(each.key)} {name}" for each, name in zip(shown, names, strict=True)]
+        if _fits(tabs, gap, width):
             break
+    for at in reversed(range(len(shown))):  # the last ones lose their names first
+        if not _fits(tabs, gap, width) and shown[at] is not view:
+            tabs[at] = key_label(shown[at].key)
     line: Line = [(" ", "muted")]
-    for each, name in zip(shown, names, strict=True):
-        line += [(name, "title" if each is view else "muted"), (gap, "muted")]
+    for each, tab in zip(shown, tabs, strict=True):
+        line += [(tab, "title" if each is view else "muted"), (gap, "muted")]
     return [line]
+
+
+def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
+    return sum(map(len, tabs)) + len(gap) * len(tabs) < width
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:

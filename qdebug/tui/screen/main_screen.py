@@ -124,7 +124,9 @@ class MainScreen(Screen[None]):
         """Make the widgets."""
         look = self.look
         self.banner = FixedLines(look, self._draw_banner, id="banner")
-        self.tabs = FixedLines(look, lambda w, _: chrome.tabs(self.view, w, many=len(self.compared) > 1), id="tabs")
+        self.tabs = FixedLines(
+            look, lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1), id="tabs"
+        )
         self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
         self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
         self.listing = NodeList(look, id="nodes")
