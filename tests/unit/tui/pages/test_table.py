@@ -36,6 +36,7 @@ def pages():
 @pytest.mark.parametrize("row", [0, 2, 5, 9, 24, 25])
 def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
     scene = make_scene(row=row, glyphs=glyphs, names=HOSTILE, colours=glyphs is UNICODE)
+    scene.table.rows = [replace(each, op=f"{each.op}\x1b[31m\u202e") for each in scene.table.rows]
     for view, page in [(each, pages[each]) for each in WITH_PAGE]:
         lines = page.draw(scene, *size)
         assert len(lines) <= size[1] + 1, view
