@@ -114,7 +114,7 @@ def find_entry(planned: Sequence[PlannedNode], name: str) -> PlannedNode:
         return found
     near = get_close_matches(name, [known for entry in planned for known in (entry.node, entry.tensor)], n=3)
     also = f" Near names: {', '.join(repr(known) for known in near)}." if near else ""
-    raise UsageError(f"Nothing that is compared is called {name!r}.{also}")
+    raise UsageError(f"No compared node or tensor is called {name!r}.{also}")
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:
