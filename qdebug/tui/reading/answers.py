@@ -235,7 +235,7 @@ class Answers:
             yield replace(known, complete=True)
 
     def _parts(self, source: DiffSession, result: NodeResult, known: DetailReady) -> Iterator[DetailReady]:
-        """Yield what is known whenever there is more, but for the last time.
+        """Yield all that is known whenever it is more.
 
         Raises:
             Cancelled: Nobody wants it any more.

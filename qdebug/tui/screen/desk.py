@@ -252,7 +252,8 @@ class DetailDesk:
 def _key(navigator: Navigator, backend: int) -> Key:
     """Return what an answer is of: all samples together show the elements of the worst one."""
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
-    shown = sample if not table.size or table.rows[row].missing else shown_sample(table.results[row], sample)
+    alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
+    shown = sample if alone else shown_sample(table.results[row], sample)
     return backend, row, shown, navigator.step
 
 
