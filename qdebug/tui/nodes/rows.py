@@ -277,7 +277,7 @@ class NodeTable:
         """Fill in results; those that no row waits for are left out."""
         for result in results:
             row = self._row_of.get(result.tensor)
-            if row is None or self._missing[row]:
+            if row is None or self.rows[row].missing is not None:
                 continue
             state = STATE_OF[result.status]
             with self._lock:  # no column is made meanwhile
