@@ -70,7 +70,7 @@ class OpenPairs:
 
 
 EXTENTS = (512, 512)
-"""Elements along the last two dimensions: more than any terminal shows, read in a few milliseconds. A tensor that has
+"""Elements along the last two dimensions: more than any terminal shows, read in about 10 ms. A tensor that has
 no more is read whole."""
 ROOM = 64
 """Elements around the one looked at that are on the screen with it, at the most, or nearly so."""
