@@ -428,7 +428,7 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
     named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
-    text = f" These nodes contribute most (SQNR of the output with the error of one alone): {named}"
+    text = f" Nodes that cost the output most, each with the SQNR that its error alone would leave: {named}"
     both = contributing.together
     if both is not None:
         text += f"; together {_decibels(both.sqnr_db, floor)} dB"

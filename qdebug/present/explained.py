@@ -207,7 +207,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
     said = []
     for (answer, _), reasons in found.items():
         others = len({reason for reason, _ in reasons}) - 1
-        also = f" and {others} like it" if others else ""
+        also = f"; {others} more of this kind" if others else ""
         reason, node_name = (safe_text(text, limit=300) for text in reasons[0])
         which = f"{'such as ' * (len(reasons) > 1)}{node_name}"
         said.append(f"{len(reasons)} {answer} ({which}): {reason}{also}")

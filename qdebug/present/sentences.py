@@ -57,7 +57,7 @@ _ARITHMETICS_SHOWN = 3
 _CONSTANT = "constant"
 """Why what is no result of a node has no partner."""
 
-_REPRODUCED = " (any number if a known arithmetic reproduces it)"
+_REPRODUCED = ", more if a known arithmetic reproduces it"
 
 _QUOTED = re.compile("'[^']*'")
 
@@ -96,9 +96,10 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
     if source == "derived":
         steps = limits.get("introduced_lsb", DERIVED_LSB)
         return (
-            f"derived for each node: {steps:g} LSB beside saturation if it is quantized"
-            f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}, the rounding error of its sums if it is "
-            f"float; {limits.get('min_output_sqnr', 0):g} dB for each output; {ways} set your own (qdebug help limits)"
+            f"derived: {steps:g} LSB for each quantized node, saturated codes apart"
+            f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}; the rounding error of its sums for each "
+            f"float node; {limits.get('min_output_sqnr', 0):g} dB for each output; {ways} set your own (qdebug help "
+            "limits)"
         )
     if source == "default":
         return f"default: {said}; give {ways} for your own"
@@ -258,8 +259,9 @@ def arithmetic_sentence(nodes: Sequence[NodeResult]) -> str | None:
     by = Counter(node.explained for node in looked if node.explained is not None)
     left = sum(not node.reproduced for node in looked)
     total = numbers.grouped(len(looked))
-    parts = [f"{numbers.grouped(many)}: {safe_text(said)}" for said, many in by.most_common(_ARITHMETICS_SHOWN)]
-    others = sum(by.values()) - sum(many for _, many in by.most_common(_ARITHMETICS_SHOWN))
+    shown = by.most_common(_ARITHMETICS_SHOWN)
+    parts = [f"{numbers.grouped(many)} {'node' if many == 1 else 'nodes'}: {safe_text(said)}" for said, many in shown]
+    others = sum(by.values()) - sum(many for _, many in shown)
     if others:
         ways = len(by) - _ARITHMETICS_SHOWN
         parts.append(f"{numbers.grouped(others)} in {ways} other {'way' if ways == 1 else 'ways'}")
@@ -302,7 +304,7 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
     found = []
     for (side, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
         others = len(set(reasons)) - 1
-        also = f" and {numbers.grouped(others)} like it" if others else ""
+        also = f"; {numbers.grouped(others)} more of this kind" if others else ""
         found.append((len(reasons), side, safe_text(reasons[0], limit=300) + also))
     return found
 

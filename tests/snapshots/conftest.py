@@ -118,7 +118,8 @@ def shown(main):
         return True
     if ready is None or not ready.complete:
         return False
-    return (ready.slab is not None or not main.view.of_tensor) and (ready.explained or main.view != "explain")
+    there = ready.whole is not None and main.scene.glimpse is not None
+    return (there or not main.view.of_tensor) and (ready.explained or main.view != "explain")
 
 
 @pytest.fixture

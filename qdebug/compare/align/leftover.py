@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.compare.align.context import Context, add_partner
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
+from qdebug.compare.align.pairs import OF_CONSTANTS, Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
 from qdebug.model.outline import Outline, outline_of
@@ -136,7 +136,7 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
         return Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason, inside=within)
 
     if run.folds(tensor):
-        return entry(UnmatchedKind.BENIGN, "constant" if graph.is_constant(tensor) else "computed from constants alone")
+        return entry(UnmatchedKind.BENIGN, "constant" if graph.is_constant(tensor) else OF_CONSTANTS)
     node = graph.producer(tensor)
     outline = outline_of(run.recording, tensor) if node is not None and says_nothing(node) else None
     if outline is not None and outline in half.outlines:  # blocks hand on their last

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 __all__ = [
+    "OF_CONSTANTS",
     "Alignment",
     "Match",
     "Pair",
@@ -118,6 +119,10 @@ class Pair:
         if side is Side.BACKEND:
             return replace(self, backend_view=view, reason=f"{self.reason}; {said}")
         return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
+
+
+OF_CONSTANTS = "computed from constants alone"
+"""Why a tensor that is no constant, and needs none of the network's inputs, has no partner."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

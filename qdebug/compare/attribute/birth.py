@@ -131,7 +131,7 @@ class Birth:
             BirthRule.TAKEN: f"it is taken from {names[0]}, and not in the reference",
             BirthRule.CONSTANT: f"its constant {names[0]} has {first}, and not in the reference",
             BirthRule.UNDEFINED: "its exact result is no finite number either",
-            BirthRule.ARITHMETIC: f"its arithmetic makes it where the exact result is {size}",
+            BirthRule.ARITHMETIC: f"its node makes it: the exact result is {size}",
             BirthRule.UNKNOWN: "its node makes it, of finite inputs",
         }[self.rule]
 

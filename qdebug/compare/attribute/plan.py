@@ -153,7 +153,7 @@ def find_entry(entries: Sequence[_Entry], name: str) -> _Entry:
             f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
         )
     known = (each for entry in entries for each in (entry.node, entry.tensor))
-    raise UsageError(f"Nothing that is compared is called {name!r}.{near_names(name, known)}")
+    raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, known)}")
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:

@@ -58,7 +58,7 @@ def steps(of: Measured) -> Finding | None:
     if found is None or found.amount <= DERIVED_LSB + LSB_SLACK:
         return None
     largest = apart(found.amount, DERIVED_LSB, digits=4)
-    said = f"its arithmetic makes {largest} LSB, more than the {DERIVED_LSB:g} of any rounding"
+    said = f"the error of its arithmetic is {largest} LSB, and rounding explains {DERIVED_LSB:g} at most"
     case = breach(of, FindingKind.ARITHMETIC, said, judged=(found.amount, DERIVED_LSB, "LSB"), given=False)
     return _as_cost(case, of) if of.excused else case
 
@@ -75,7 +75,7 @@ def sums(of: Measured) -> Finding | None:
     found = _differing(of, "bound")
     if found is None or found.amount <= 1:  # codes made real numbers may be rounded once
         return None
-    said = f"its arithmetic makes {apart(found.amount, 1)} times the expected rounding error of its sums"
+    said = f"the error of its arithmetic is {apart(found.amount, 1)} times what rounding explains"
     judged = found.amount, 1, "times the rounding bound"
     case = breach(of, FindingKind.ARITHMETIC, said, judged=judged, given=False)
     return _as_cost(case, of) if of.excused else case

@@ -50,7 +50,7 @@ def _fits(
     found = replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
     if before is None or error.rmse is None or error.rmse > before:
         return found
-    return replace(found, role=FindingRole.EXCUSE, sentence=f"{left}, but no more is lost by it than was lost before")
+    return replace(found, role=FindingRole.EXCUSE, sentence=f"{left}, but what reaches the node is as far off already")
 
 
 def saturation(of: Measured) -> Finding | None:

@@ -351,7 +351,7 @@ class OpenPair:
         return PairedStretch(reference=theirs, backend=ours, reference_codes=their_codes, backend_codes=our_codes)
 
     def window(self, around: tuple[int, ...] | None, extents: tuple[int, int]) -> PairedWindow:
-        """Copy the elements around one of them, along the last two dimensions.
+        """Copy the elements around one of them, along the last two dimensions; all of a tensor that has no more.
 
         Args:
             around: Index of the element in the middle, where the tensor does not end before; None, or one that the
@@ -424,7 +424,9 @@ def _stretch(blocks: RealBlocks, start: int, stop: int) -> tuple[np.ndarray, np.
 def _place(
     whole: tuple[int, ...], around: tuple[int, ...] | None, extents: tuple[int, int]
 ) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """Return the first index and the shape of the window; 1 along all but the last two dimensions."""
+    """Return the first index and the shape of the window; 1 along all but the last two dimensions of a large tensor."""
+    if prod(whole) <= prod(extents):
+        return (0,) * len(whole), whole
     inside = around is not None and len(around) == len(whole) and all(map(_within, around, whole))
     middle = around if inside and around is not None else (0,) * len(whole)
     most = ((1,) * len(whole) + extents)[-len(whole) :] if whole else ()
@@ -444,6 +446,6 @@ def _rows(whole: tuple[int, ...], start: tuple[int, ...], shape: tuple[int, ...]
     if not prod(shape):
         return [(0, 0)]
     first = int(np.ravel_multi_index(start, whole)) if whole else 0
-    if len(whole) < 2 or shape[-1] == whole[-1]:
+    if len(whole) < 2 or shape[-1] == whole[-1]:  # whole rows of one plane, or all of the tensor
         return [(first, first + prod(shape))]
     return [(first + row * whole[-1], first + row * whole[-1] + shape[-1]) for row in range(shape[-2])]

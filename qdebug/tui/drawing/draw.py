@@ -20,6 +20,7 @@ __all__ = [
     "heat_lines",
     "height_of",
     "legend",
+    "merged",
     "pool",
     "pool_plane",
     "resample",
@@ -173,7 +174,7 @@ def heat_lines(
         for column, level in enumerate(levels[top]):
             here = cursor is not None and cursor[0] // 2 == top // 2 and cursor[1] == column
             line.append(_half_block(int(level), None if low is None else int(low[column]), cursor, here=here))
-        lines.append(_merged(line))
+        lines.append(merged(line))
     return lines
 
 
@@ -216,7 +217,7 @@ def _shade(level: int, glyphs: GlyphSet) -> str:
     return glyphs.levels[1:][min((level - 1) * (len(glyphs.levels) - 1) // (LEVELS - 1), len(glyphs.levels) - 2)]
 
 
-def _merged(line: Sequence[Piece]) -> list[Piece]:
+def merged(line: Sequence[Piece]) -> list[Piece]:
     """Join neighbours of one style."""
     joined: list[Piece] = []
     for text, style in line:

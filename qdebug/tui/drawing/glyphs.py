@@ -6,11 +6,11 @@ import locale
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from rich.cells import cell_len, set_cell_size
+from rich.cells import cell_len, chop_cells, set_cell_size
 
 from qdebug.present.text import ELLIPSIS, safe_text, shorten
 
@@ -91,37 +91,17 @@ def _parts(word: str, width: int, used: int) -> list[str]:
     return parts
 
 
-def _clusters(text: str) -> Iterator[str]:
-    """Yield each character with those that are drawn over it."""
-    begun = 0
-    for at in range(1, len(text)):
-        if cell_len(text[at]):
-            yield text[begun:at]
-            begun = at
-    if text:
-        yield text[begun:]
-
-
 def _head(text: str, width: int) -> str:
     """Return as much of the beginning as fits into some cells."""
-    used, size = 0, 0
-    for cluster in _clusters(text):
-        used += cell_len(cluster)
-        if used > width:
-            break
-        size += len(cluster)
-    return text[:size]
+    return next(iter(chop_cells(text, width)), text) if width > 0 else ""
 
 
 def _tail(text: str, width: int) -> str:
     """Return as much of the end as fits into some cells."""
-    used, size = 0, 0
-    for cluster in reversed(list(_clusters(text))):
-        used += cell_len(cluster)
-        if used > width:
-            break
-        size += len(cluster)
-    return text[len(text) - size :]
+    at = next((at for at in range(len(text)) if cell_len(text[at:]) <= width), len(text))
+    while at < len(text) and not cell_len(text[at]):  # it is drawn over the one before
+        at += 1
+    return text[at:]
 
 
 _SCIENTIFIC = re.compile(r"(-?\d(?:\.\d+)?e-?\d+)( .*)?")

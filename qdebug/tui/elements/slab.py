@@ -1,4 +1,4 @@
-"""Elements of one tensor on both sides, in memory: all of them, or a window around the one that is looked at.
+"""Elements of one tensor on both sides, in memory: those around the one that is looked at, all of a small tensor.
 
 Made on a thread that may read files: what the screen gets is no view of one, so that drawing never reads one.
 """
@@ -7,27 +7,21 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from types import EllipsisType
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.tui.drawing.draw import pool_plane
-
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
     from qdebug.compare.measure.pair_values import PairedWindow
     from qdebug.model import QuantParams
 
-__all__ = ["PLANE_MOST", "Slab", "differences", "matched", "plane", "plane_size", "slab_of"]
-
-PLANE_MOST = 1 << 22
-"""Elements of a plane that are drawn without keeping the screen waiting."""
+__all__ = ["Slab", "differences", "matched", "plane_size", "slab_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Slab:
-    """Both sides of one tensor, or of a part of it.
+    """Both sides of a part of one tensor, or of all of it.
 
     Args:
         reference: Real values.
@@ -38,8 +32,8 @@ class Slab:
         reference_quant: The reference's.
         axis: Which dimension counts the channels.
         largest: Largest finite difference of all that is known; 0 if there is none.
-        start: Index in the tensor of a part's first element; empty for a whole tensor.
-        whole: Extents of the tensor that this is a part of; empty for a whole tensor.
+        start: Index in the tensor of the first element.
+        shape: Extents of the tensor.
     """
 
     reference: np.ndarray
@@ -50,37 +44,37 @@ class Slab:
     reference_quant: QuantParams | None
     axis: int
     largest: float
-    start: tuple[int, ...] = ()
-    whole: tuple[int, ...] = ()
+    start: tuple[int, ...]
+    shape: tuple[int, ...]
 
     @property
-    def shape(self) -> tuple[int, ...]:
-        """Extents of the tensor."""
-        return self.whole or self.backend.shape
+    def partial(self) -> bool:
+        """Whether the tensor has more elements."""
+        return self.backend.shape != self.shape
 
     def local(self, index: tuple[int, ...]) -> tuple[int, ...] | None:
-        """Return the index in the arrays of an element of the tensor; None if a part does not have it."""
-        if not self.whole:
-            return index
+        """Return the index in the arrays of an element of the tensor; None if it is not here."""
         here = tuple(at - first for at, first in zip(index, self.start, strict=True))
         return here if all(0 <= at < size for at, size in zip(here, self.backend.shape, strict=True)) else None
 
     def around(self, index: tuple[int, ...], far: int) -> bool:
         """Tell whether all elements of the last two dimensions up to `far` from one are here, or beyond the tensor."""
-        if not self.whole:
-            return True
         here = self.local(index)
-        ends = zip(here or (), self.start, self.backend.shape, self.whole, strict=True) if here is not None else ()
+        ends = zip(here, self.start, self.backend.shape, self.shape, strict=True) if here is not None else ()
         return here is not None and all(
             (at >= far or not first) and (at + far < size or first + size == extent)
             for at, first, size, extent in list(ends)[-2:]
         )
 
-    @property
-    def nbytes(self) -> int:
-        """Memory it takes."""
-        arrays = (self.reference, self.backend, self.reference_codes, self.backend_codes)
-        return sum(array.nbytes for array in arrays if array is not None)
+    def has_plane(self, index: tuple[int, ...]) -> bool:
+        """Tell whether all elements of the last two dimensions through one are here."""
+        return self.local(index) is not None and self.backend.shape[-2:] == self.shape[-2:]
+
+    def plane(self, index: tuple[int, ...]) -> np.ndarray:
+        """Return the size of the difference on the last two dimensions through an element; one row if there is one."""
+        here = self.local(index) or ()
+        found: np.ndarray = np.abs(self.difference((*here[:-2], ...))).reshape(plane_size(self.shape))
+        return found
 
     def difference(self, index: tuple[int | EllipsisType, ...]) -> np.ndarray:
         """Return backend minus reference at an index."""
@@ -109,7 +103,7 @@ class Slab:
         if len(scales) == 1:
             return float(scales[0])
         at = quant.axis if quant.axis is not None else self.axis
-        place = tuple(one + first for one, first in zip(index, self.start, strict=True)) if self.start else index
+        place = tuple(one + first for one, first in zip(index, self.start, strict=True))
         return float(scales[place[at]]) if at < len(place) and place[at] < len(scales) else None
 
 
@@ -127,7 +121,7 @@ def slab_of(window: PairedWindow) -> Slab:
         axis=window.axis,
         largest=largest,
         start=window.start,
-        whole=window.whole,
+        shape=window.whole,
     )
 
 
@@ -153,29 +147,6 @@ def matched(error: np.ndarray, theirs: np.ndarray, ours: np.ndarray) -> np.ndarr
     first, second = dequantize(theirs, None), dequantize(ours, None)
     same = (first == second) | (np.isnan(first) & np.isnan(second))
     return np.where(same, 0.0, error)
-
-
-def plane(slab: Slab, element: tuple[int, ...], most: tuple[int, int] | None = None) -> np.ndarray:
-    """Return the size of the difference on the last two dimensions, through an element.
-
-    Args:
-        slab: The whole tensor.
-        element: Which plane: all but its last two numbers count.
-        most: Rows and columns that it is pooled to, by its largest values; all of them if left out.
-
-    Returns:
-        Array of two dimensions; a tensor with fewer is one row.
-    """
-    index: tuple[int | EllipsisType, ...] = (*element[:-2], ...)
-    theirs, ours = (np.atleast_2d(side[index]) for side in (slab.reference, slab.backend))
-    high, wide = ours.shape
-    rows, columns = (high, wide) if most is None else (min(high, most[0]), min(wide, most[1]))
-    edges = [*(np.arange(rows) * high // max(rows, 1)).tolist(), high]
-    lines = []
-    for first, last in pairwise(edges):  # so that what is between two steps stays in cache
-        error = np.abs(differences(theirs[first:last], ours[first:last]))
-        lines.append(pool_plane(error, 1, columns) if most is not None else error)
-    return np.concatenate(lines) if lines else np.zeros((0, wide))
 
 
 def plane_size(shape: tuple[int, ...]) -> tuple[int, int]:

@@ -1,4 +1,4 @@
-"""What all elements of a pair come to: totals of each channel, and maps of the largest differences."""
+"""What all elements of a pair, or of a plane of it, come to: totals of each channel, and where differences are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from qdebug.tui.elements.slab import Slab, differences, matched, plane_size
+from qdebug.tui.elements.slab import matched, plane_size
 
 if TYPE_CHECKING:
-    from qdebug.compare.measure.pair_values import OpenPair, PairedStretch
+    from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.model import QuantParams
     from qdebug.numerics.channels import Stretch
 
@@ -24,8 +24,6 @@ __all__ = [
     "Cancelled",
     "ChannelFacts",
     "ChannelSums",
-    "PlaneMap",
-    "PlaneSums",
     "PooledMap",
     "Summing",
     "Whole",
@@ -38,17 +36,19 @@ class Cancelled(Exception):  # noqa: N818  no error: the way to stop
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Whole:
-    """What all elements of a tensor come to, or those read so far.
+    """What all elements of a tensor, or of a plane of it, come to, or those read so far.
 
     Args:
-        shape: Extents of the tensor.
+        shape: Extents of the tensor; rows and columns of a plane.
         quant: The backend's quantization.
         reference_quant: The reference's.
         axis: Which dimension counts the channels.
         channels: Facts of each channel.
         largest: Largest finite difference; 0 if there is none.
-        by_channel: Largest difference by channel and position in it, pooled to a size that is soon drawn.
+        pooled: Largest difference by channel and position in it, in at most `POOLED` rows and columns; `UNREAD` where
+            none is known yet. Of a plane by row and column.
         missing: Elements, the last ones in C order, that are not read yet.
+        place: Which plane of the last two dimensions; None for the whole tensor.
     """
 
     shape: tuple[int, ...]
@@ -57,8 +57,9 @@ class Whole:
     axis: int
     channels: ChannelFacts = field(repr=False)
     largest: float
-    by_channel: np.ndarray = field(repr=False)
+    pooled: np.ndarray = field(repr=False)
     missing: int = 0
+    place: tuple[int, ...] | None = None
 
     @property
     def size(self) -> int:
@@ -67,43 +68,43 @@ class Whole:
 
     @property
     def so_far(self) -> str:
-        """How much of the tensor all this is of; "" if all of it."""
+        """How much of the elements all this is of; "" if all of them."""
         return f"{100 * (self.size - self.missing) // self.size}%" if self.missing else ""
 
     @property
     def nbytes(self) -> int:
         """Memory it takes."""
-        return self.by_channel.nbytes + self.channels.nbytes
+        return self.pooled.nbytes + self.channels.nbytes
 
 
 class Summing:
-    """A tensor on its way through the sums, and into memory if it has room there.
+    """A tensor on its way through the sums, or one plane of it.
 
     Args:
         pair: Both sides.
-        most_bytes: Memory that its elements may take.
+        place: Which plane of the last two dimensions: all but the last two numbers of the index of any of its elements.
+            Its rows are its channels, and have no facts of their own. None for the whole tensor.
     """
 
-    def __init__(self, pair: OpenPair, *, most_bytes: int) -> None:
+    def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None) -> None:
         from qdebug.numerics.channels import stretches
 
-        self._pair = pair
-        lined = pair.shape or (1,)
-        self._left: Iterator[Stretch] = stretches(lined, pair.axis)
+        self._pair: OpenPair | None = pair  # until all is read
+        self._place = place
+        self._shape = pair.shape if place is None else plane_size(pair.shape)
+        self._axis = pair.axis if place is None else 0
+        self._quants = pair.backend_quant, pair.reference_quant
+        self._size, lined = prod(self._shape), self._shape or (1,)
+        self._first = int(np.ravel_multi_index(place, pair.shape[: len(place)])) * self._size if place else 0
+        self._left: Iterator[Stretch] = stretches(lined, self._axis)
         coded = pair.read(0, 0).backend_codes is not None
-        self._sums = ChannelSums(lined, pair.axis, pair.backend_quant if coded else None)
-        self._kept = _Copies(pair) if pair.nbytes <= most_bytes else None
+        self._sums = ChannelSums(lined, self._axis, pair.backend_quant if coded else None, listed=place is None)
         self._read = 0
 
     @property
     def held(self) -> int:
         """Memory behind the pair."""
-        return self._pair.held
-
-    @property
-    def nbytes(self) -> int:
-        """Memory it takes."""
-        return self.held + (0 if self._kept is None else self._kept.nbytes)
+        return 0 if self._pair is None else self._pair.held
 
     def more(self, cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
         """Read on, where it was left the last time.
@@ -119,79 +120,32 @@ class Summing:
             Cancelled: Nobody wants it any more.
         """
         end = None if seconds is None else time.monotonic() + seconds
-        while self._read < self._pair.size:
+        while self._pair is not None and self._read < self._size:
             if cancelled():
                 raise Cancelled
             stretch = next(self._left)
-            part = self._pair.read(stretch.start, stretch.stop)
-            if self._kept is not None:
-                self._kept.put(stretch.start, part)
+            part = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
             self._sums.add(stretch, part.reference, part.backend, part.backend_codes)
             self._read = stretch.stop
             if end is not None and time.monotonic() > end:
                 break
-        return self._read == self._pair.size
+        if self._read == self._size:
+            self._pair = None
+        return self._pair is None
 
     def whole(self) -> Whole:
         """Return what is read so far comes to."""
         return Whole(
-            shape=self._pair.shape,
-            quant=self._pair.backend_quant,
-            reference_quant=self._pair.reference_quant,
-            axis=self._pair.axis,
+            shape=self._shape,
+            quant=self._quants[0],
+            reference_quant=self._quants[1],
+            axis=self._axis,
             channels=self._sums.facts(),
             largest=self._sums.largest,
-            by_channel=self._sums.map(),
-            missing=self._pair.size - self._read,
+            pooled=self._sums.map(),
+            missing=self._size - self._read,
+            place=self._place,
         )
-
-    def slab(self) -> Slab | None:
-        """Return all elements; None if they are too many, or not all read yet."""
-        if self._kept is None or self._read < self._pair.size:
-            return None
-        reference, backend, *codes = self._kept.shaped(self._pair.shape)
-        if reference is None or backend is None:
-            return None
-        return Slab(
-            reference=reference,
-            backend=backend,
-            reference_codes=codes[0],
-            backend_codes=codes[1],
-            quant=self._pair.backend_quant,
-            reference_quant=self._pair.reference_quant,
-            axis=self._pair.axis,
-            largest=self._sums.largest,
-        )
-
-
-class _Copies:
-    """Copies of all elements of both sides, and of their codes, in C order.
-
-    Args:
-        pair: Both sides.
-    """
-
-    def __init__(self, pair: OpenPair) -> None:
-        self._arrays = [None if part is None else np.empty(pair.size, part.dtype) for part in _parts(pair.read(0, 0))]
-
-    @property
-    def nbytes(self) -> int:
-        """Memory they take."""
-        return sum(array.nbytes for array in self._arrays if array is not None)
-
-    def put(self, start: int, part: PairedStretch) -> None:
-        """Copy a stretch."""
-        for array, values in zip(self._arrays, _parts(part), strict=True):
-            if array is not None and values is not None:
-                array[start : start + len(values)] = values
-
-    def shaped(self, shape: tuple[int, ...]) -> list[np.ndarray | None]:
-        """Return the arrays."""
-        return [None if array is None else array.reshape(shape) for array in self._arrays]
-
-
-def _parts(part: PairedStretch) -> tuple[np.ndarray, np.ndarray, np.ndarray | None, np.ndarray | None]:
-    return part.reference, part.backend, part.reference_codes, part.backend_codes
 
 
 MOST_CHANNELS = 1 << 18
@@ -232,11 +186,12 @@ class ChannelSums:
         shape: Extents, one at least.
         axis: The dimension that counts channels.
         quant: Quantization of the codes; None where there are none.
+        listed: Whether each channel has facts of its own.
     """
 
-    def __init__(self, shape: tuple[int, ...], axis: int, quant: QuantParams | None) -> None:
+    def __init__(self, shape: tuple[int, ...], axis: int, quant: QuantParams | None, *, listed: bool = True) -> None:
         self._quant, self._pooled = quant, PooledMap(shape, axis)
-        kept = shape[axis] if shape[axis] <= MOST_CHANNELS else 0
+        kept = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
         self._kept = bool(kept)
         self._squares, self._most = np.zeros(kept), np.zeros(kept)
         self._low, self._high = np.full(kept, np.inf), np.full(kept, -np.inf)
@@ -358,83 +313,3 @@ class PooledMap:
     def map(self) -> np.ndarray:
         """Return what is known so far, in at most `POOLED` rows and columns."""
         return self._map.copy()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class PlaneMap:
-    """The size of the difference on the last two dimensions.
-
-    Args:
-        place: Which plane: all but the last two numbers of the index of any of its elements.
-        size: Its rows and columns; a tensor with fewer dimensions has one row.
-        pooled: The largest difference of each tile; `UNREAD` where none is known yet.
-        largest: Largest finite difference that is known; 0 if there is none.
-        missing: Elements that are not read yet.
-    """
-
-    place: tuple[int, ...]
-    size: tuple[int, int]
-    pooled: np.ndarray = field(repr=False)
-    largest: float
-    missing: int = 0
-
-    @property
-    def so_far(self) -> str:
-        """How much of the plane is read; "" if all of it."""
-        elements = prod(self.size)
-        return f"{100 * (elements - self.missing) // elements}%" if self.missing else ""
-
-
-class PlaneSums:
-    """A plane on its way into a map.
-
-    Args:
-        pair: Both sides.
-        place: Which plane.
-    """
-
-    def __init__(self, pair: OpenPair, place: tuple[int, ...]) -> None:
-        from qdebug.numerics.channels import stretches
-
-        self._pair: OpenPair | None = pair  # until all is read
-        self._place = place
-        self._size = plane_size(pair.shape)
-        at = int(np.ravel_multi_index(place, pair.shape[: len(place)])) if place else 0
-        self._first = at * prod(self._size)
-        self._left: Iterator[Stretch] = stretches(self._size, 0)
-        self._pooled, self._largest, self._read = PooledMap(self._size, 0), 0.0, 0
-
-    def more(self, cancelled: Callable[[], bool] = lambda: False, *, seconds: float | None = None) -> bool:
-        """Read on, where it was left the last time, until it is cancelled or the time is up; tell whether all is read.
-
-        Args:
-            cancelled: Asked after every block.
-            seconds: For how long; None for all there is.
-        """
-        end = None if seconds is None else time.monotonic() + seconds
-        size = prod(self._size)
-        while self._pair is not None and self._read < size and not cancelled():
-            stretch = next(self._left)
-            part = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
-            error = np.abs(differences(part.reference, part.backend))
-            top = float(error.max())
-            if not np.isfinite(top):
-                top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
-            self._largest = max(self._largest, top)
-            self._pooled.add(stretch, error.reshape(stretch.rows, stretch.channels, stretch.inner))
-            self._read = stretch.stop
-            if end is not None and time.monotonic() > end:
-                break
-        if self._read == size:
-            self._pair = None
-        return self._read == size
-
-    def map(self) -> PlaneMap:
-        """Return what is known so far."""
-        return PlaneMap(
-            place=self._place,
-            size=self._size,
-            pooled=self._pooled.map(),
-            largest=self._largest,
-            missing=prod(self._size) - self._read,
-        )

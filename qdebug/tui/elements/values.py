@@ -20,8 +20,10 @@ BINS = 96
 """Bins of a histogram: more than any panel shows, so that each width can sum them up."""
 
 _BLOCK = 1 << 15
-_LARGE = 1e300
-_SQUARED = 1e140
+_SAFE = 400
+"""Exponents up to which values are taken as they are."""
+_EXPONENT = 1000
+"""Of a power of 2 by which values are multiplied: itself and its inverse are normal numbers."""
 _AROUND = 2.0**-20
 """How much wider than the value that all have a histogram is, in parts of it: 0.5 more or less may be none."""
 
@@ -70,18 +72,23 @@ def value_facts(pair: OpenPair) -> ValueFacts:
     Args:
         pair: Both sides; nothing of it stays in memory.
     """
-    exponents = _exponents(pair)
-    sides = tuple(_Moments(exponent) for exponent in exponents)
+    sides = _Side(), _Side()
     for part in _blocks(pair):
         for side, values in zip(sides, part, strict=True):
-            side.add(values)
+            side.see(values)
     low = min((side.low for side in sides if side.count), default=0.0)
     high = max((side.high for side in sides if side.count), default=0.0)
-    bins = tuple(_Bins(low, high) for _ in sides)
+    unit, first, last = _unit(low, high), low, high
+    if low == high:
+        margin = max(0.5, abs(low) * _AROUND)
+        unit, first, last = _unit(low - margin, low + margin), low - margin, low + margin
+    counters = tuple(BinCounter(BINS, (first * unit, last * unit)) for _ in sides)
     for part in _blocks(pair) if any(side.count for side in sides) else ():
-        for counter, values in zip(bins, part, strict=True):
-            counter.add(values)
-    reference, backend = (side.facts(counter.counts) for side, counter in zip(sides, bins, strict=True))
+        for side, counter, values in zip(sides, counters, part, strict=True):
+            if len(finite := values if side.all_finite else _finite(values)):
+                side.add(finite)
+                counter.add(finite if unit == 1.0 else finite * unit)
+    reference, backend = (side.facts(counter.histogram().counts) for side, counter in zip(sides, counters, strict=True))
     return ValueFacts(reference=reference, backend=backend, low=low, high=high, shape=pair.shape)
 
 
@@ -96,91 +103,61 @@ def _blocks(pair: OpenPair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         yield sides[0], sides[1]
 
 
-def _exponents(pair: OpenPair) -> tuple[int, int]:
-    """Return the exponents of values so large that their squares are too large for a number; else 0."""
-    none = pair.read(0, 0)
-    sides = [none.reference, none.backend]
-    largest = [0.0, 0.0]
-    for part in _blocks(pair) if any(side.dtype == np.float64 for side in sides) else ():
-        for at, values in enumerate(map(np.abs, part)):
-            largest[at] = max(largest[at], float(np.max(values, initial=0.0, where=np.isfinite(values))))
-    first, second = (int(np.frexp(most)[1]) if most > _SQUARED else 0 for most in largest)
-    return first, second
+def _finite(values: np.ndarray) -> np.ndarray:
+    known = np.isfinite(values)
+    return values if known.all() else values[known]
 
 
-class _Moments:
-    """Extremes, mean and spread of the finite values of a side; means are merged as Chan et al. (1983) do.
+def _unit(low: float, high: float) -> float:
+    """Return the power of 2 that brings values near to 1, where a square or a width would be too large or too small."""
+    exponent = int(np.frexp(max(abs(low), abs(high)))[1])
+    return 1.0 if abs(exponent) < _SAFE else 2.0 ** -min(max(exponent, -_EXPONENT), _EXPONENT)
 
-    Args:
-        exponent: Values are divided by two to this power before they are squared.
+
+class _Side:
+    """Extremes, mean and spread of the finite values of a side: first all are seen, then all are added.
+
+    The sums are of distances from the middle between the extremes. The extremes are among them, so that little is lost
+    of the spread where the mean of the distances is taken off.
     """
 
-    def __init__(self, exponent: int) -> None:
-        self._exponent = exponent
-        self._low, self._high = np.inf, -np.inf
-        self.count, self._mean, self._squares = 0, 0.0, 0.0
-        self._nan = self._infinite = 0
-
-    def add(self, block: np.ndarray) -> None:
-        if self._exponent:
-            block = np.ldexp(block, -self._exponent)
-        known = np.isfinite(block)
-        finite = block if known.all() else block[known]
-        if len(finite) < len(block):
-            self._nan += int(np.isnan(block).sum())
-            self._infinite += int(np.isinf(block).sum())
-        if not len(finite):
-            return
-        self._low, self._high = min(self._low, float(finite.min())), max(self._high, float(finite.max()))
-        mean = float(finite.mean())
-        total = self.count + len(finite)
-        shift = mean - self._mean
-        self._squares += float(np.square(finite - mean).sum()) + shift * shift * self.count * len(finite) / total
-        self._mean += shift * len(finite) / total
-        self.count = total
+    def __init__(self) -> None:
+        self.low, self.high = np.inf, -np.inf
+        self.count = self._nan = self._infinite = 0
+        self._sum = self._squares = 0.0
 
     @property
-    def low(self) -> float:
-        return float(np.ldexp(self._low, self._exponent))
+    def all_finite(self) -> bool:
+        return not self._nan + self._infinite
 
-    @property
-    def high(self) -> float:
-        return float(np.ldexp(self._high, self._exponent))
+    def see(self, values: np.ndarray) -> None:
+        finite = _finite(values)
+        if len(finite) < len(values):
+            nan = int(np.isnan(values).sum())
+            self._nan, self._infinite = self._nan + nan, self._infinite + len(values) - len(finite) - nan
+        if len(finite):
+            self.count += len(finite)
+            self.low, self.high = min(self.low, float(finite.min())), max(self.high, float(finite.max()))
+
+    def add(self, finite: np.ndarray) -> None:
+        unit = _unit(self.low, self.high)
+        apart = (finite if unit == 1.0 else finite * unit) - (self.low * unit + self.high * unit) / 2
+        self._sum += float(apart.sum())
+        self._squares += float(np.square(apart, out=apart).sum())
 
     def facts(self, counts: np.ndarray) -> SideValues:
-        numbers: tuple[float | None, ...] = (None, None, None, None)
-        if self.count:
-            std = float(np.sqrt(self._squares / self.count))
-            mean, std = (float(np.ldexp(each, self._exponent)) for each in (self._mean, std))
-            numbers = self.low, self.high, mean, std
-        low, high, mean_of, std_of = numbers
+        some = bool(self.count)
+        mean = std = 0.0
+        if some:
+            unit, mean = _unit(self.low, self.high), self._sum / self.count
+            std = float(np.sqrt(max(self._squares / self.count - mean * mean, 0.0))) / unit
+            mean = (mean + (self.low * unit + self.high * unit) / 2) / unit
         return SideValues(
-            low=low, high=high, mean=mean_of, std=std_of, nan=self._nan, infinite=self._infinite, counts=counts
+            low=float(self.low) if some else None,
+            high=float(self.high) if some else None,
+            mean=mean if some else None,
+            std=std if some else None,
+            nan=self._nan,
+            infinite=self._infinite,
+            counts=counts,
         )
-
-
-class _Bins:
-    """Counts values in bins, at another scale where a bin would be as wide as no number, or wider than all are.
-
-    Args:
-        low, high: Range of the finite values.
-    """
-
-    def __init__(self, low: float, high: float) -> None:
-        self._exponent = 0
-        largest = max(abs(low), abs(high))
-        if largest > _LARGE or 0 < high - low < 1 / _LARGE:
-            self._exponent = int(np.frexp(largest)[1])
-            low, high = (float(np.ldexp(end, -self._exponent)) for end in (low, high))
-        if low == high:
-            margin = max(0.5, abs(low) * _AROUND)
-            low, high = low - margin, high + margin
-        self._counter = BinCounter(BINS, (low, high))
-
-    def add(self, values: np.ndarray) -> None:
-        with np.errstate(all="ignore"):
-            self._counter.add(np.ldexp(values, -self._exponent) if self._exponent else values)
-
-    @property
-    def counts(self) -> np.ndarray:
-        return self._counter.histogram().counts

@@ -234,7 +234,7 @@ class _Reader:
         if name == "row":
             return self._table.counts
         if name == "sat":
-            return self._table.saturated
+            return self._table.values("saturated")
         try:
             return self._table.values(_COLUMNS[name], self._sample)
         except KeyError:

@@ -478,9 +478,9 @@ class Navigator:
         if self.sort == "metric":
             keys = -severity(self.metric, table.values(self.metric, self.sample))
         elif self.sort == "introduced":
-            keys = -table.metrics["introduced"]
+            keys = -table.values("introduced")
         elif self.sort == "saturated":
-            keys = -table.saturated
+            keys = -table.values("saturated")
         elif self.sort == "state":
             keys = _RANK[table.states(self.sample)]
         else:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.present.rows import metric_title
-from qdebug.tui.drawing.draw import Piece, area, pool
+from qdebug.tui.drawing.draw import Piece, area, merged, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State, severity
@@ -175,14 +175,13 @@ def _limit_line(text: str, glyphs: GlyphSet) -> str:
 
 def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
     """Cut a line of the plot where its style changes."""
-    pieces: list[list[str]] = []
-    for character, failing in zip(text, bad, strict=True):
-        style = "muted" if character in f" {glyphs.limit}limt" else "fail" if failing else "fine"
-        if pieces and pieces[-1][1] == style:
-            pieces[-1][0] += character
-        else:
-            pieces.append([character, style])
-    return [(piece, style) for piece, style in pieces]
+    quiet = f" {glyphs.limit}limt"
+    return merged(
+        [
+            (each, "muted" if each in quiet else "fail" if failing else "fine")
+            for each, failing in zip(text, bad, strict=True)
+        ]
+    )
 
 
 def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:

@@ -1,13 +1,14 @@
-"""The node list: its lines as they are known before any value is read, and columns that results are put into."""
+"""The node list: its lines as they are known before any value is read, and columns of what results say of them."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
+from threading import Lock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -25,16 +26,14 @@ __all__ = [
     "METRIC_CHOICES",
     "SAMPLE_METRICS",
     "STATE_OF",
-    "Batch",
     "NodeTable",
     "PlannedRow",
-    "RowColumns",
     "State",
     "column",
     "display_names",
     "number_of",
-    "numbers_of",
     "severity",
+    "shown_sample",
 ]
 
 
@@ -139,55 +138,6 @@ METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosi
 """Metrics that the list and the profile can show, in the order the key walks them; "introduced" is the relative
 (rel_l2) error that a node adds itself, the others are of the whole error."""
 
-_NAMES = (*METRIC_CHOICES, "propagated", "gain", "saturated")
-
-
-class RowColumns(Mapping[str, np.ndarray]):
-    """Columns of float64, one number for each row, NaN where it is not known.
-
-    Args:
-        results: The result of each row, None where there is none yet.
-    """
-
-    def __init__(self, results: Sequence[NodeResult | None]) -> None:
-        self._results = results
-        self._made: dict[str, np.ndarray] = {}
-
-    def __getitem__(self, name: str) -> np.ndarray:
-        column = self._made.get(name)
-        if column is None:
-            if name not in _NAMES:
-                raise KeyError(name)
-            column = self._made[name] = numbers_of(self._results, name)
-        return column
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(_NAMES)
-
-    def __len__(self) -> int:
-        return len(_NAMES)
-
-    @property
-    def made(self) -> Sequence[str]:
-        """Names of the columns that are there; asked by any thread."""
-        return tuple(self._made)
-
-    def put(self, rows: np.ndarray, results: Sequence[NodeResult], columns: Mapping[str, np.ndarray]) -> None:
-        """Fill in the numbers of some rows in the columns that are there.
-
-        Args:
-            rows: The rows.
-            results: Their results.
-            columns: Their numbers, of the columns that were there some time ago.
-        """
-        for name, made in self._made.items():
-            made[rows] = columns[name] if name in columns else numbers_of(results, name)
-
-
-def numbers_of(results: Sequence[NodeResult | None], name: str) -> np.ndarray:
-    """Return one of the numbers of each result, NaN where it is not known."""
-    return np.array([np.nan if result is None else number_of(result, name) for result in results], np.float64)
-
 
 def number_of(result: NodeResult, name: str) -> float:
     """Return one of the numbers of a result, NaN if it is not known."""
@@ -205,11 +155,14 @@ def number_of(result: NodeResult, name: str) -> float:
     return np.nan if value is None else value
 
 
+def shown_sample(result: NodeResult | None, asked: int | None) -> int:
+    """Return the sample whose elements are shown: the one asked for, else the worst one, else the first."""
+    worst = None if result is None or result.metrics is None else result.metrics.worst_sample
+    return asked if asked is not None else worst or 0
+
+
 SAMPLE_METRICS = ("sqnr_db", "max_abs")
 """Those that are known for a single sample of every node."""
-
-_MANY = 1000
-"""Results that come together from which a sample's columns are made anew."""
 
 
 def severity(metric: str, values: np.ndarray) -> np.ndarray:
@@ -230,26 +183,11 @@ def severity(metric: str, values: np.ndarray) -> np.ndarray:
     return logs
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Batch:
-    """Results in columns, ready to be filled in.
-
-    Args:
-        rows: Row of each result.
-        results: The results.
-        state, acknowledged: As the table's columns.
-        columns: Those of the table's numbers that it had made by then.
-    """
-
-    rows: np.ndarray
-    results: Sequence[NodeResult]
-    state: np.ndarray
-    acknowledged: np.ndarray
-    columns: Mapping[str, np.ndarray]
-
-
 class NodeTable:
     """All rows of the list, in topological order.
+
+    One thread may put results in while another one looks at it. A column is made when it is first looked at, and kept
+    up to date from then on. The state of a row is written last, so that who reads it finds the rest.
 
     Args:
         rows: What is known before any value is read.
@@ -271,14 +209,15 @@ class NodeTable:
         """Cells that nine names of ten fit into."""
         self.results: list[NodeResult | None] = [None] * size
         self.state = np.zeros(size, dtype=np.uint8)
-        self.metrics = RowColumns(self.results)
         self.acknowledged = np.zeros(size, dtype=bool)
         self.version = 0
         self.pending = size
-        self._samples: dict[int, dict[str, np.ndarray]] = {}
+        self.announced = False  # whether the screen is told of results that it has not looked at
+        self._lock = Lock()
+        self._numbers: dict[str, np.ndarray] = {}
+        self._of_sample: tuple[int, dict[str, np.ndarray]] = (-1, {})
         self._first_known: tuple[int, int | None, int | None] = (-1, None, None)
         self._lower: list[str] | None = None
-        self._texts: dict[str, tuple[list[str], np.ndarray]] = {}
         self._missing = np.zeros(size, dtype=bool)
         self.ordered = size  # constants and what only the reference has come last, without order
         if names is None:
@@ -330,60 +269,28 @@ class NodeTable:
     @cached_property
     def by_op(self) -> np.ndarray:
         """The rows in order of their operators."""
-        ops, number = _numbered(column(self.rows, "op"))
-        rank = np.empty(len(ops), number.dtype)
-        rank[sorted(range(len(ops)), key=ops.__getitem__)] = np.arange(len(ops))
-        return np.argsort(rank[number], kind="stable").astype(np.int32)
+        ops = column(self.rows, "op")
+        rank = {op: at for at, op in enumerate(sorted(set(ops)))}
+        return np.argsort(np.array([rank[op] for op in ops], np.int32), kind="stable").astype(np.int32)
 
-    @property
-    def saturated(self) -> np.ndarray:
-        """The share of codes at the ends of their range, of each row."""
-        return self.metrics["saturated"]
-
-    def put(self, result: NodeResult) -> int | None:
-        """Fill in one result.
-
-        Returns:
-            The row it belongs to; None if no row waits for it.
-        """
-        batch = self.batch([result])
-        self.apply(batch)
-        return int(batch.rows[0]) if len(batch.rows) else None
-
-    def batch(self, results: Sequence[NodeResult]) -> Batch:
-        """Return the numbers of results as columns; changes nothing, so that any thread can do it."""
-        rows = np.array([self._row_of.get(result.tensor, -1) for result in results], np.int64)
-        there = self._awaited(rows)
-        kept = [results[at] for at in np.flatnonzero(there).tolist()]
-        return Batch(
-            rows=rows[there],
-            results=kept,
-            state=np.array([STATE_OF[result.status] for result in kept], dtype=np.uint8),
-            acknowledged=np.array([_excused(result) for result in kept], dtype=bool),
-            columns={name: numbers_of(kept, name) for name in self.metrics.made},
-        )
-
-    def _awaited(self, rows: np.ndarray) -> np.ndarray:
-        """Tell which of some rows there are, and are compared."""
-        there: np.ndarray = rows >= 0
-        there[there] = ~self._missing[rows[there]]
-        return there
-
-    def apply(self, batch: Batch) -> None:
-        """Fill in results."""
-        rows = batch.rows
-        for row, result in zip(rows.tolist(), batch.results, strict=True):
-            self.pending -= self.results[row] is None
-            self.results[row] = result
-        if len(batch.results) > _MANY:  # each sample is filled in when it is asked for
-            self._samples.clear()
-        for sample, columns in self._samples.items():
-            for row, state, result in zip(rows.tolist(), batch.state.tolist(), batch.results, strict=True):
-                _put_sample(columns, row, result.samples, sample, whole=State(state))
-        self.state[rows] = batch.state
-        self.acknowledged[rows] = batch.acknowledged
-        self.metrics.put(rows, batch.results, batch.columns)
-        self.version += 1
+    def put(self, *results: NodeResult) -> None:
+        """Fill in results; those that no row waits for are left out."""
+        for result in results:
+            row = self._row_of.get(result.tensor)
+            if row is None or self.rows[row].missing is not None:
+                continue
+            state = STATE_OF[result.status]
+            with self._lock:  # no column is made meanwhile
+                self.pending -= self.results[row] is None
+                self.results[row] = result
+                for name, made in self._numbers.items():
+                    made[row] = number_of(result, name)
+                sample, columns = self._of_sample
+                if columns:
+                    _put_sample(columns, row, result.samples, sample, whole=state)
+                self.acknowledged[row] = _excused(result)
+                self.state[row] = state
+                self.version += 1
 
     def row_of(self, tensor: str) -> int | None:
         """Return the row of a backend tensor; None if it is not in the list."""
@@ -407,9 +314,15 @@ class NodeTable:
         """Return the state of each row, for one sample or for all."""
         return self.state if sample is None else self._sample(sample)["state"]
 
-    def values(self, metric: str, sample: int | None) -> np.ndarray:
-        """Return a metric of each row, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
-        return self.metrics[metric] if sample is None else self._sample(sample)[metric]
+    def values(self, name: str, sample: int | None = None) -> np.ndarray:
+        """Return a number of each row, see `number_of`, NaN where unknown; one sample knows `SAMPLE_METRICS` alone."""
+        if sample is not None:
+            return self._sample(sample)[name]
+        if name not in self._numbers:
+            with self._lock:
+                known = (np.nan if result is None else number_of(result, name) for result in self.results)
+                self._numbers[name] = np.fromiter(known, np.float64, self.size)
+        return self._numbers[name]
 
     def failing(self, sample: int | None = None) -> np.ndarray:
         """Return the rows beyond their limit and not acknowledged, in topological order."""
@@ -420,9 +333,10 @@ class NodeTable:
 
     def first_divergence(self, sample: int | None = None) -> int | None:
         """Return the first row beyond its limit, in topological order; None if there is none so far."""
-        if self._first_known[:2] != (self.version, sample):
+        version = self.version  # more may come meanwhile
+        if self._first_known[:2] != (version, sample):
             rows = self.failing(sample)
-            self._first_known = (self.version, sample, int(rows[0]) if len(rows) else None)
+            self._first_known = (version, sample, int(rows[0]) if len(rows) else None)
         return self._first_known[2]
 
     def find(self, name: str) -> int | None:
@@ -478,11 +392,9 @@ class NodeTable:
         if field in {"name", "tensor", "ref"}:  # hardly any two are the same
             attribute = _FIELDS[field]
             return np.array([bool(fits(text)) for text in column(self.rows, attribute)], dtype=bool)
-        if field not in self._texts:
-            self._texts[field] = _numbered([str(text or "") for text in column(self.rows, _FIELDS[field])])
-        different, number = self._texts[field]
-        fitting = np.fromiter(map(bool, map(fits, different)), dtype=bool, count=len(different))
-        return np.asarray(fitting[number])
+        texts = [text or "" for text in column(self.rows, _FIELDS[field])]
+        fitting = {text: bool(fits(str(text))) for text in set(texts)}
+        return np.fromiter(map(fitting.__getitem__, texts), bool, self.size)
 
     def _searchable(self) -> list[str]:
         if self._lower is None:
@@ -491,14 +403,17 @@ class NodeTable:
         return self._lower
 
     def _sample(self, sample: int) -> dict[str, np.ndarray]:
-        if sample not in self._samples:
+        if sample != self._of_sample[0]:
             columns: dict[str, np.ndarray] = {name: np.full(self.size, np.nan) for name in SAMPLE_METRICS}
-            columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(np.uint8)
-            for row, result in enumerate(self.results):
-                if result is not None:
-                    _put_sample(columns, row, result.samples, sample, whole=State(int(self.state[row])))
-            self._samples[sample] = columns
-        return self._samples[sample]
+            with self._lock:
+                columns["state"] = np.where(self.state == State.INCOMPARABLE, self.state, State.PENDING).astype(
+                    np.uint8
+                )
+                for row, result in enumerate(self.results):
+                    if result is not None:
+                        _put_sample(columns, row, result.samples, sample, whole=State(int(self.state[row])))
+                self._of_sample = sample, columns
+        return self._of_sample[1]
 
 
 _FIELDS = {
@@ -510,13 +425,6 @@ _FIELDS = {
     "match": "match",
     "placement": "placement",
 }
-
-
-def _numbered(texts: Sequence[str]) -> tuple[list[str], np.ndarray]:
-    """Return the different texts, and for each entry the number of its text."""
-    numbers: dict[str, int] = {}
-    of_entry = np.fromiter((numbers.setdefault(text, len(numbers)) for text in texts), dtype=np.int32, count=len(texts))
-    return list(numbers), of_entry
 
 
 def _put_sample(

@@ -25,15 +25,15 @@ from qdebug.present.detail import (
 )
 from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.draw import Piece, bars, pool, resample
+from qdebug.tui.drawing.draw import bars, pool, resample
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import PlannedRow, State
-from qdebug.tui.pages.page import accepted, sign_of
+from qdebug.tui.pages.page import Line, Scene, accepted, sign_of
 from qdebug.tui.pages.samples_page import sample_errors
-from qdebug.tui.reading.answers import RecordedFacts, recorded_rows
-from qdebug.tui.reading.messages import AloneReady, DetailReady
+from qdebug.tui.reading.answers import recorded_rows
+from qdebug.tui.reading.messages import DetailReady
 
 __all__ = ["detail_lines"]
 
@@ -54,48 +54,34 @@ _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB",
 _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
 """Columns of the worst elements that go where there is no room, the first one first."""
 
-Line = list[Piece]
 
-
-def detail_lines(
-    navigator: Navigator,
-    ready: DetailReady | None,
-    width: int,
-    glyphs: GlyphSet,
-    *,
-    alone: AloneReady | None = None,
-) -> list[Line]:
+def detail_lines(scene: Scene, width: int) -> list[Line]:
     """Say everything that is known of the row under the cursor.
 
     Args:
-        navigator: The table and the cursor.
-        ready: What the reader has told of this row; None if nothing yet.
+        scene: The row, and what the reader has told of it.
         width: Cells of a line.
-        glyphs: Characters to draw with.
-        alone: What was recorded of this row, if one side alone has it; None if that is not known.
     """
-    if not navigator.table.size:
-        return [[("nothing to show: the recordings share no tensor", "muted")]]
-    row = navigator.cursor
-    result = navigator.table.results[row]
-    lines = _head(navigator, row, result, width, glyphs)
+    navigator, ready, result, glyphs = scene.navigator, scene.ready, scene.outcome, scene.glyphs
+    lines = _head(navigator, scene.row, result, width, glyphs)
     if result is None:
-        return [*lines, [], *_without_result(navigator, row, width, glyphs, alone)]
-    detail = ready.detail if ready is not None else NodeDetail(result=result, sample=navigator.sample)
+        return [*lines, [], *_without_result(scene, width)]
+    planned, sample = scene.planned, navigator.sample
+    detail = NodeDetail(
+        result=result,
+        reference=scene.opened.reference_graph.tensors.get(planned.reference_tensor),
+        backend=scene.opened.backend_graph.tensors.get(planned.tensor),
+        sample=sample,
+    )
     values = None if ready is None else ready.values
     shown = None if ready is None else _whose(navigator, ready)
-    lines += _sides(detail, ready, navigator.table.rows[row], width, glyphs, whose=shown or "")
+    lines += _sides(detail, ready, planned, width, glyphs, whose=shown or "")
     if values is None and result.metrics is not None and (ready is None or not ready.complete):
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [
-        *_errors(detail.result, width, glyphs, samples=navigator.samples),
-        *_saturation(detail.result, width, glyphs),
-    ]
-    lines += _samples(
-        detail.result, navigator.sample, width, glyphs, shown=None if ready is None else ready.values_sample
-    )
+    lines += [*_errors(result, width, glyphs, samples=navigator.samples), *_saturation(result, width, glyphs)]
+    lines += _samples(result, sample, width, glyphs, shown=None if ready is None else ready.values_sample)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
     return lines
@@ -136,10 +122,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     return lines
 
 
-def _without_result(
-    navigator: Navigator, row: int, width: int, glyphs: GlyphSet, alone: AloneReady | None
-) -> list[Line]:
-    planned = navigator.table.rows[row]
+def _without_result(scene: Scene, width: int) -> list[Line]:
+    planned, ready, glyphs = scene.planned, scene.ready, scene.glyphs
     facts = [
         ("tensor", planned.tensor or planned.reference_tensor),
         ("type", f"{planned.dtype or numbers.MISSING} {numbers.shape(planned.shape)}"),
@@ -149,18 +133,17 @@ def _without_result(
         label = max(_label_width(width), len("at qmin, qmax "))
         if planned.quant is not None:
             facts.append(("scale / zp", quant_summary(planned.quant)))
-        if alone is not None and alone.facts is not None:
-            both = RecordedFacts(reference=alone.facts, backend=alone.facts)
-            facts += [(name, text) for name, text, _ in recorded_rows(both, max(width - label, 8), glyphs)]
+        if ready is not None and ready.recorded is not None:
+            facts += [(name, text) for name, text, _ in recorded_rows(ready.recorded, max(width - label, 8), glyphs)]
     lines: list[Line] = [
         [(name.ljust(label), "muted"), (glyphs.fit(text, width - label), "plain")] for name, text in facts
     ]
     if planned.missing is not None:
         of = "backend" if planned.tensor else "reference"
-        said = f"as the {of} recorded it" if alone is None else f"as the {of} recorded it in sample {alone.sample}"
+        said = f"as the {of} recorded it" + (f" in sample {ready.values_sample}" if ready is not None else "")
         lines.insert(0, [(said, "accent")])
-        if alone is None or alone.problem:
-            lines += _wrapped("reading values .." if alone is None else alone.problem, width, "muted", glyphs)
+        if ready is None or ready.problem:
+            lines += _wrapped("reading values .." if ready is None else ready.problem, width, "muted", glyphs)
     if planned.missing is None:
         said = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
         lines += [[], *_wrapped(said, width, "muted", glyphs)]
@@ -347,12 +330,12 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
 
 
 def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int) -> list[Line]:
-    rows = worst_rows(ready.detail.worst)
+    rows = worst_rows(ready.worst)
     if not rows:
         return [] if ready.complete else [[("looking for the worst elements ..", "muted")]]
     columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
     if steps > 1:  # an index says which element only with its step; the sample stands above
-        columns[1] = ["step", *(str(element.step) for element in ready.detail.worst)]
+        columns[1] = ["step", *(str(element.step) for element in ready.worst)]
     columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
     widths = [max(map(len, column)) for column in columns]
     for leaving in _LEAVE_FIRST:

@@ -38,18 +38,18 @@ class ElementCursor:
         return whole
 
     def in_part(self, scene: Scene) -> Slab | None:
-        """Return the elements, or those around the index where not all are in memory; None if there are none.
+        """Return the elements around the index, all of a small tensor; None if there are none.
 
         The index is inside the shape of the tensor.
         """
-        slab = None if scene.ready is None else scene.ready.slab
-        if slab is None and scene.glimpse is not None and scene.glimpse.part is not None:
-            slab, whole = scene.glimpse.part, None if scene.ready is None else scene.ready.whole
-            if whole is not None and not whole.missing and whole.shape == slab.shape:
-                slab = replace(slab, largest=whole.largest)
-        if slab is not None:
-            self._settle(scene, slab.shape)
-        return slab
+        slab = None if scene.glimpse is None else scene.glimpse.part
+        whole = None if scene.ready is None else scene.ready.whole
+        if slab is None:
+            return None
+        self._settle(scene, slab.shape)
+        if whole is None or whole.missing or whole.shape != slab.shape:
+            return slab
+        return replace(slab, largest=whole.largest)
 
     def shape(self, scene: Scene) -> tuple[int, ...] | None:
         """Return the extents of the tensor, with the index inside; None if nothing of it is known."""
@@ -62,7 +62,7 @@ class ElementCursor:
         if key != self._of or len(self.index) != len(shape):
             self._of, self._waits = key, True
             self.index = (0,) * len(shape)
-        worst = () if scene.ready is None else scene.ready.detail.worst
+        worst = () if scene.ready is None else scene.ready.worst
         if self._waits and worst:
             self._waits = False
             self.index = next(iter(_places(scene, shape)), self.index)
@@ -109,8 +109,8 @@ class ElementCursor:
         if whole is None or scene.ready is None:
             return waiting(scene)
         places = _places(scene, whole.shape)
-        if not places and scene.ready.detail.worst:
-            steps = sorted({element.step for element in scene.ready.detail.worst})
+        if not places and scene.ready.worst:
+            steps = sorted({element.step for element in scene.ready.worst})
             return f"the worst elements are in other steps: {', '.join(map(str, steps))}; ( and ) choose one"
         if not places:
             return "no element differs" if scene.ready.complete else "the worst elements are still being looked for"
@@ -118,7 +118,7 @@ class ElementCursor:
         self.index = places[at % len(places)]
         said = f"worst element {at % len(places) + 1} of {len(places)}"
         if scene.navigator.steps > 1:
-            first = scene.ready.detail.worst[0].step
+            first = scene.ready.worst[0].step
             more = "" if first == scene.navigator.step else f"; the worst of all is in step {first}"
             said += f" in step {scene.navigator.step}{more}"
         return said
@@ -226,7 +226,7 @@ def judged(scene: Scene) -> str:
 
 def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     """Return where the worst elements of the step that is shown are; those of other steps have other values there."""
-    worst = () if scene.ready is None else scene.ready.detail.worst
+    worst = () if scene.ready is None else scene.ready.worst
     step = scene.navigator.step
     return [element.index for element in worst if element.step == step and _inside(element.index, shape)]
 

@@ -264,7 +264,7 @@ def _median_gain(scene: Scene) -> str:
     if result is None or result.relative_gain is None:
         return ""
     same = scene.table.matching("op", lambda op: op == scene.planned.op)
-    gains = scene.table.metrics["gain"][same]
+    gains = scene.table.values("gain")[same]
     gains = gains[np.isfinite(gains)]
     if len(gains) < 3:
         return ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from math import prod
 
 import numpy as np
@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.present import numbers
 from qdebug.present.rows import position
 from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
-from qdebug.tui.elements.slab import PLANE_MOST, plane, plane_size
+from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, judged, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Line, Scene, heading, paragraph
@@ -29,16 +29,14 @@ class _Drawn:
     """What a map is made of.
 
     Args:
-        shown: Tells it from others.
         size: Rows and columns.
-        pooled: Gives it pooled to at most so many rows and columns.
+        error: The size of each difference, or the largest of each tile.
         largest: The difference that is drawn strongest.
         so_far: How much of it is read; "" if all of it.
     """
 
-    shown: tuple[object, ...]
     size: tuple[int, int]
-    pooled: Callable[[tuple[int, int]], np.ndarray]
+    error: np.ndarray
     largest: float
     so_far: str = ""
 
@@ -54,9 +52,6 @@ class MapPage(ElementsPage):
         super().__init__(cursor)
         self.all_channels = False
         self._tiles = (1.0, 1.0)
-        self._key: tuple[object, ...] = ()
-        self._of: _Drawn | None = None  # kept, so that no other map gets the number that it goes by
-        self._pooled = np.zeros((0, 0))
 
     @property
     def plane(self) -> bool:
@@ -82,7 +77,7 @@ class MapPage(ElementsPage):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
         room = max(width - _SIDE - 2, 10)
         rows = height_of(max(height - 1 - len(lines), 1), scene.glyphs, colours=scene.colours)
-        levels = self._levels(scene, drawn, rows, room)
+        levels = _levels(drawn, rows, room)
         self._tiles = (drawn.size[0] / levels.shape[0], drawn.size[1] / levels.shape[1])
         here = self._place(shape, 0 if whole is None else whole.axis)
         spot = (int(here[0] / self._tiles[0]), int(here[1] / self._tiles[1]))
@@ -121,26 +116,16 @@ class MapPage(ElementsPage):
     def _plane(self, scene: Scene, shape: tuple[int, ...]) -> _Drawn | str:
         """Return the plane through the cursor, or why there is none yet."""
         index, size = self._cursor.index, plane_size(shape)
-        slab = None if scene.ready is None else scene.ready.slab
-        if slab is not None and prod(size) <= PLANE_MOST:
-            shown = id(slab.backend), index[:-2]
-            return _Drawn(shown, size, lambda most: plane(slab, index, most), slab.largest)
+        slab = self._cursor.in_part(scene)
+        if slab is not None and scene.glimpse is not None and scene.glimpse.part is not None and slab.has_plane(index):
+            return _Drawn(size, _error(scene.glimpse.part, index[:-2]), slab.largest)
         seen = None if scene.glimpse is None else scene.glimpse.plane
         if seen is None or seen.place != index[:-2]:
             problem = "" if scene.glimpse is None else scene.glimpse.problem
             return waiting(scene) if problem else f"the plane [{','.join(map(str, index[:-2]))}] is being read .."
         whole = None if scene.ready is None else scene.ready.whole
         largest = seen.largest if whole is None or whole.missing else whole.largest
-        return _Drawn((id(seen.pooled),), size, lambda most: pool_plane(seen.pooled, *most), largest, seen.so_far)
-
-    def _levels(self, scene: Scene, drawn: _Drawn, rows: int, columns: int) -> np.ndarray:
-        """Return the levels to draw."""
-        key = (scene.backend, scene.row, scene.navigator.sample, scene.navigator.step, drawn.shown, rows, columns)
-        if key != self._key:
-            self._pooled, self._key, self._of = drawn.pooled((rows, columns)), key, drawn
-        levels = heat_levels(self._pooled, drawn.largest)
-        larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
-        return np.kron(levels, np.ones(larger, dtype=np.int64))
+        return _Drawn(size, seen.pooled, largest, seen.so_far)
 
     def _place(self, shape: tuple[int, ...], axis: int) -> tuple[int, int]:
         index = self._cursor.index
@@ -178,13 +163,24 @@ class MapPage(ElementsPage):
         return [(scene.glyphs.fit(text, _SIDE), style) for text, style in facts]
 
 
+@lru_cache(maxsize=1)
+def _error(part: Slab, place: tuple[int, ...]) -> np.ndarray:
+    """Return the size of the differences in a plane; the last one again while a cursor moves in it."""
+    return part.plane((*place, *part.start[-2:]))
+
+
+def _levels(drawn: _Drawn, rows: int, columns: int) -> np.ndarray:
+    """Return the levels to draw, in at most so many rows and columns; small maps are drawn larger."""
+    levels = heat_levels(pool_plane(drawn.error, rows, columns), drawn.largest)
+    larger = [min(room // size, _LARGEST) for room, size in zip((rows, columns), levels.shape, strict=True)]
+    return np.kron(levels, np.ones(larger, dtype=np.int64))
+
+
 def _of_channels(whole: Whole) -> _Drawn:
     """Return the map of all channels."""
     channels = whole.shape[whole.axis] if whole.shape else 1
     size = channels, whole.size // max(channels, 1)
-    return _Drawn(
-        (id(whole.by_channel),), size, lambda most: pool_plane(whole.by_channel, *most), whole.largest, whole.so_far
-    )
+    return _Drawn(size, whole.pooled, whole.largest, whole.so_far)
 
 
 def _of_channel(whole: Whole | None, index: tuple[int, ...]) -> list[tuple[str, str]]:

@@ -38,7 +38,7 @@ def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
         origin: Row of the origin; None if it is not known.
     """
     own = np.nan_to_num(_added(table), nan=-1.0, posinf=np.inf)
-    whole = np.nan_to_num(table.metrics["rel_l2"], nan=0.0, posinf=np.inf)
+    whole = np.nan_to_num(table.values("rel_l2"), nan=0.0, posinf=np.inf)
     failing = np.isin(table.state, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
     candidates = np.flatnonzero(failing | (own > 0) | ((own < 0) & (whole > 0)))
     if len(candidates) > 4 * _MOST:  # only the best are ever sorted
@@ -64,7 +64,7 @@ def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
 
 def _added(table: NodeTable) -> np.ndarray:
     """Return what each node adds; nothing where it is identical, whatever replaying it on other inputs says."""
-    return np.where(table.state == State.IDENTICAL, 0.0, table.metrics["introduced"])
+    return np.where(table.state == State.IDENTICAL, 0.0, table.values("introduced"))
 
 
 def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line]:
@@ -79,7 +79,7 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
     if not table.ordered or cells < 1:
         return []
     lines: list[Line] = []
-    for title, values in (("intro", _added(table)), ("sat", table.saturated)):
+    for title, values in (("intro", _added(table)), ("sat", table.values("saturated"))):
         known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
         top = None if title == "intro" else 1.0  # saturation is a share: a full bar is all of a tensor
         drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
@@ -179,9 +179,9 @@ def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_widt
     sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
     texts = {
         "rel L2": metric_text(table, row, "rel_l2"),
-        "introduced": numbers.number(_known(table.metrics["introduced"][row])),
+        "introduced": numbers.number(_known(table.values("introduced")[row])),
         "in LSB": _steps(table, row),
-        "propagated": numbers.number(_known(table.metrics["propagated"][row])),
+        "propagated": numbers.number(_known(table.values("propagated")[row])),
         "sat": metric_text(table, row, "saturated"),
         "explained": _explained(scene, row) or numbers.MISSING,
     }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -22,7 +22,6 @@ if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.model import QuantParams
 
 __all__ = [
-    "BackendColumn",
     "Line",
     "Page",
     "Scene",
@@ -50,19 +49,6 @@ _STYLES = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BackendColumn:
-    """One of several backends.
-
-    Args:
-        title: What it is called.
-        table: Its rows; None while it is being opened.
-    """
-
-    title: str
-    table: NodeTable | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Scene:
     """Everything a screen can draw.
 
@@ -75,7 +61,7 @@ class Scene:
         glimpse: Some of its elements, as they were recorded; None if none are read yet.
         tried: What the reader has told of scales for it; None if nothing yet, or nothing was asked.
         colours: Whether there are colours.
-        backends: All backends, when several are given.
+        backends: What each backend is called, and its rows; None while they are being read.
         backend: Which of them is shown.
     """
 
@@ -87,7 +73,7 @@ class Scene:
     glimpse: Glimpsed | None = None
     tried: TrialReady | None = None
     colours: bool = True
-    backends: Sequence[BackendColumn] = field(default=())
+    backends: Sequence[tuple[str, NodeTable | None]] = ()
     backend: int = 0
 
     @property

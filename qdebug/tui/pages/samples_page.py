@@ -167,7 +167,7 @@ class BackendsPage(Page):
         for at in range(first, first + shown):
             here = at == scene.backend
             mark = glyphs.cursor if here else " "
-            title = mark + glyphs.fit(scene.backends[at].title, size - 1).rstrip()
+            title = mark + glyphs.fit(scene.backends[at][0], size - 1).rstrip()
             titles.append((f" {' ' * (size - cell_len(title))}{title}", "title" if here else "accent"))
         lines = [titles]
         hidden: list[Line] = []
@@ -195,7 +195,7 @@ class BackendsPage(Page):
             (scene.glyphs.fit(scene.table.names[row], name_width), "cursor" if here else "plain"),
         ]
         for at in shown:
-            table = scene.backends[at].table
+            table = scene.backends[at][1]
             text, style = ("opening ..", "muted") if table is None else _cell(scene, table, row, size)
             line.append((" " + scene.glyphs.right(text, size), style))
         return line
@@ -232,12 +232,12 @@ def _same(scene: Scene, table: NodeTable, row: int) -> int | None:
 def _agreement(scene: Scene) -> str:
     """Say whether the backends fail together at the node under the cursor."""
     failing = compared = 0
-    for column in scene.backends:
-        at = None if column.table is None else _same(scene, column.table, scene.row)
-        if column.table is None or at is None or column.table.results[at] is None:
+    for _, table in scene.backends:
+        at = None if table is None else _same(scene, table, scene.row)
+        if table is None or at is None or table.results[at] is None:
             continue
         compared += 1
-        failing += State(int(column.table.state[at])).failing
+        failing += State(int(table.state[at])).failing
     if failing and failing == compared == len(scene.backends):
         return f"all {compared} are beyond the limit here: look at reference, weights, calibration"
     if failing:

@@ -53,7 +53,7 @@ class ValuesPage(ElementsPage):
         high, wide = plane_size(slab.shape)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
         lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
-        if slab.whole and (said := judged(scene)):
+        if (slab.partial or scene.outcome is None) and (said := judged(scene)):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
         if (form != "real" or _is_whole(slab)) and (longest := self._longest(slab, columns, room)) >= _CELL:
@@ -204,8 +204,7 @@ def hex_of(value: np.generic) -> str:
 
 
 def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:
-    seen = scene.glimpse if slab.whole else None
-    sample = seen.sample if seen is not None else 0 if scene.ready is None else scene.ready.values_sample
+    sample = 0 if scene.glimpse is None else scene.glimpse.sample
     names = ["*"] * len(index)
     fixed = [str(one) for one in index[:-2]]
     names[: len(fixed)] = fixed

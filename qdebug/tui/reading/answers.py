@@ -1,8 +1,8 @@
-"""Answers to what the screen asks of one tensor, loaded in parts on the reader thread, the last ones kept in memory."""
+"""Answers to what the screen asks of one tensor, found out in parts on the reader thread."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -15,35 +15,28 @@ from qdebug.model.kept import LOWEST_EXPONENT, Statistics, kept_of
 from qdebug.model.recording import places_of, quant_of
 from qdebug.numerics.summary import take_statistics
 from qdebug.present import numbers
-from qdebug.present.detail import NodeDetail
 from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.drawing.glyphs import GlyphSet
-from qdebug.tui.elements.slab import Slab
-from qdebug.tui.elements.summing import Cancelled, Summing, Whole
-from qdebug.tui.elements.values import ValueFacts, value_facts
+from qdebug.tui.elements.summing import Cancelled, Summing
+from qdebug.tui.elements.values import value_facts
 from qdebug.tui.reading.glimpse import OpenPairs
-from qdebug.tui.reading.messages import AloneReady, DetailReady, DetailRequest
+from qdebug.tui.reading.messages import DetailReady, DetailRequest
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation
     from qdebug.compare.measure.pair_values import OpenPair
-    from qdebug.compare.result.result import NodeResult
     from qdebug.model import QuantParams, Recording
-    from qdebug.numerics.profile import TensorProfile
     from qdebug.session import DiffSession
-    from qdebug.tui.reading.messages import DetailRequest
 
 __all__ = [
-    "AnswerCache",
-    "RecordedFacts",
+    "Answers",
+    "Recorded",
     "RecordedSide",
-    "answer",
     "answer_alone",
     "check_unchanged",
     "recorded_facts",
     "recorded_rows",
     "recorded_side",
-    "shown_sample",
 ]
 
 
@@ -64,20 +57,11 @@ class RecordedSide:
     whole: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RecordedFacts:
-    """What is known of both sides.
-
-    Args:
-        reference: The reference's tensor, as it was recorded.
-        backend: The backend's tensor, as it was recorded.
-    """
-
-    reference: RecordedSide
-    backend: RecordedSide
+Recorded = tuple[RecordedSide, RecordedSide]
+"""What is known of the reference's tensor and of the backend's, as they were recorded."""
 
 
-def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> RecordedFacts | None:
+def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step: int) -> Recorded | None:
     """Read the statistics of a pair; called on the reader thread.
 
     Args:
@@ -96,7 +80,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
         theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
     except (QdebugError, ValueError):  # what is wrong has been said by who wanted the values
         return None
-    return RecordedFacts(reference=theirs, backend=ours)
+    return theirs, ours
 
 
 def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> RecordedSide:
@@ -124,15 +108,14 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
     return RecordedSide(statistics=kept.statistics, quant=quant, elements=many, whole=whole)
 
 
-def recorded_rows(facts: RecordedFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
+def recorded_rows(sides: Recorded, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
     """Return label, reference and backend of each fact.
 
     Args:
-        facts: What was recorded.
+        sides: What was recorded.
         width: Cells of a side.
         glyphs: Characters to draw with.
     """
-    sides = (facts.reference, facts.backend)
 
     def both(label: str, show: Callable[[RecordedSide, Statistics], str]) -> tuple[str, str, str]:
         left, right = ("nothing kept" if side.statistics is None else show(side, side.statistics) for side in sides)
@@ -204,183 +187,93 @@ def _histogram(known: Statistics, bins: tuple[int, int], width: int, glyphs: Gly
 _WORST = 20
 _OFTEN = 0.2
 """Seconds after which is shown what is read so far."""
-
-Key = tuple[int, str, int, int]
-"""Backend, tensor, the sample that is shown, step."""
-
-
-@dataclass(slots=True)
-class _Known:
-    values: ValueFacts | None = None
-    recorded: RecordedFacts | None = None
-    profile: TensorProfile | None = None
-    summing: Summing | None = None
-    whole: Whole | None = None
-    slab: Slab | None = None
-    explained: Sequence[NodeExplanation] | None = None
-
-    @property
-    def nbytes(self) -> int:
-        return 4096 + sum(0 if held is None else held.nbytes for held in (self.summing, self.whole, self.slab))
+_MOST_HELD = 64 << 20
+"""Memory up to which what was decoded is held while something else is asked."""
 
 
-class AnswerCache:
-    """What was loaded last, up to a number of bytes.
+class Answers:
+    """Answers in parts, the quick ones first; called on the reader thread.
 
     Args:
-        most_bytes: The cap. The elements of one tensor may take a third of it; of a larger one only what they come to
-            is kept, and the screen reads windows of it.
-    """
-
-    def __init__(self, most_bytes: int = 192 << 20) -> None:
-        self._most = most_bytes
-        self.most_of_one = most_bytes // 3
-        self._kept: dict[Key, _Known] = {}
-
-    @property
-    def nbytes(self) -> int:
-        """Memory that the answers take."""
-        return sum(known.nbytes for known in self._kept.values())
-
-    def known(self, key: Key) -> _Known:
-        """Return what is kept, as the newest entry."""
-        known = self._kept.pop(key, None) or _Known()
-        self._kept[key] = known
-        return known
-
-    def trim(self) -> None:
-        """Forget the oldest answers beyond the cap."""
-        while self.nbytes > self._most and len(self._kept) > 1:
-            del self._kept[next(iter(self._kept))]
-
-
-def answer(
-    source: DiffSession,
-    request: DetailRequest,
-    results: Mapping[str, NodeResult],
-    *,
-    cache: AnswerCache,
-    pairs: OpenPairs,
-    outdated: Callable[[], bool],
-    changed: Callable[[], str] | None = None,
-) -> Iterator[DetailReady]:
-    """Answer in parts, the quick ones first; end early if nobody waits for it any more.
-
-    Args:
-        source: The comparison.
-        request: What was asked; its tensor has been compared.
-        results: Results by backend tensor.
-        cache: What was loaded before.
         pairs: Opens pairs of tensors.
-        outdated: Tells whether something newer was asked.
-        changed: Says which file is no longer what was opened; "" if all are. None if they may change.
+        outdated: Tells whether nobody waits for the answer any more: then it ends early.
     """
-    result = results[request.tensor]
-    sample = shown_sample(result, request.sample)
-    known = cache.known((request.backend, request.tensor, sample, request.step))
-    cache.trim()
 
-    def reply(problem: str = "", *, complete: bool) -> DetailReady:
-        return DetailReady(
-            request=request,
-            detail=_node_detail(source, result, results, known.profile, request.sample),
-            values=known.values,
-            values_sample=sample,
-            recorded=known.recorded,
-            profile=known.profile,
-            whole=known.whole,
-            slab=known.slab,
-            explained=known.explained,
-            complete=complete,
-            problem=problem,
-        )
+    def __init__(self, pairs: OpenPairs, outdated: Callable[[], bool]) -> None:
+        self._pairs, self._outdated = pairs, outdated
+        self._begun: tuple[DiffSession, tuple[object, ...], Summing] | None = None
 
-    try:
-        check_unchanged(changed)
-        told = False
-        for whole in _load(_Asked(source, request, result, sample, known, cache, pairs, outdated)):
-            told = True
-            yield replace(reply(complete=False), whole=whole)
+    def answer(
+        self,
+        source: DiffSession,
+        request: DetailRequest,
+        result: NodeResult,
+        *,
+        changed: Callable[[], str] | None = None,
+    ) -> Iterator[DetailReady]:
+        """Find out what is asked and not known yet.
+
+        Args:
+            source: The comparison.
+            request: What was asked.
+            result: The comparison of its tensor.
+            changed: Says which file is no longer what was opened; "" if all are. None if they may change.
+        """
+        known = request.known or DetailReady(request=request, values_sample=request.sample or 0)
+        known = replace(known, request=replace(request, known=None), complete=False, problem="")
+        try:
+            check_unchanged(changed)
+            for known in self._parts(source, result, known):  # noqa: B020  each part has all that was known before
+                yield known
+        except Cancelled:
+            if self._begun is not None and self._begun[2].held > _MOST_HELD:
+                self._begun = None  # what was decoded for it may be let go before anything else is asked
+        except (QdebugError, ValueError, TypeError, MemoryError) as error:
+            values = f"values of sample {known.values_sample} cannot be shown: "
+            yield replace(known, complete=True, problem=f"{values if known.values is None else ''}{error}")
+        else:
+            yield replace(known, complete=True)
+
+    def _parts(self, source: DiffSession, result: NodeResult, known: DetailReady) -> Iterator[DetailReady]:
+        """Yield all that is known whenever it is more.
+
+        Raises:
+            Cancelled: Nobody wants it any more.
+        """
+        request, sample, tensor = known.request, known.values_sample, result.tensor
+        wanted = request.elements and (known.whole is None or bool(known.whole.missing))
+        if wanted or known.values is None:
+            try:
+                pair = self._pairs.open(source, tensor, sample=sample, step=request.step)
+            except QdebugError:  # what was recorded of it is shown instead
+                yield replace(known, recorded=recorded_facts(source, result, sample=sample, step=request.step))
+                raise
+            if wanted:
+                summing, slow = self._summing(source, (tensor, sample, request.step), pair), False
+                while not summing.more(self._outdated, seconds=_OFTEN):
+                    slow, known = True, replace(known, whole=summing.whole())
+                    yield known
+                self._begun, known = None, replace(known, whole=summing.whole())
+                if slow and known.values is None:  # which takes as long again
+                    yield known
+            known = replace(known, values=known.values or value_facts(pair))
+            if self._outdated():
+                raise Cancelled
+            yield known
         if known.profile is None and result.status not in {Status.INCOMPARABLE, Status.IDENTICAL}:
-            if not told:
-                yield reply(complete=False)
-            known.profile = source.profile(request.tensor, sample=sample, k=_WORST, cancelled=outdated)
-            if known.profile is None:
-                return  # cancelled
+            profile = source.profile(tensor, sample=sample, k=_WORST, cancelled=self._outdated)
+            if profile is None:
+                raise Cancelled
+            known = replace(known, profile=profile)
+            yield known
         if request.explain and known.explained is None:
-            yield reply(complete=False)
-            known.explained = _explained(source, result.node, outdated)
-            if known.explained is None:
-                return
-    except Cancelled:
-        if known.summing is not None and known.summing.held > cache.most_of_one:
-            known.summing = None  # what was decoded for it may be let go before anything else is asked
-        return
-    except (QdebugError, ValueError, TypeError, MemoryError) as error:
-        shown = known.values is not None
-        yield reply(str(error) if shown else f"values of sample {sample} cannot be shown: {error}", complete=True)
-    else:
-        yield reply(complete=True)
+            yield replace(known, explained=_explained(source, result.node, self._outdated))
 
-
-@dataclass(frozen=True, slots=True)
-class _Asked:
-    source: DiffSession
-    request: DetailRequest
-    result: NodeResult
-    sample: int
-    known: _Known
-    cache: AnswerCache
-    pairs: OpenPairs
-    outdated: Callable[[], bool]
-
-
-def _load(asked: _Asked) -> Iterator[Whole | None]:
-    """Read what is not known yet of the values; give what they come to, also so far where it takes long.
-
-    Raises:
-        Cancelled: Nobody wants them any more.
-    """
-    known, wanted = asked.known, asked.request.elements and asked.known.whole is None
-    if not wanted and known.values is not None:
-        return
-    if known.whole is not None:  # the rest takes long
-        yield known.whole
-    pair = _pair(asked)
-    if wanted:
-        yield from _read(asked, pair)
-    if known.values is None:
-        known.values = value_facts(pair)
-    if asked.outdated():
-        raise Cancelled
-    yield known.whole
-
-
-def _read(asked: _Asked, pair: OpenPair) -> Iterator[Whole]:
-    """Read all elements; give what they come to so far where that takes long. What was read is not read again."""
-    known = asked.known
-    if known.summing is None:
-        known.summing = Summing(pair, most_bytes=asked.cache.most_of_one)
-        asked.cache.trim()
-    slow = False
-    while not known.summing.more(asked.outdated, seconds=_OFTEN):
-        slow = True
-        yield known.summing.whole()
-    known.whole, known.slab, known.summing = known.summing.whole(), known.summing.slab(), None
-    asked.cache.trim()
-    if slow and known.values is None:  # which takes as long again
-        yield known.whole
-
-
-def _pair(asked: _Asked) -> OpenPair:
-    """Open both sides; where there are not all values, take down what was recorded of them instead."""
-    source, known, tensor = asked.source, asked.known, asked.result.tensor
-    sample, step = asked.sample, asked.request.step
-    try:
-        return asked.pairs.open(source, tensor, sample=sample, step=step)
-    except QdebugError:
-        known.recorded = known.recorded or recorded_facts(source, asked.result, sample=sample, step=step)
-        raise
+    def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
+        """Return the sums of a pair; the last ones again, if they are of it: what was read is not read again."""
+        if self._begun is None or self._begun[0] is not source or self._begun[1] != key:
+            self._begun = source, key, Summing(pair)
+        return self._begun[2]
 
 
 def check_unchanged(changed: Callable[[], str] | None) -> None:
@@ -394,8 +287,12 @@ def check_unchanged(changed: Callable[[], str] | None) -> None:
         raise RecordingError(f"{why}.", hint="Open it again: q, and the same command.")
 
 
-def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation] | None:
-    """Look for the arithmetic of a node; None if that was cancelled."""
+def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> Sequence[NodeExplanation]:
+    """Look for the arithmetic of a node.
+
+    Raises:
+        Cancelled: Nobody waits for it any more.
+    """
     from qdebug.numerics.checkpoint import asking
     from qdebug.workflow.explain import explain
 
@@ -406,44 +303,15 @@ def _explained(source: DiffSession, node: str, outdated: Callable[[], bool]) -> 
     try:
         with asking(look):
             return explain(source.backend, node=node, progress=look).nodes
-    except Cancelled:
-        return None
-    except QdebugError:
+    except (QdebugError, Cancelled):
         raise
     except Exception as error:  # a search that breaks must not end the walk
         raise QdebugError(f"the search for an arithmetic broke: {type(error).__name__}: {error}") from error
 
 
-def shown_sample(result: NodeResult, asked: int | None) -> int:
-    """Return the sample whose values are shown: the one asked for, else the worst one."""
-    if asked is not None:
-        return asked
-    worst = None if result.metrics is None else result.metrics.worst_sample
-    return 0 if worst is None else worst
-
-
-def _node_detail(
-    source: DiffSession,
-    result: NodeResult,
-    results: Mapping[str, NodeResult],
-    profile: TensorProfile | None,
-    sample: int | None,
-) -> NodeDetail:
-    producer = source.backend.graph.producer(result.tensor)
-    names = () if producer is None else tuple(name for name in producer.inputs if name)
-    return NodeDetail(
-        result=result,
-        reference=source.reference.graph.tensors.get(result.reference_tensor),
-        backend=source.backend.graph.tensors.get(result.tensor),
-        inputs=tuple((name, results.get(name)) for name in names),
-        worst=() if profile is None else profile.worst,
-        sample=sample,
-    )
-
-
 def answer_alone(
     source: DiffSession, request: DetailRequest, *, changed: Callable[[], str] | None = None
-) -> AloneReady:
+) -> DetailReady:
     """Sum up the values of one side; called on the reader thread.
 
     Args:
@@ -456,11 +324,12 @@ def answer_alone(
     if sample is None:
         held = (at for at, step in places_of(recording, request.tensor) if step == request.step)
         sample = next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
+    told = DetailReady(request=replace(request, known=None), values_sample=sample, complete=True)
     try:
         check_unchanged(changed)
-        facts = recorded_side(recording, request.tensor, sample, request.step)
+        side = recorded_side(recording, request.tensor, sample, request.step)
     except (QdebugError, ValueError, TypeError, MemoryError) as error:
-        return AloneReady(request=request, facts=None, sample=sample, problem=str(error))
-    kept = facts.statistics is not None
-    problem = "" if kept else f"nothing was kept of it in sample {sample}"
-    return AloneReady(request=request, facts=facts if kept else None, sample=sample, problem=problem)
+        return replace(told, problem=str(error))
+    if side.statistics is None:
+        return replace(told, problem=f"nothing was kept of it in sample {sample}")
+    return replace(told, recorded=(side, side))

@@ -1,4 +1,4 @@
-"""One backend on its way from closed to compared: filled by the reader thread, emptied by the screen."""
+"""One backend on its way from closed to compared: filled by the reader thread, seen by the screen."""
 
 from __future__ import annotations
 
@@ -7,10 +7,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING
 
-from qdebug.tui.nodes.rows import Batch, NodeTable
+from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import Computed, Event, NamesLoaded, Opening
 from qdebug.tui.reading.plan_rows import describe, named_rows
 
@@ -20,15 +19,12 @@ if TYPE_CHECKING:
 
 __all__ = ["ComparisonInProgress"]
 
-_IN_A_BATCH = 500
-"""Results that the screen may have to put into columns itself; more are put there by the reader, who has the time."""
-
 _MANY = 2000
 """Rows from which a look for garbage among all that belongs to them takes longer than a screen should wait."""
 
 
 class ComparisonInProgress:
-    """A comparison, and the results that the screen has not taken yet.
+    """A comparison, and the table that its results are put into.
 
     Args:
         at: Its number.
@@ -62,9 +58,6 @@ class ComparisonInProgress:
         self.table: NodeTable | None = None
         self.results: dict[str, NodeResult] = {}
         self.left: Iterator[NodeResult] | None = None
-        self._loose: list[NodeResult] = []
-        self._batches: list[Batch] = []
-        self._announced = False
 
     @property
     def all_compared(self) -> bool:
@@ -127,44 +120,16 @@ class ComparisonInProgress:
         with gc_paused():
             return None if self.left is None else next(self.left, None)
 
-    def hand_over(self, result: NodeResult) -> None:
-        """Put a result where the screen takes it from; one event at a time is under way, however many results."""
-        self.results[result.tensor] = result
+    def hand_over(self, *results: NodeResult) -> None:
+        """Put results where the screen sees them; one event at a time is under way, however many results."""
+        self.results |= {result.tensor: result for result in results}
         table = self.table
         if table is None:
             return
-        full: Sequence[NodeResult] = ()
-        with self._lock:
-            self._loose.append(result)
-            if len(self._loose) >= _IN_A_BATCH:
-                full, self._loose = self._loose, []
-        self._offer(table, table.batch(full) if full else None)
-
-    def hand_over_all(self, results: Sequence[NodeResult]) -> None:
-        """Put the results of all rows where the screen takes them from, be it once more."""
-        self.results = {result.tensor: result for result in results}
-        with self._lock:  # all of them are among these
-            self._loose, self._batches = [], []
-        if self.table is not None:
-            self._offer(self.table, self.table.batch(results))
-
-    def _offer(self, table: NodeTable, batch: Batch | None) -> None:
-        """Tell the screen that there is something to take."""
-        with self._lock:
-            if batch is not None:
-                self._batches.append(batch)
-            announced, self._announced = self._announced, True
-        if not announced:
-            self._post(Computed(backend_at=self.at, take=partial(self._take, table)))
-
-    def _take(self, table: NodeTable) -> Sequence[Batch]:
-        with self._lock:
-            if table is not self.table:  # it was opened anew meanwhile: what there is belongs to another table
-                return ()
-            batches, self._batches = self._batches, []
-            loose, self._loose = self._loose, []
-            self._announced = False
-        return [*batches, table.batch(loose)] if loose else batches
+        table.put(*results)
+        if not table.announced:
+            table.announced = True
+            self._post(Computed(backend_at=self.at, table=table))
 
 
 def _set_aside(rows: int) -> None:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
 from qdebug.tui.elements.slab import slab_of
+from qdebug.tui.elements.summing import Cancelled, Summing
 from qdebug.tui.reading.messages import Glimpsed, LookRequest
 
 if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.session import DiffSession
-    from qdebug.tui.elements.summing import PlaneSums
 
 __all__ = ["EXTENTS", "ROOM", "Glimpser", "OpenPairs"]
 
@@ -69,8 +69,9 @@ class OpenPairs:
             self._kept = None
 
 
-EXTENTS = (256, 256)
-"""Elements along the last two dimensions: more than any terminal shows, read in a few milliseconds."""
+EXTENTS = (512, 512)
+"""Elements along the last two dimensions: more than any terminal shows, read in about 10 ms. A tensor that has
+no more is read whole."""
 ROOM = 64
 """Elements around the one looked at that are on the screen with it, at the most, or nearly so."""
 _AT_ONCE = 0.03
@@ -83,15 +84,15 @@ class Glimpser(threading.Thread):
     """Reads a window for the newest request, and a map of the plane; older ones are dropped.
 
     Args:
-        find: Gives the open comparison that a request is of, and the sample to show; None if none is open. Raises
-            RecordingError where its files must not be read any more.
+        find: Gives the open comparison that a request is of; None if none is open. Raises RecordingError where its
+            files must not be read any more.
         post: Takes each event; called on this thread, must not block.
         pairs: Opens pairs of tensors.
     """
 
     def __init__(
         self,
-        find: Callable[[LookRequest], tuple[DiffSession, int] | None],
+        find: Callable[[LookRequest], DiffSession | None],
         post: Callable[[Glimpsed], object],
         pairs: OpenPairs,
     ) -> None:
@@ -100,7 +101,7 @@ class Glimpser(threading.Thread):
         self._wake = threading.Condition()
         self._request: LookRequest | None = None
         self._stopped = self._away = False
-        self._plane: tuple[tuple[object, ...], DiffSession, PlaneSums] | None = None
+        self._plane: tuple[tuple[object, ...], DiffSession, Summing] | None = None
 
     def ask(self, request: LookRequest | None) -> None:
         """Read this next, instead of what waits; nothing with None. Begins with the first request."""
@@ -139,31 +140,31 @@ class Glimpser(threading.Thread):
     def _look(self, request: LookRequest) -> Iterator[Glimpsed]:
         sample = request.sample or 0
         try:
-            known = self._find(request)
-            if known is None:
+            source = self._find(request)
+            if source is None:
                 return
-            source, sample = known
             pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step)
             part = slab_of(pair.window(request.element, EXTENTS))
-            if not request.plane:
+            element = request.element
+            if element is None or len(element) != len(part.shape):
+                element = (0,) * len(part.shape)
+            if not request.plane or part.has_plane(element):
                 yield Glimpsed(request=request, part=part, sample=sample)
                 return
-            sums = self._plane_of(source, request, sample, pair)
-            done = sums.more(self._outdated, seconds=_AT_ONCE)
-            yield Glimpsed(request=request, part=part, sample=sample, plane=sums.map())
-            while not done and not self._outdated():
-                done = sums.more(self._outdated, seconds=_OFTEN)
-                yield Glimpsed(request=request, part=part, sample=sample, plane=sums.map())
+            sums, done, seconds = self._plane_of(source, request, (sample, element[:-2]), pair), False, _AT_ONCE
+            while not done:
+                done, seconds = sums.more(self._outdated, seconds=seconds), _OFTEN
+                yield Glimpsed(request=request, part=part, sample=sample, plane=sums.whole())
+        except Cancelled:
+            return
         except (QdebugError, ValueError, TypeError, OSError, MemoryError) as error:
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
-    def _plane_of(self, source: DiffSession, request: LookRequest, sample: int, pair: OpenPair) -> PlaneSums:
-        """Return the plane through the element; the last one again, which is not read twice, if it is that one."""
-        from qdebug.tui.elements.summing import PlaneSums
-
-        inside = request.element is not None and len(request.element) == len(pair.shape)
-        place = request.element[:-2] if request.element is not None and inside else (0,) * max(len(pair.shape) - 2, 0)
-        key = (request.backend, request.tensor, sample, request.step, place)
+    def _plane_of(
+        self, source: DiffSession, request: LookRequest, which: tuple[int, tuple[int, ...]], pair: OpenPair
+    ) -> Summing:
+        """Return the sums of a sample's plane; the last one again, which is not read twice, if it is that one."""
+        key = (request.backend, request.tensor, request.step, *which)
         if self._plane is None or self._plane[0] != key or self._plane[1] is not source:
-            self._plane = key, source, PlaneSums(pair.again(), place)
+            self._plane = key, source, Summing(pair.again(), which[1])
         return self._plane[2]

@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, QuantParams, RunInfo
     from qdebug.numerics.profile import TensorProfile
     from qdebug.numerics.quant_error import QuantError
-    from qdebug.present.detail import NodeDetail
+    from qdebug.numerics.stats import WorstElement
     from qdebug.session import DiffSession
     from qdebug.tui.elements.slab import Slab
-    from qdebug.tui.elements.summing import PlaneMap, Whole
+    from qdebug.tui.elements.summing import Whole
     from qdebug.tui.elements.values import ValueFacts
-    from qdebug.tui.nodes.rows import Batch, NodeTable
-    from qdebug.tui.reading.answers import RecordedFacts, RecordedSide
+    from qdebug.tui.nodes.rows import NodeTable
+    from qdebug.tui.reading.answers import Recorded
     from qdebug.tui.reading.trials import TrialFacts
     from qdebug.workflow.scales_try import Replay
 
@@ -35,6 +35,7 @@ __all__ = [
     "Finished",
     "Glimpsed",
     "Job",
+    "Key",
     "LookAway",
     "LookRequest",
     "LookedAt",
@@ -45,11 +46,15 @@ __all__ = [
     "Opening",
     "Request",
     "StatusMessage",
+    "TensorRequest",
     "TrialAway",
     "TrialReady",
     "TrialRequest",
     "Withdraw",
 ]
+
+Key = tuple[int, int, int | None, int]
+"""Backend, row, sample, step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,19 +88,16 @@ class Opening:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DetailRequest:
-    """Ask for everything about one row.
+class TensorRequest:
+    """Ask for something about one row.
 
     Args:
         id: Grows with each request; an answer to an older one is dropped.
         backend: Which comparison.
         row: The row of the list.
-        tensor: Its backend tensor.
-        sample: One sample; None for all.
-        step: The step whose elements are shown.
-        elements: Whether the elements are wanted too.
-        explain: Whether an arithmetic is to be looked for.
-        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
+        tensor: Its backend tensor; the reference's, if that alone has it.
+        sample: Which sample; None for the first one that was recorded.
+        step: Which step.
     """
 
     id: int
@@ -104,9 +106,28 @@ class DetailRequest:
     tensor: str
     sample: int | None
     step: int = 0
+
+    @property
+    def key(self) -> Key:
+        """What its answer is of."""
+        return self.backend, self.row, self.sample, self.step
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DetailRequest(TensorRequest):
+    """Ask for everything about one row.
+
+    Args:
+        elements: Whether what the elements come to is wanted too.
+        explain: Whether an arithmetic is to be looked for.
+        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
+        known: What need not be found out again; None if nothing is known.
+    """
+
     elements: bool = False
     explain: bool = False
     side: str = ""
+    known: DetailReady | None = field(default=None, repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,26 +144,14 @@ class LookedAt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LookRequest:
+class LookRequest(TensorRequest):
     """Ask for the elements around one of them.
 
     Args:
-        id: Grows with each request; an answer to an older one is dropped.
-        backend: Which comparison.
-        row: The row of the list.
-        tensor: Its backend tensor.
-        sample: One sample; None for the one that is shown.
-        step: The step whose elements are shown.
         element: The one that is looked at; None for the first.
         plane: Whether a map of the plane through it is wanted too.
     """
 
-    id: int
-    backend: int = 0
-    row: int
-    tensor: str
-    sample: int | None
-    step: int = 0
     element: tuple[int, ...] | None = None
     plane: bool = False
 
@@ -269,7 +278,7 @@ class AlignmentProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Opened:
-    """Both recordings are open and aligned; no value has been read. From here on the table is the screen's.
+    """Both recordings are open and aligned; no value has been read. From here on results come into the table.
 
     Args:
         backend_at: Which comparison.
@@ -301,11 +310,11 @@ class Computed:
 
     Args:
         backend_at: Which comparison.
-        take: Gives those not taken yet, in topological order; called by the screen.
+        table: Has them; told anew once its `announced` is taken back.
     """
 
     backend_at: int = 0
-    take: Callable[[], Sequence[Batch]]
+    table: NodeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -327,46 +336,31 @@ class DetailReady:
 
     Args:
         request: What was asked.
-        detail: Comparison, tensors and worst elements.
         values: Extremes, means and histograms of both sides; None if not read yet or not readable.
         values_sample: The sample they are of.
-        recorded: What was recorded of both sides where not all values were; None if they were, or not read yet.
+        recorded: What was recorded of both sides where not all values were, or of the one side that has the tensor;
+            None if all were, or not read yet.
         profile: What was found element by element; None if not known yet.
         whole: What all elements come to, or those read so far; None if not asked for, not begun or not readable.
-        slab: The elements; None if not asked for, not all read yet, not readable, or too many to be kept.
         explained: Which arithmetic reproduces the tensor; None if not asked for or not known yet.
         complete: Whether nothing more will come.
         problem: Why something is missing; "" if nothing is.
     """
 
     request: DetailRequest
-    detail: NodeDetail
-    values: ValueFacts | None
+    values: ValueFacts | None = None
     values_sample: int
-    recorded: RecordedFacts | None = None
+    recorded: Recorded | None = None
     profile: TensorProfile | None = None
     whole: Whole | None = None
-    slab: Slab | None = None
     explained: Sequence[NodeExplanation] | None = None
-    complete: bool
+    complete: bool = False
     problem: str = ""
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AloneReady:
-    """What was recorded of a tensor that one side alone has.
-
-    Args:
-        request: What was asked.
-        facts: Statistics of its values; None if there are none.
-        sample: The sample they are of.
-        problem: Why there are none; "" if there are.
-    """
-
-    request: DetailRequest
-    facts: RecordedSide | None
-    sample: int
-    problem: str = ""
+    @property
+    def worst(self) -> Sequence[WorstElement]:
+        """The worst elements, the worst first; empty if they are not known."""
+        return () if self.profile is None else self.profile.worst
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -377,14 +371,14 @@ class Glimpsed:
         request: What was asked.
         part: The elements; None if they cannot be read.
         sample: The sample they are of.
-        plane: A map of the plane that they are of, or of what is read of it so far; None if not asked for.
+        plane: What the plane that they are of comes to, if they are not all of it; None if not asked for.
         problem: Why there are none; "" if there are.
     """
 
     request: LookRequest
     part: Slab | None
     sample: int
-    plane: PlaneMap | None = None
+    plane: Whole | None = None
     problem: str = ""
 
 
@@ -455,7 +449,6 @@ Event = (
     | Computed
     | Finished
     | DetailReady
-    | AloneReady
     | Glimpsed
     | TrialReady
     | NoteKept

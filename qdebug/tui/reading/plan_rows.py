@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from qdebug.model import operators
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 from qdebug.tui.reading.messages import Opened
 
@@ -59,17 +58,16 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
     Args:
         source: An open session; no values are read.
     """
-    from qdebug.compare.align.pairs import Side, UnmatchedKind  # loaded by then: there is an alignment
+    from qdebug.compare.align.pairs import OF_CONSTANTS, Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     placed = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
-    folded: dict[str, bool] = {}
     for left_out in source.alignment.unmatched:
         ours, name = left_out.side is Side.BACKEND, left_out.tensor
         graph = backend if ours else reference
         if graph.is_constant(name):
             continue
-        constant = ours and left_out.kind is UnmatchedKind.BENIGN and _is_of_constants(backend, name, folded)
+        constant = ours and left_out.reason == OF_CONSTANTS
         place = _position(backend, name) if ours and not constant else len(backend.nodes) + (not ours)
         placed.append((place, _lone_row(left_out, graph, ours=ours, constant=constant)))
     placed.sort(key=itemgetter(0))
@@ -112,22 +110,6 @@ def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) 
 def _position(graph: Graph, tensor: str) -> int:
     position = graph.position(tensor)
     return -1 if position is None else position
-
-
-def _is_of_constants(graph: Graph, tensor: str, known: dict[str, bool]) -> bool:
-    """Tell whether a tensor is computed of constants alone; those that were asked for are known."""
-    waiting = [tensor]
-    while waiting:
-        name = waiting[-1]
-        node = graph.producer(name)
-        needs = [] if node is None else [each for each in node.inputs if each and not graph.is_constant(each)]
-        unknown = [each for each in needs if each not in known]
-        if unknown and all(known.get(each, True) for each in needs):
-            waiting += unknown
-            continue
-        made = node is not None and (any(node.inputs) or operators.of(node.op).constant)
-        known[waiting.pop()] = made and all(known.get(each, False) for each in needs)
-    return known[tensor]
 
 
 def _dtype(info: TensorInfo | None) -> str | None:

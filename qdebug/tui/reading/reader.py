@@ -41,7 +41,7 @@ from qdebug.tui.reading.messages import (
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
     from qdebug.session import DiffSession
-    from qdebug.tui.reading.answers import AnswerCache
+    from qdebug.tui.reading.answers import Answers
     from qdebug.tui.reading.trials import Trials
 
 __all__ = ["Reader", "short_turns"]
@@ -110,7 +110,7 @@ class Reader(threading.Thread):
         self._preferred = 0
         self._stopped = False
         self._shown = False
-        self._cache: AnswerCache | None = None
+        self._answers: Answers | None = None
         self._staged = time.monotonic()
         for comparison in self._comparisons:
             if comparison.opening.hear is not None:
@@ -198,7 +198,7 @@ class Reader(threading.Thread):
             said = "" if opening.news is None else opening.news()
             if grown:
                 comparison.restart(why=said)
-                self._cache = self._trials = None
+                self._answers = self._trials = None
             if said:
                 self._post(StatusMessage(message=said))
 
@@ -275,7 +275,7 @@ class Reader(threading.Thread):
         source = comparison.source
         if source is not None and comparison.all_compared:
             comparison.left = None
-            comparison.hand_over_all(source.compared)
+            comparison.hand_over(*source.compared)
             with self._wake:  # the verdict can wait until they are on the screen
                 self._wake.wait_for(lambda: self._stopped, _PAINT_SECONDS)
         else:
@@ -371,26 +371,16 @@ class Reader(threading.Thread):
 
     def _answer(self, request: DetailRequest) -> None:
         """Answer one question, and take it up again later if it gave way to a job."""
-        from qdebug.tui.reading.answers import AnswerCache, answer  # not before there is something to answer
+        from qdebug.tui.reading.answers import Answers, answer_alone  # not before there is something to answer
 
-        comparison = self._comparisons[request.backend]
-        if request.side and comparison.source is not None:
-            from qdebug.tui.reading.answers import answer_alone
-
-            self._post(answer_alone(comparison.source, request, changed=comparison.opening.changed))
-            return
-        self._cache = self._cache or AnswerCache()
-        part = None
-        if comparison.source is not None:
-            for part in answer(
-                comparison.source,
-                request,
-                comparison.results,
-                cache=self._cache,
-                pairs=self._pairs,
-                outdated=self._outdated,
-                changed=comparison.opening.changed,
-            ):
+        comparison, part = self._comparisons[request.backend], None
+        source, changed = comparison.source, comparison.opening.changed
+        self._answers = self._answers or Answers(self._pairs, self._outdated)
+        if source is not None and request.side:
+            part = answer_alone(source, request, changed=changed)
+            self._post(part)
+        elif source is not None:
+            for part in self._answers.answer(source, request, comparison.results[request.tensor], changed=changed):
                 self._post(part)
         with self._wake:  # what gave way to a job goes on after it
             if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
@@ -429,7 +419,7 @@ class Reader(threading.Thread):
             if comparison.done:
                 with suppress(QdebugError):  # nothing comparable: said before
                     result = source.result()
-                    comparison.hand_over_all(result.nodes)
+                    comparison.hand_over(*result.nodes)
                     self._post(Finished(backend_at=comparison.at, result=result))
         file = safe_text(job.path, limit=60)
         said = f"no longer acknowledged: {safe_text(job.node, limit=50)}, in {file}"
@@ -461,8 +451,8 @@ class Reader(threading.Thread):
             newer = self._trial_withdrawn or self._trial is not None
             return bool(self._stopped or newer or self._jobs or self._answerable())
 
-    def _to_glimpse(self, request: LookRequest) -> tuple[DiffSession, int] | None:
-        """Return what a window is read from and the sample that its answer will show; called on the other thread.
+    def _to_glimpse(self, request: LookRequest) -> DiffSession | None:
+        """Return what a window is read from; called on the other thread.
 
         Raises:
             RecordingError: A file is no longer what was opened.
@@ -470,11 +460,10 @@ class Reader(threading.Thread):
         comparison = self._comparisons[request.backend]
         if comparison.source is None:
             return None
-        from qdebug.tui.reading.answers import check_unchanged, shown_sample
+        from qdebug.tui.reading.answers import check_unchanged
 
         check_unchanged(comparison.opening.changed)
-        result = comparison.results.get(request.tensor)
-        return comparison.source, (request.sample or 0) if result is None else shown_sample(result, request.sample)
+        return comparison.source
 
     def _outdated(self) -> bool:
         with self._wake:

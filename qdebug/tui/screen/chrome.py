@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import RunInfo
 
-__all__ = ["NOTHING", "Compared", "banner", "footer", "status", "tabs", "too_small", "verdict_lines", "verdict_text"]
+__all__ = [
+    "NOTHING",
+    "Compared",
+    "banner",
+    "footer",
+    "screen_tabs",
+    "status",
+    "too_small",
+    "verdict_lines",
+    "verdict_text",
+]
 
 NOTHING = "nothing to show: the recordings share no tensor"
 """Said where there is no row."""
@@ -99,7 +109,7 @@ def _warnings(opened: Opened) -> list[str]:
     return said
 
 
-def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
+def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     """List the screens with their keys, the one that is shown first in weight.
 
     Args:
@@ -108,23 +118,22 @@ def tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
         many: Whether there are several backends to compare.
     """
     shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
+    tabs, gap = [f"{key_label(each.key)} {each}" for each in shown], "  "
+    if not _fits(tabs, gap, width):
+        gap = " "
     keys = [key_label(each.key) for each in shown]
-    names, gap = [f"{key} {each}" for key, each in zip(keys, shown, strict=True)], "  "
-
-    def fits() -> bool:
-        return sum(map(len, names)) + len(gap) * len(names) <= width
-
-    if not fits():
-        gap, at = " ", len(names)
-        while at and not fits():  # those at the end are shortened first
-            at -= 1
-            names[at] = f"{keys[at]} {shown[at].short}"
-    if not fits():
-        names, gap = [f"{key} {each}" if each is view else key for key, each in zip(keys, shown, strict=True)], "  "
+    for shorter in ([f"{key} {each.short}" for key, each in zip(keys, shown, strict=True)], keys):
+        for at in reversed(range(len(shown))):  # those at the end are shortened first, and then lose their names
+            if not _fits(tabs, gap, width) and (shown[at] is not view or shorter is not keys):
+                tabs[at] = shorter[at]
     line: Line = [(" ", "muted")]
-    for each, name in zip(shown, names, strict=True):
-        line += [(name, "title" if each is view else "muted"), (gap, "muted")]
-    return [line[:-1]]
+    for each, tab in zip(shown, tabs, strict=True):
+        line += [(tab, "title" if each is view else "muted"), (gap, "muted")]
+    return [line]
+
+
+def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
+    return sum(map(len, tabs)) + len(gap) * len(tabs) < width
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:

@@ -5,21 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
-from math import prod
-from typing import TYPE_CHECKING
 
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.errors import UsageError
-from qdebug.tui.elements.slab import PLANE_MOST
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.rows import shown_sample
 from qdebug.tui.pages.page import TrialWish
-from qdebug.tui.reading.glimpse import EXTENTS, ROOM
+from qdebug.tui.reading.glimpse import ROOM
 from qdebug.tui.reading.messages import (
-    AloneReady,
     DetailReady,
     DetailRequest,
     Glimpsed,
+    Key,
     LookAway,
     LookedAt,
     LookRequest,
@@ -32,13 +30,7 @@ from qdebug.tui.reading.messages import (
 )
 from qdebug.tui.screens import VIEWS, ScreenId
 
-if TYPE_CHECKING:
-    from qdebug.tui.elements.slab import Slab
-
-__all__ = ["DetailDesk", "Key", "StartPlace", "TrialDesk", "WindowDesk", "start"]
-
-Key = tuple[int, int, int | None, int]
-"""Backend, row, sample, step."""
+__all__ = ["DetailDesk", "StartPlace", "TrialDesk", "WindowDesk", "start"]
 
 
 class WindowDesk:
@@ -54,16 +46,15 @@ class WindowDesk:
         self._asked: tuple[Key, LookedAt] | None = None
         self._seen: Glimpsed | None = None
 
-    def want(self, key: Key, tensor: str, look: LookedAt, slab: Slab | None) -> None:
+    def want(self, key: Key, tensor: str, look: LookedAt) -> None:
         """Ask for what is looked at, unless it is there or on its way.
 
         Args:
             key: Backend, row, sample and step.
             tensor: The row's backend tensor.
             look: What is looked at.
-            slab: All elements of the tensor; None if they are not in memory.
         """
-        if (key, look) == self._asked or not self._lacks(key, look, slab):
+        if (key, look) == self._asked or not self._lacks(key, look):
             return
         self._id += 1
         self._asked = key, look
@@ -80,21 +71,17 @@ class WindowDesk:
             )
         )
 
-    def _lacks(self, key: Key, look: LookedAt, slab: Slab | None) -> bool:
-        """Tell whether something that is looked at is neither known nor on its way."""
-        if slab is not None and not (look.plane and prod(slab.shape[-2:]) > PLANE_MOST):
-            return False
-        if self._asked is None or self._asked[0] != key:
-            return True
-        seen, asked = self.seen_of(key), self._asked[1]
+    def _lacks(self, key: Key, look: LookedAt) -> bool:
+        """Tell whether something that is looked at is not known."""
+        seen = self.seen_of(key)
         if seen is None or seen.request.id != self._id:
-            far = min(EXTENTS) // 2 - ROOM - 1 if slab is None else None
-            return (look.plane and not asked.plane) or not _near(asked.element, look.element, far)
-        if seen.part is None:
+            return True
+        part = seen.part
+        if part is None:
             return False
-        element = look.element if look.element is not None else (0,) * len(seen.part.shape)
-        left = slab is None and not seen.part.around(element, ROOM)
-        return left or (look.plane and (seen.plane is None or seen.plane.place != element[:-2]))
+        element = look.element if look.element is not None else (0,) * len(part.shape)
+        there = part.has_plane(element) or (seen.plane is not None and seen.plane.place == element[:-2])
+        return not part.around(element, ROOM) or (look.plane and not there)
 
     def want_nothing(self) -> None:
         """Look at nothing any more."""
@@ -113,25 +100,7 @@ class WindowDesk:
 
     def seen_of(self, key: Key) -> Glimpsed | None:
         """Return the answer of a row, a sample and a step."""
-        seen = self._seen
-        asked = None if seen is None else seen.request
-        fits = asked is not None and (asked.backend, asked.row, asked.sample, asked.step) == key
-        return seen if fits else None
-
-
-def _near(one: tuple[int, ...] | None, other: tuple[int, ...] | None, far: int | None) -> bool:
-    """Tell whether two elements are in one plane, and so far apart at the most along its dimensions.
-
-    Args:
-        one: Index of an element; None for the first.
-        other: Index of the other one.
-        far: How far; None if that does not matter.
-    """
-    one = one if one is not None else (0,) * len(other or ())
-    other = other if other is not None else (0,) * len(one)
-    return one[:-2] == other[:-2] and (
-        far is None or all(abs(a - b) <= far for a, b in zip(one[-2:], other[-2:], strict=True))
-    )
+        return self._seen if self._seen is not None and self._seen.request.key == key else None
 
 
 class TrialDesk:
@@ -186,6 +155,8 @@ class TrialDesk:
 
 
 _KEPT = 64
+_MOST_BYTES = 64 << 20
+"""Memory that what elements come to may take, of all answers that are kept."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -219,7 +190,7 @@ class StartPlace:
 
 
 class DetailDesk:
-    """Asks for details and keeps the last answers; what the elements come to, and they, are kept of the last one alone.
+    """Asks for what is not known of the row under the cursor, and keeps the last answers.
 
     Args:
         ask: Sends a request to the reader thread.
@@ -228,7 +199,6 @@ class DetailDesk:
     def __init__(self, ask: Callable[[Request], None]) -> None:
         self._ask = ask
         self._answers: dict[Key, DetailReady] = {}
-        self._alone: dict[Key, AloneReady] = {}
         self._newest: dict[Key, int] = {}
         self._asked = 0
         self._wanted: tuple[Key, bool, bool] | None = None
@@ -253,13 +223,12 @@ class DetailDesk:
             explain: Whether an arithmetic is to be looked for.
             look: What of the elements is looked at; None for the first ones.
         """
-        key = (backend, navigator.cursor, navigator.sample, navigator.step)
         if not navigator.table.size:
             return False
-        planned = navigator.table.rows[key[1]]
+        key = _key(navigator, backend)
+        planned, known = navigator.table.rows[key[1]], self._answers.get(key)
         if elements and planned.missing is None:
-            known = self._answers.get(key)
-            self._window.want(key, planned.tensor, look or LookedAt(), None if known is None else known.slab)
+            self._window.want(key, planned.tensor, look or LookedAt())
         else:
             self._window.want_nothing()
         if (key, elements, explain) == self._wanted:
@@ -267,19 +236,21 @@ class DetailDesk:
         moved = self._wanted is None or self._wanted[0] != key
         self._wanted = (key, elements, explain)
         side = "" if planned.missing is None else "backend" if planned.tensor else "reference"
-        if not (key in self._alone if side else self._enough(self._answers.get(key), elements, explain)):
+        if not _enough(known, elements and not side, explain and not side):
             self._asked += 1
             self._newest[key] = self._asked
+            backend, row, sample, step = key
             request = DetailRequest(
                 id=self._asked,
                 backend=backend,
-                row=key[1],
+                row=row,
                 tensor=planned.tensor or planned.reference_tensor,
-                sample=key[2],
-                step=key[3],
+                sample=sample,
+                step=step,
                 elements=elements and not side,
                 explain=explain and not side,
                 side=side,
+                known=known,
             )
             self._ask(request)
             self._waiting = True
@@ -299,54 +270,53 @@ class DetailDesk:
             self._ask(Withdraw())
 
     def forget(self) -> None:
-        """Drop all answers: what they say has changed."""
+        """Drop all answers: they are of another recording."""
         self._answers.clear()
-        self._alone.clear()
         self._newest.clear()
         self._wanted = None
         self._window.forget()
 
-    def take(self, answer: DetailReady | AloneReady | Glimpsed) -> None:
+    def take(self, answer: DetailReady | Glimpsed) -> None:
         """Keep an answer; one to an older request for the same row is dropped. Of glimpses the newest is kept."""
         if isinstance(answer, Glimpsed):
             self._window.take(answer)
             return
         request = answer.request
-        key = (request.backend, request.row, request.sample, request.step)
-        if request.id != self._newest.get(key):
-            return
-        if isinstance(answer, AloneReady):
-            self._waiting = self._waiting and request.id != self._asked
-            self._alone[key] = answer
-            while len(self._alone) > _KEPT:
-                del self._alone[next(iter(self._alone))]
+        if request.id != self._newest.get(request.key):
             return
         self._waiting = self._waiting and not (answer.complete and request.id == self._asked)
-        self._answers.pop(key, None)
-        if answer.whole is not None:
-            for other, kept in self._answers.items():
-                self._answers[other] = replace(kept, slab=None, whole=None)
-        self._answers[key] = answer
+        self._answers.pop(request.key, None)
+        self._answers[request.key] = answer
         while len(self._answers) > _KEPT:
             del self._answers[next(iter(self._answers))]
+        held = 0
+        for key, kept in reversed(self._answers.items()):
+            held += 0 if kept.whole is None else kept.whole.nbytes
+            if held > _MOST_BYTES and kept is not answer:
+                self._answers[key] = replace(kept, whole=None)
 
     def glimpse(self, navigator: Navigator, *, backend: int = 0) -> Glimpsed | None:
         """Return the glimpse of the row under the cursor."""
-        return self._window.seen_of((backend, navigator.cursor, navigator.sample, navigator.step))
-
-    def alone(self, navigator: Navigator, *, backend: int = 0) -> AloneReady | None:
-        """Return what was recorded of the row under the cursor, which one side alone has."""
-        return self._alone.get((backend, navigator.cursor, navigator.sample, navigator.step))
+        return self._window.seen_of(_key(navigator, backend))
 
     def ready(self, navigator: Navigator, *, backend: int = 0) -> DetailReady | None:
         """Return what is known of the row under the cursor."""
-        return self._answers.get((backend, navigator.cursor, navigator.sample, navigator.step))
+        return self._answers.get(_key(navigator, backend))
 
-    def _enough(self, known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request
-        if known is None or not known.complete:
-            return False
-        has_elements = known.whole is not None or bool(known.problem and known.request.elements)
-        return (has_elements or not elements) and (known.explained is not None or not explain)
+
+def _key(navigator: Navigator, backend: int) -> Key:
+    """Return what an answer is of: all samples together show the elements of the worst one."""
+    row, sample, table = navigator.cursor, navigator.sample, navigator.table
+    alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
+    shown = sample if alone else shown_sample(table.results[row], sample)
+    return backend, row, shown, navigator.step
+
+
+def _enough(known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request
+    if known is None or not known.complete:
+        return False
+    has_elements = known.whole is not None or bool(known.problem and known.request.elements)
+    return (has_elements or not elements) and (known.explained is not None or not explain)
 
 
 def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None, again: bool = False) -> Navigator:

@@ -22,11 +22,10 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import ErrorProfile, column_to_row
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
-from qdebug.tui.pages.page import BackendColumn, Page, Scene
+from qdebug.tui.pages.page import Page, Scene
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
-    AloneReady,
     Computed,
     DetailReady,
     Event,
@@ -128,7 +127,9 @@ class MainScreen(Screen[None]):
         """Make the widgets."""
         look = self.look
         self.banner = FixedLines(look, self._draw_banner, id="banner")
-        self.tabs = FixedLines(look, lambda w, _: chrome.tabs(self.view, w, many=len(self.compared) > 1), id="tabs")
+        self.tabs = FixedLines(
+            look, lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1), id="tabs"
+        )
         self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
         self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
         self.listing = NodeList(look, id="nodes")
@@ -180,10 +181,6 @@ class MainScreen(Screen[None]):
         now = self.now
         if now.navigator is None or now.opened is None or not now.navigator.table.size:
             return None
-        columns = [
-            BackendColumn(title=each.titles[1], table=None if each.opened is None else each.opened.table)
-            for each in self.compared
-        ]
         return Scene(
             navigator=now.navigator,
             opened=now.opened,
@@ -193,7 +190,7 @@ class MainScreen(Screen[None]):
             tried=self._trials.ready(self.backend, now.navigator.cursor),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
-            backends=columns,
+            backends=[(each.titles[1], None if each.opened is None else each.opened.table) for each in self.compared],
             backend=self.backend,
         )
 
@@ -333,12 +330,12 @@ class MainScreen(Screen[None]):
             self.compared[event.backend_at].stage = event.stage
             self._verdict.redraw()
         elif isinstance(event, Computed):
-            self._take_computed(event)
+            event.table.announced = False  # first: what comes from here on is told
+            self._redraw_soon()
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
-            self._desk.forget()
             self._redraw_results()
-        elif isinstance(event, DetailReady | AloneReady | Glimpsed | TrialReady):
+        elif isinstance(event, DetailReady | Glimpsed | TrialReady):
             self._take_answer(event)
         elif isinstance(event, NoteKept):
             for each in self.compared:
@@ -352,19 +349,12 @@ class MainScreen(Screen[None]):
         self.finding.take()
         self.journey.take(event)
 
-    def _take_answer(self, event: DetailReady | AloneReady | Glimpsed | TrialReady) -> None:
+    def _take_answer(self, event: DetailReady | Glimpsed | TrialReady) -> None:
         if isinstance(event, TrialReady):
             self._trials.take(event)
         else:
             self._desk.take(event)
         self._show_detail()
-
-    def _take_computed(self, event: Computed) -> None:
-        opened = self.compared[event.backend_at].opened
-        if opened is not None:
-            for batch in event.take():
-                opened.table.apply(batch)
-        self._redraw_soon()
 
     def _take_named(self, event: NamesLoaded) -> None:
         now = self.compared[event.backend_at]
@@ -469,10 +459,7 @@ class MainScreen(Screen[None]):
 
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.page
-        if scene is None or page is None:
-            reading = self.now.opened is None
-            return [[(f" {_READING if reading else chrome.NOTHING}", "muted")]]
-        return page.draw(scene, width, height)
+        return self._nothing() if scene is None or page is None else page.draw(scene, width, height)
 
     def _show_detail(self) -> None:
         if self.navigator is not None and self.now.opened is not None and self.detail_shown:
@@ -502,14 +489,18 @@ class MainScreen(Screen[None]):
         return scene is not None and scene.opened.backend_graph.producer(scene.planned.tensor) is not None
 
     def _draw_detail(self, width: int) -> Lines:
-        if self.navigator is None or self.now.opened is None:
-            return [[(_READING, "muted")]]
+        scene = self.scene
+        if scene is None:
+            return self._nothing()
         if width < _LEAST_DETAIL:
             return []
         from qdebug.tui.pages.detail_lines import detail_lines  # nothing of it is on the first screen
 
-        alone = self._desk.alone(self.navigator, backend=self.backend)
-        return detail_lines(self.navigator, self.detail_ready, width, self.look.glyphs, alone=alone)
+        return detail_lines(scene, width)
+
+    def _nothing(self) -> Lines:
+        """Say why there is no row."""
+        return [[(f" {_READING if self.now.opened is None else chrome.NOTHING}", "muted")]]
 
     def lay_out(self) -> None:
         """Show the panels that fit."""

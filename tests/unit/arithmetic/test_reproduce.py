@@ -152,7 +152,7 @@ def test_the_report_sums_up_what_reproduces(made):
     ]
     said = arithmetic_sentence(nodes)
     assert said.startswith("4 of 5 differing quantized nodes reproduced bit for bit: ")
-    assert f"3: {by_float}; 1: {by_q31}; 1 unexplained" in said
+    assert f"3 nodes: {by_float}; 1 node: {by_q31}; 1 unexplained" in said
     assert arithmetic_sentence([made.node(0)]) is None
 
 

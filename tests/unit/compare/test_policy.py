@@ -83,13 +83,15 @@ def test_without_limits_of_the_user_a_quantized_node_is_judged_by_what_it_introd
     wrong = Attribution(introduced=STATS, arithmetic_unsaturated=replace(STATS, max_lsb=7.0))
     status_, reason = judged(Limits(), replace(STATS, sqnr_db=60.0), wrong)
     assert status_ is Status.DIVERGED
-    assert reason == "its arithmetic makes 7 LSB, more than the 1.5 of any rounding"
+    assert reason == "the error of its arithmetic is 7 LSB, and rounding explains 1.5 at most"
 
 
 def test_without_limits_of_the_user_a_float_node_is_judged_by_the_rounding_of_its_sums():
     small = replace(STATS, rmse=1e-6, count=100)
     assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=1.1e-5))[0] is Status.WITHIN
-    assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.9e-5))[0] is Status.DIVERGED
+    status_, reason = judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.8e-5))
+    assert status_ is Status.DIVERGED
+    assert reason == "the error of its arithmetic is 1.25 times what rounding explains"
     assert judged(Limits(), STATS, Attribution(arithmetic_unsaturated=small, allowed=0.0))[0] is Status.DIVERGED
 
 
@@ -107,7 +109,7 @@ def test_an_equal_tensor_is_identical_whatever_a_replay_says():
     ("clipped", "coded", "before", "said"),
     [
         (4.0, 60.0, 0.01, "saturation leaves an SQNR of 4 dB of the reference's values, below 20 dB: its range"),
-        (4.0, 60.0, 0.3, "saturation leaves an SQNR of 4 dB of the reference's values, but no more"),
+        (4.0, 60.0, 0.3, "saturation leaves an SQNR of 4 dB of the reference's values, but what reaches"),
         (
             60.0,
             5.0,

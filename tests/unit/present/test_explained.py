@@ -152,7 +152,7 @@ def test_the_facts_of_a_node():
 def test_equal_reasons_are_said_once():
     lost = [node(name, ExplainStatus.NO_INPUT, reason=f"its input {name!r} was not recorded") for name in "abb"]
     assert rest_sentences(explanation(*lost)) == [
-        "3 no_input (such as a): its input 'a' was not recorded and 1 like it"
+        "3 no_input (such as a): its input 'a' was not recorded; 1 more of this kind"
     ]
     assert rest_sentences(explanation(lost[1])) == ["1 no_input (b): its input 'b' was not recorded"]
 
@@ -160,7 +160,7 @@ def test_equal_reasons_are_said_once():
 def test_floats_that_overflowed_are_counted_together():
     beyond = [node(name, ExplainStatus.IN_BAND, reason=f"{name} results are beyond 65504") for name in "34"]
     assert rest_sentences(explanation(*beyond, node("c", ExplainStatus.IN_BAND))) == [
-        "2 in_band (such as 3): 3 results are beyond 65504 and 1 like it"
+        "2 in_band (such as 3): 3 results are beyond 65504; 1 more of this kind"
     ]
 
 

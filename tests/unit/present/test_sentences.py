@@ -34,7 +34,7 @@ def test_limits_are_said_exactly(limits, said):
 
 def test_derived_limits_say_how_they_judge():
     said = sentences.limits_sentence(Limits().to_dict())
-    assert said.startswith("derived for each node: 1.5 LSB beside saturation if it is quantized")
+    assert said.startswith("derived: 1.5 LSB for each quantized node, saturated codes apart")
     assert "20 dB for each output" in said
     assert "--min-sqnr" in said
     assert "qdebug help limits" in said
@@ -94,7 +94,7 @@ def test_benign_tensors_are_grouped_by_side_and_reason(made):
         made.unmatched("g", reason="computed inside Conv 'two'"),
     ]
     assert sentences.benign_reasons(left_out) == [
-        (3, "backend", "computed inside Conv 'one' and 1 like it"),
+        (3, "backend", "computed inside Conv 'one'; 1 more of this kind"),
         (2, "backend", "folded into its node"),
         (1, "reference", r"fused\x07away"),
     ]

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 
@@ -9,12 +10,13 @@ import pytest
 
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import NodeTable
+from qdebug.tui.nodes.rows import NodeTable, shown_sample
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.answers import AnswerCache, answer
-from qdebug.tui.reading.glimpse import OpenPairs
-from qdebug.tui.reading.messages import DetailRequest, Opening
+from qdebug.tui.reading.answers import Answers
+from qdebug.tui.reading.glimpse import EXTENTS, OpenPairs
+from qdebug.tui.reading.messages import DetailRequest, Glimpsed, LookRequest, Opening
 from qdebug.tui.reading.plan_rows import describe, planned_rows
 from qdebug.tui.screen.desk import StartPlace
 
@@ -135,20 +137,23 @@ def make_scene():
             opened.table.put(result)
         navigator = Navigator(opened.table, samples=opened.samples)
         navigator.go(row)
-        planned, ready = opened.table.rows[row], None
-        if planned.missing is None and opened.table.results[row] is not None:
+        planned, ready, glimpse, found = opened.table.rows[row], None, None, opened.table.results[row]
+        if planned.missing is None and found is not None:
             if arrays is not None:
                 session.values = lambda *_: fake.Values(*arrays)
-            request = DetailRequest(id=1, row=row, tensor=planned.tensor, sample=None, elements=elements)
-            by_tensor = {result.tensor: result for result in results}
-            *_, ready = answer(
-                session, request, by_tensor, cache=AnswerCache(), pairs=OpenPairs(), outdated=lambda: False
+            where = {"id": 1, "row": row, "tensor": planned.tensor, "sample": shown_sample(found, None)}
+            *_, ready = Answers(OpenPairs(), lambda: False).answer(
+                session, DetailRequest(**where, elements=elements), found
             )
+            with suppress(ValueError):
+                part = slab_of(session.pair(planned.tensor).window(None, EXTENTS))
+                glimpse = Glimpsed(request=LookRequest(**where), part=part, sample=where["sample"])
         return Scene(
             navigator=navigator,
             opened=opened,
             result=session.result() if filled is None else None,
             ready=ready,
+            glimpse=glimpse,
             glyphs=glyphs,
             colours=colours,
         )

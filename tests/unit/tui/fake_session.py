@@ -71,10 +71,6 @@ class Pair:
         self.axis = self._quants[1].axis % len(self.shape) if per_channel else min(len(self.shape), 2) // 2
         self._looked = looked
 
-    @property
-    def nbytes(self):
-        return sum(array.nbytes for array in self._arrays if array is not None)
-
     def again(self):
         return self
 
@@ -89,6 +85,8 @@ class Pair:
         middle = around or (0,) * len(self.shape)
         most = [*(1,) * max(len(self.shape) - 2, 0), *extents][-len(self.shape) :] if self.shape else []
         sizes = [min(size, room) for size, room in zip(self.shape, most, strict=True)]
+        if self.size <= extents[0] * extents[1]:
+            middle, sizes = (0,) * len(self.shape), self.shape
         start = tuple(
             min(max(at - size // 2, 0), extent - size)
             for at, size, extent in zip(middle, sizes, self.shape, strict=True)

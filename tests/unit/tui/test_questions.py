@@ -103,7 +103,7 @@ async def test_an_element_is_asked_for(make_app, make_session, settle, opened):
         main = await settle(pilot)
         await opened(pilot, "j", "at")
         assert main.view is ScreenId.VALUES
-        await settle(pilot, until=lambda main: main.detail_ready is not None and main.detail_ready.slab is not None)
+        await settle(pilot, until=lambda main: main.scene.glimpse is not None)
         await opened(pilot, list("0,1,2,3"), "enter")
         assert main.elements.index == (0, 1, 2, 3)
         await opened(pilot, "at", list("9,9"), "enter")

@@ -89,7 +89,7 @@ def _quiet(main):
         not main.detail_shown
         or missing is not None
         or main.view is ScreenId.EXPLAIN
-        or (ready is not None and ready.complete and (ready.slab is not None or not main.view.of_tensor))
+        or (ready is not None and ready.complete and (ready.whole is not None or not main.view.of_tensor))
     )
 
 

@@ -338,7 +338,7 @@ def test_a_lone_input_of_another_name_is_paired_by_shape():
 
 def test_two_networks_with_only_the_input_in_common_are_refused():
     other = record([node("Gemm", "x b", "y")], constants={"b": W1})
-    with pytest.raises(AlignmentError, match="No tensor of the recording"):
+    with pytest.raises(AlignmentError, match=r"No tensor of the recording .*could be paired with one of the recording"):
         align(float_net(), other)
 
 

@@ -50,7 +50,7 @@ def test_operators_are_shown_in_the_words_that_they_were_recorded_in():
 def test_an_entry_is_found_by_its_tensor_its_node_or_the_reference_s_tensor():
     entries = planned(run(), run("b_"))
     assert [find_entry(entries, name).tensor for name in ("b_h", "b_neg", "h")] == ["b_h"] * 3
-    with pytest.raises(UsageError, match=r"Nothing that is compared is called 'b_nag'\. Near names: 'b_neg'"):
+    with pytest.raises(UsageError, match=r"No compared node or tensor is called 'b_nag'\. Near names: 'b_neg'"):
         find_entry(entries, "b_nag")
     with pytest.raises(UsageError, match=r"is called 'zzzzzz'\.$"):
         find_entry(entries, "zzzzzz")

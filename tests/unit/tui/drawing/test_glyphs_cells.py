@@ -69,7 +69,7 @@ def test_every_screen_keeps_to_its_width_with_wide_names(make_scene, name, width
     for view, page in [(each, pages[each]) for each in VIEWS if each.page]:
         for line in page.draw(scene, width, height):
             assert cell_len("".join(text for text, _ in line)) <= width, (view, line)
-    for line in detail_lines(scene.navigator, scene.ready, width, glyphs):
+    for line in detail_lines(scene, width):
         assert cell_len("".join(text for text, _ in line).rstrip()) <= width, line
 
 

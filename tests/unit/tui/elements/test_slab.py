@@ -8,8 +8,7 @@ from hypothesis.extra import numpy as hnp
 
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.model import QuantParams
-from qdebug.tui.drawing.draw import pool_plane
-from qdebug.tui.elements.slab import Slab, differences, plane, plane_size, slab_of
+from qdebug.tui.elements.slab import Slab, differences, plane_size, slab_of
 
 
 def whole(reference, backend, quant=None):
@@ -22,6 +21,8 @@ def whole(reference, backend, quant=None):
         reference_quant=None,
         axis=OpenPair(reference, backend, (None, quant)).axis,
         largest=1.0,
+        start=(0,) * backend.ndim,
+        shape=backend.shape,
     )
 
 
@@ -35,13 +36,28 @@ def test_the_quantized_axis_counts_the_channels():
 
 
 @given(hnp.array_shapes(min_dims=0, max_dims=4, min_side=1, max_side=7), st.integers(1, 4), st.integers(1, 4))
-def test_a_plane_is_pooled_like_the_whole_of_it(shape, rows, columns):
+def test_a_plane_that_is_here_is_drawn_of_it_and_no_other_is(shape, rows, columns):
     values = np.random.default_rng(rows).standard_normal((2, *shape))
-    slab, element = whole(*values), (0,) * len(shape)
-    drawn = plane(slab, element)
-    assert drawn.shape == plane_size(shape)
-    assert (drawn == np.abs(values[1] - values[0])[element[:-2]].reshape(drawn.shape)).all()
-    assert (plane(slab, element, (rows, columns)) == pool_plane(drawn, rows, columns)).all()
+    element = tuple(size - 1 for size in shape)
+    part = slab_of(OpenPair(*values).window(element, (rows, columns)))
+    there = plane_size(shape) <= plane_size(part.backend.shape)
+    assert part.has_plane(element) is there
+    if there:
+        drawn = part.plane(element)
+        assert drawn.shape == plane_size(shape)
+        assert (drawn == np.abs(values[1] - values[0])[element[:-2]].reshape(drawn.shape)).all()
+    if part.partial and len(shape) > 2 and element[0]:
+        assert not part.has_plane((0, *element[1:])), "it is another one"
+
+
+def test_a_small_tensor_comes_whole_wherever_one_looks():
+    values = np.arange(24.0).reshape(2, 3, 4)
+    for element in (None, (0, 0, 0), (1, 2, 3)):
+        part = slab_of(OpenPair(values, values + 1).window(element, (4, 6)))
+        assert (part.partial, part.start) == (False, (0, 0, 0))
+        assert (part.backend == values + 1).all()
+        assert not np.shares_memory(part.reference, values)
+    assert slab_of(OpenPair(values, values).window(None, (4, 5))).partial
 
 
 def test_a_part_has_the_indices_of_the_whole_tensor():

@@ -9,7 +9,7 @@ from hypothesis.extra import numpy as hnp
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.drawing.draw import pool_plane
 from qdebug.tui.elements.slab import plane_size
-from qdebug.tui.elements.summing import UNREAD, PlaneSums
+from qdebug.tui.elements.summing import UNREAD, Cancelled, Summing
 
 
 @given(
@@ -25,35 +25,36 @@ def test_any_plane_of_any_shape_is_pooled_block_by_block(shape, block, spoiled, 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("qdebug.numerics.channels.BLOCK", block)
         patch.setattr("qdebug.tui.elements.summing.POOLED", (3, 4))
-        sums = PlaneSums(OpenPair(*values), place)
+        sums = Summing(OpenPair(*values), place)
         assert sums.more()
-    drawn, size = sums.map(), plane_size(shape)
+    drawn, size = sums.whole(), plane_size(shape)
     with np.errstate(invalid="ignore"):
         error = np.abs(values[1] - values[0])[place].reshape(size)
     np.testing.assert_array_equal(drawn.pooled, pool_plane(error, 3, 4))
     assert drawn.largest == np.max(error, initial=0, where=np.isfinite(error))
-    assert (drawn.place, drawn.size, drawn.missing, drawn.so_far) == (place, size, 0, "")
+    assert (drawn.place, drawn.shape, drawn.missing, drawn.so_far) == (place, size, 0, "")
 
 
 def test_a_plane_is_read_on_where_it_was_left_and_says_how_far_it_is():
     backend = np.full((2, 1 << 9, 1 << 9), 3.0)
-    sums, left = PlaneSums(OpenPair(backend * 0, backend), (1,)), [2]
+    sums, left = Summing(OpenPair(backend * 0, backend), (1,)), [2]
 
     def cancelled():
         left[0] -= 1
         return left[0] < 0
 
-    assert not sums.more(cancelled)
-    begun = sums.map()
+    with pytest.raises(Cancelled):
+        sums.more(cancelled)
+    begun = sums.whole()
     assert begun.so_far == "25%"
     assert ((begun.pooled == UNREAD).sum(axis=1) == 512).sum() == 384
     assert (begun.pooled.max(), begun.largest) == (3, 3)
     assert sums.more(seconds=60)
-    assert (sums.map().pooled == 3).all()
+    assert (sums.whole().pooled == 3).all()
     assert (begun.pooled == UNREAD).any(), "what was handed out stays as it is"
 
 
 def test_a_plane_without_elements_is_read_at_once():
-    sums = PlaneSums(OpenPair(np.zeros((2, 0, 3)), np.zeros((2, 0, 3))), (1,))
+    sums = Summing(OpenPair(np.zeros((2, 0, 3)), np.zeros((2, 0, 3))), (1,))
     assert sums.more()
-    assert sums.map().pooled.size == 0
+    assert sums.whole().pooled.size == 0

@@ -100,12 +100,12 @@ def test_every_order_keeps_the_cursor_on_its_row(make_navigator):
 def test_sorting_by_metric_puts_the_worst_first_and_the_unknown_last(make_navigator):
     navigator = make_navigator(filled=20)
     navigator.next_sort()
-    values = navigator.table.metrics["sqnr_db"][navigator.order]
+    values = navigator.table.values("sqnr_db")[navigator.order]
     known = values[~np.isnan(values)]
     assert list(known) == sorted(known)
     assert np.isnan(values[len(known) :]).all()
     assert navigator.reverse() == "sorted by SQNR dB, best first"
-    turned = navigator.table.metrics["sqnr_db"][navigator.order]
+    turned = navigator.table.values("sqnr_db")[navigator.order]
     assert list(turned[: len(known)]) == sorted(known, reverse=True)
     assert np.isnan(turned[len(known) :]).all()
 

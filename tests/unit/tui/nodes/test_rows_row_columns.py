@@ -1,5 +1,8 @@
 """Numbers of all rows, as columns that are made when they are looked at."""
 
+import threading
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -42,43 +45,46 @@ def make_pair():
 def test_columns_are_empty_before_there_is_a_result(session):
     table = describe(session).table
     for name in NAMES:
-        assert np.isnan(table.metrics[name]).all()
-    assert tuple(table.metrics) == NAMES
+        assert np.isnan(table.values(name)).all()
     with pytest.raises(KeyError):
-        table.metrics["colour"]
+        table.values("colour", 0)
 
 
 def test_columns_follow_the_results_whenever_they_are_looked_at(session):
     table = describe(session).table
     for count, result in enumerate(session.results()):
-        table.apply(table.batch([result]))
+        table.put(result)
         for name in NAMES[: count % 4]:  # some are made now, some later
-            np.testing.assert_array_equal(table.metrics[name], expected(table, name))
+            np.testing.assert_array_equal(table.values(name), expected(table, name))
     for name in NAMES:
-        np.testing.assert_array_equal(table.metrics[name], expected(table, name))
-
-
-def test_results_put_into_columns_before_one_was_looked_at_are_in_it_all_the_same(session):
-    table = describe(session).table
-    results = list(session.results())
-    early, late = (table.batch(some) for some in (results[:20], results[20:]))
-    table.apply(early)
-    assert np.isnan(table.metrics["gain"][20:]).all()
-    table.apply(late)
-    np.testing.assert_array_equal(table.metrics["gain"], expected(table, "gain"))
+        np.testing.assert_array_equal(table.values(name), expected(table, name))
 
 
 @pytest.mark.parametrize("looked_at", [0, 7, 29])
-def test_one_sample_follows_results_that_a_session_holds(session, looked_at):
+def test_one_sample_follows_the_results(session, looked_at):
     table, other = describe(session).table, describe(session).table
-    early = []
     for result in session.results():
-        early.append(table.batch([result]))
-        if len(early) > 1:  # the screen is one batch behind
-            table.apply(early.pop(0))
+        table.put(result)
         if result.index == looked_at:
-            assert np.isfinite(table.values("max_abs", 0)).sum() == looked_at
-    table.apply(early.pop())
-    other.apply(other.batch(session.compared))
+            assert np.isfinite(table.values("max_abs", 0)).sum() == looked_at + 1
+    other.put(*session.compared)
     np.testing.assert_array_equal(table.values("max_abs", 0), other.values("max_abs", 0))
     assert table.states(0).tolist() == other.states(0).tolist()
+
+
+def test_a_column_that_is_made_while_results_come_in_has_them_all(session, monkeypatch):
+    table = describe(session).table
+    table.put(*session.results())
+    late = replace(table.results[0], relative_gain=7.0)
+    filling = threading.Thread(target=table.put, args=(late,))
+
+    def slowly(result, name):
+        if result.index == 10:
+            filling.start()
+            filling.join(0.2)
+        return number_of(result, name)
+
+    monkeypatch.setattr("qdebug.tui.nodes.rows.number_of", slowly)
+    table.values("gain")
+    filling.join()
+    assert table.values("gain")[0] == 7.0

@@ -1,6 +1,7 @@
 import math
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -9,19 +10,31 @@ from rich.cells import cell_len
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.limits import Acknowledgement
-from qdebug.model import TensorInfo
+from qdebug.model import Graph, TensorInfo
 from qdebug.numerics.stats import WorstElement
-from qdebug.present.detail import NodeDetail
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.elements.values import value_facts
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow
 from qdebug.tui.pages.detail_lines import detail_lines
+from qdebug.tui.pages.page import Scene
 from qdebug.tui.reading.messages import DetailReady, DetailRequest
 
 
 def said(lines):
     return "\n".join("".join(text for text, _ in line) for line in lines)
+
+
+def lines_of(navigator, ready, width, glyphs, *, dtype="float32"):
+    """Draw the row under the cursor, of graphs that know its tensors' types."""
+    row = navigator.table.rows[navigator.cursor]
+    ours = TensorInfo(name=row.tensor, dtype="int8", quant=row.quant)
+    theirs = TensorInfo(name=row.reference_tensor, dtype=dtype)
+    opened = SimpleNamespace(
+        backend_graph=Graph([], tensors=[ours]), reference_graph=Graph([], tensors=[theirs] if theirs.name else [])
+    )
+    scene = Scene(navigator=navigator, opened=opened, result=None, ready=ready, glyphs=glyphs)
+    return detail_lines(scene, width)
 
 
 @pytest.fixture
@@ -42,11 +55,10 @@ def ready():
             )
             for i in range(5)
         )
-        info = TensorInfo(name=result.tensor, dtype="int8", quant=result.quant)
         values = np.linspace(-1, 1, 50)
         return DetailReady(
             request=DetailRequest(id=1, row=result.index, tensor=result.tensor, sample=sample),
-            detail=NodeDetail(result=result, backend=info, worst=worst, sample=sample),
+            profile=SimpleNamespace(worst=worst),
             values=None if problem else value_facts(OpenPair(values, values.reshape(5, 10) + 0.1)),
             values_sample=2,
             complete=True,
@@ -59,7 +71,7 @@ def ready():
 def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     navigator = make_navigator(24, failing=(9,))
     navigator.go(9)
-    text = said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
+    text = said(lines_of(navigator, ready(navigator.table.results[9]), 78, UNICODE))
     assert "! first divergence, diverged: SQNR" in text
     assert "paired (exact): both graphs name it so" in text
     for label in ("reference", "backend", "scale / zero point", "min .. max", "mean, std", "histogram", "5x10"):
@@ -73,7 +85,7 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
 def test_before_the_values_come_the_comparison_is_there(make_navigator):
     navigator = make_navigator()
     navigator.go(3)
-    text = said(detail_lines(navigator, None, 78, UNICODE))
+    text = said(lines_of(navigator, None, 78, UNICODE))
     assert "reading values" in text
     assert "SQNR 46" in text
 
@@ -81,7 +93,7 @@ def test_before_the_values_come_the_comparison_is_there(make_navigator):
 def test_a_row_that_waits_says_so(make_navigator):
     navigator = make_navigator(filled=4)
     navigator.go(20)
-    text = said(detail_lines(navigator, None, 78, UNICODE))
+    text = said(lines_of(navigator, None, 78, UNICODE))
     assert "pending" in text
     assert "topological order" in text
 
@@ -90,18 +102,18 @@ def test_what_is_not_compared_gives_the_reason(make_navigator, ready):
     navigator = make_navigator()
     navigator.go(5)
     answer = ready(navigator.table.results[5], problem="values of sample 0 cannot be shown: shapes differ")
-    text = said(detail_lines(navigator, answer, 78, UNICODE))
+    text = said(lines_of(navigator, answer, 78, UNICODE))
     assert "not compared: shape (1, 4, 6, 6) against (1, 6, 6, 5)" in text
     assert "shapes differ" in text
     navigator.go(navigator.table.find("loose_out"))
-    assert "no tensor of the reference fits" in said(detail_lines(navigator, None, 78, UNICODE))
+    assert "no tensor of the reference fits" in said(lines_of(navigator, None, 78, UNICODE))
 
 
 def test_a_chosen_sample_is_the_one_described(make_navigator, ready):
     navigator = make_navigator()
     navigator.go(9)
     navigator.choose_sample(1)
-    text = said(detail_lines(navigator, ready(navigator.table.results[9], sample=1), 100, UNICODE))
+    text = said(lines_of(navigator, ready(navigator.table.results[9], sample=1), 100, UNICODE))
     assert "shown: sample 1 of 0..2: diverged" in text
 
 
@@ -112,7 +124,7 @@ def test_no_line_is_wider_than_the_panel(make_navigator, ready, width, glyphs):
     for row in (0, 3, 5, 9, 24, 25):
         navigator.go(row)
         result = navigator.table.results[row]
-        lines = detail_lines(navigator, None if result is None else ready(result), width, glyphs)
+        lines = lines_of(navigator, None if result is None else ready(result), width, glyphs)
         for line in said(lines).splitlines():
             assert cell_len(line.rstrip()) <= width
             assert glyphs is UNICODE or line.isascii()
@@ -121,20 +133,16 @@ def test_no_line_is_wider_than_the_panel(make_navigator, ready, width, glyphs):
 def test_hostile_names_are_harmless(make_table):
     name = "\x1b]52;c;x\x07[@click=app.quit]\u202e"
     row = PlannedRow(node=name, op=name, tensor=name, reference_tensor=name, missing=name)
-    text = said(detail_lines(Navigator(NodeTable([row])), None, 60, UNICODE))
+    text = said(lines_of(Navigator(NodeTable([row])), None, 60, UNICODE))
     assert "\x1b" not in text
     assert "\u202e" not in text
-
-
-def test_nothing_in_common_is_said():
-    assert "share no tensor" in said(detail_lines(Navigator(NodeTable([])), None, 60, UNICODE))
 
 
 def test_where_there_is_little_room_both_values_stay_and_what_can_be_looked_up_goes(make_navigator, ready):
     navigator = make_navigator(24, failing=(9,))
     navigator.go(9)
     for width in (44, 52, 58, 64):
-        text = said(detail_lines(navigator, ready(navigator.table.results[9]), width, UNICODE))
+        text = said(lines_of(navigator, ready(navigator.table.results[9]), width, UNICODE))
         assert re.search(r"index +(sample +)?reference +backend", text.partition("worst elements")[2])
 
 
@@ -145,9 +153,7 @@ def test_extremes_of_integers_are_integers(dtype, shown, make_navigator, ready):
     navigator = make_navigator(4)
     navigator.go(1)
     made = ready(navigator.table.results[1])
-    info = TensorInfo(name="y", dtype=dtype)
-    made = replace(made, detail=replace(made.detail, reference=info))
-    text = said(detail_lines(navigator, made, 78, UNICODE))
+    text = said(lines_of(navigator, made, 78, UNICODE, dtype=dtype))
     assert re.search(rf"min .. max +{re.escape(shown)} ", text)
 
 
@@ -158,20 +164,20 @@ def test_an_error_without_a_finite_level_is_no_absence_of_error(status, level, m
     result = navigator.table.results[9]
     samples = tuple(replace(one, status=status, sqnr_db=level) for one in result.samples)
     navigator.table.put(replace(result, samples=samples))
-    text = said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
+    text = said(lines_of(navigator, ready(navigator.table.results[9]), 78, UNICODE))
     assert "no error" not in text
     assert UNICODE.eighths[-1] * 3 in text
     calm = tuple(replace(one, status=Status.IDENTICAL, sqnr_db=math.inf) for one in result.samples)
     navigator.table.put(replace(result, samples=calm))
-    assert "no error" in said(detail_lines(navigator, ready(navigator.table.results[9]), 78, UNICODE))
+    assert "no error" in said(lines_of(navigator, ready(navigator.table.results[9]), 78, UNICODE))
 
 
 def test_the_sample_that_is_shown_is_told_from_the_noisiest(make_navigator, ready):
     navigator = make_navigator(24, failing=(9,))
     navigator.go(9)
     shown = ready(navigator.table.results[9])
-    assert "is shown" not in said(detail_lines(navigator, shown, 100, UNICODE))
-    text = said(detail_lines(navigator, replace(shown, values_sample=0), 140, UNICODE))
+    assert "is shown" not in said(lines_of(navigator, shown, 100, UNICODE))
+    text = said(lines_of(navigator, replace(shown, values_sample=0), 140, UNICODE))
     assert "; 0 is shown, which holds the largest difference" in text
 
 
@@ -181,9 +187,9 @@ def test_of_several_steps_it_is_said_which_one_values_and_elements_are_of(width,
     navigator = Navigator(table, samples=3, steps=2)
     navigator.go(9)
     shown = ready(table.results[9])
-    worst = tuple(replace(element, step=at % 2) for at, element in enumerate(shown.detail.worst))
-    shown = replace(shown, detail=replace(shown.detail, worst=worst))
-    text = said(detail_lines(navigator, shown, width, UNICODE))
+    worst = tuple(replace(element, step=at % 2) for at, element in enumerate(shown.worst))
+    shown = replace(shown, profile=SimpleNamespace(worst=worst))
+    text = said(lines_of(navigator, shown, width, UNICODE))
     assert "sample 2, step 0" in text
     assert "worst elements of sample 2, all 2 steps" in text
     row = next(line for line in text.splitlines() if line.lstrip().startswith("0,3,2,1"))
@@ -196,7 +202,7 @@ def test_an_acknowledged_node_is_not_said_to_fail_and_says_why(make_table, ready
     table.put(replace(table.results[9], acknowledged=accepted))
     navigator = Navigator(table, samples=3)
     navigator.go(9)
-    text = said(detail_lines(navigator, ready(table.results[9]), 78, UNICODE))
+    text = said(lines_of(navigator, ready(table.results[9]), 78, UNICODE))
     assert "~ diverged: SQNR" in text
     assert "* diverged" not in text
     assert "acknowledged: known bug, until 2999-01-31" in text

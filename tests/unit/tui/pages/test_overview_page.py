@@ -44,11 +44,11 @@ def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width
 def test_where_it_is_not_known_what_nodes_add_their_whole_error_ranks_them(make_scene, pages):
     scene = make_scene(failing=(), incomparable=())
     table = scene.table
-    table.metrics["introduced"][:] = np.nan
-    table.metrics["rel_l2"][:] = 0.0
-    table.metrics["rel_l2"][[3, 8]] = 0.1, 0.4
+    table.values("introduced")[:] = np.nan
+    table.values("rel_l2")[:] = 0.0
+    table.values("rel_l2")[[3, 8]] = 0.1, 0.4
     assert culprits(table, None).tolist() == [8, 3]
-    table.metrics["introduced"][5] = 1e-6
+    table.values("introduced")[5] = 1e-6
     assert culprits(table, None).tolist() == [5, 8, 3]
     table.version += 1
     drawn = text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18))
@@ -59,7 +59,7 @@ def test_where_it_is_not_known_what_nodes_add_their_whole_error_ranks_them(make_
 def test_introduced_and_whole_error_have_one_unit(pages, make_scene):
     scene = make_scene()
     head, first = text(pages[ScreenId.OVERVIEW].draw(scene, 100, 18)).splitlines()[:2]
-    for title, value in (("introduced", scene.table.metrics["introduced"][9]), ("LSB", 12.5)):
+    for title, value in (("introduced", scene.table.values("introduced")[9]), ("LSB", 12.5)):
         end = head.index(title) + len(title)
         assert float(first[:end].split()[-1]) == pytest.approx(value, rel=0.01), title
 
@@ -73,8 +73,8 @@ def test_an_identical_node_is_no_culprit(make_table):
 
 def test_a_little_saturation_is_a_little_bar(make_navigator):
     navigator = make_navigator()
-    navigator.table.saturated[:] = 0.0
-    navigator.table.saturated[4] = 0.004
+    navigator.table.values("saturated")[:] = 0.0
+    navigator.table.values("saturated")[4] = 0.004
     drawn = "".join(piece for piece, _ in strip_lines(navigator, 60, UNICODE)[1])
     assert UNICODE.eighths[1] in drawn
     assert not any(high in drawn for high in UNICODE.eighths[2:])
@@ -82,8 +82,8 @@ def test_a_little_saturation_is_a_little_bar(make_navigator):
 
 def test_the_first_divergence_leads_though_nobody_knows_what_it_adds(make_table):
     table = make_table(3000, failing=tuple(range(1000, 2500)), incomparable=())
-    table.metrics["introduced"][1000] = np.nan
-    table.metrics["introduced"][2400] = 1.0
+    table.values("introduced")[1000] = np.nan
+    table.values("introduced")[2400] = 1.0
     assert culprits(table, None)[:2].tolist() == [1000, 2400]
     assert culprits(table, 2200)[:3].tolist() == [2200, 1000, 2400]
 

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.elements.summing import PlaneSums, Summing
+from qdebug.tui.elements.summing import Summing
 from qdebug.tui.pages.channels_page import ChannelsPage
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.map_page import MapPage
@@ -33,11 +33,11 @@ def pair(backend):
 def reading(make_scene, pair, monkeypatch):
     """Return a scene whose tensor is read up to channel 3 of 6."""
     monkeypatch.setattr("qdebug.numerics.channels.BLOCK", 12)
-    summing = Summing(pair, most_bytes=0)
+    summing = Summing(pair)
     for _ in range(3):
         summing.more(seconds=-1)
     scene = make_scene(row=9)
-    return replace(scene, ready=replace(scene.ready, whole=summing.whole(), slab=None, complete=False), glimpse=None)
+    return replace(scene, ready=replace(scene.ready, whole=summing.whole(), complete=False), glimpse=None)
 
 
 @pytest.fixture
@@ -45,12 +45,12 @@ def look(pair):
     """Return a function that puts what is around an element into a scene, and as many blocks of its plane as asked."""
 
     def at(scene, element, *, extents=(2, 3), blocks=None):
-        sums = PlaneSums(pair, element[:-2])
+        sums = Summing(pair, element[:-2])
         for _ in range(99 if blocks is None else blocks):
             sums.more(seconds=-1)
         request = LookRequest(id=1, row=9, tensor="t", sample=None, element=element, plane=True)
         part = slab_of(pair.window(element, extents))
-        return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.map()))
+        return replace(scene, glimpse=Glimpsed(request=request, part=part, sample=0, plane=sums.whole()))
 
     return at
 
@@ -87,7 +87,7 @@ def test_a_map_of_all_channels_so_far(reading, look):
     assert "SO FAR: 50% of the tensor is read" in shown
     assert "blank: not read yet" in shown
     assert "is being read .." in shown, "of the element under the cursor no value is known"
-    assert (page._pooled < 0).sum() == 3 * 12
+    assert (reading.ready.whole.pooled < 0).sum() == 3 * 12
     cursor.jump(reading, "0,2,1,1")
     shown = drawn(page, look(reading, (0, 2, 1, 1)))
     assert "be   3" in shown
@@ -100,20 +100,21 @@ def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
     page = MapPage(cursor)
     assert "the plane [0,0] is being read" in drawn(page, reading)
     cursor.jump(reading, "0,5,0,0")
-    shown = drawn(page, look(reading, (0, 5, 0, 0), blocks=1))
+    begun = look(reading, (0, 5, 0, 0), blocks=1)
+    shown = drawn(page, begun)
     assert "SO FAR: 33% of the plane is read" in shown
     assert "3 x 4 elements" in shown
     assert "0..50" in shown, "the largest one of the plane: that of the tensor is not known"
-    assert page._pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
+    assert begun.glimpse.plane.pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
     shown = drawn(page, look(reading, (0, 5, 0, 0)))
     assert "SO FAR" not in shown
-    assert (page._pooled == 50).all()
+    assert "blank" not in shown
     cursor.jump(reading, "0,4,0,0")
     assert "the plane [0,4] is being read" in drawn(page, look(reading, (0, 5, 0, 0))), "the map is of another plane"
 
 
 def test_a_huge_tensor_that_is_read_is_seen_through_a_window(reading, look, pair):
-    summing = Summing(pair, most_bytes=0)
+    summing = Summing(pair)
     assert summing.more()
     scene = replace(reading, ready=replace(reading.ready, whole=summing.whole(), complete=True))
     cursor = ElementCursor()
@@ -158,7 +159,7 @@ def test_elements_that_cannot_be_read_say_why(reading):
 def test_too_many_channels_to_list_are_said(make_scene):
     scene = make_scene(row=9)
     values = np.zeros((1 << 18) + 1, np.float32)
-    summing = Summing(OpenPair(values, values), most_bytes=0)
+    summing = Summing(OpenPair(values, values))
     summing.more()
-    scene = replace(scene, ready=replace(scene.ready, whole=summing.whole(), slab=None))
+    scene = replace(scene, ready=replace(scene.ready, whole=summing.whole()))
     assert "145 channels, too many to list" in drawn(ChannelsPage(ElementCursor()), scene)

@@ -11,7 +11,7 @@ from qdebug.model import Graph
 from qdebug.present.rows import position
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.page import BackendColumn, heading
+from qdebug.tui.pages.page import heading
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.screens import ScreenId
 
@@ -36,6 +36,7 @@ def pages():
 @pytest.mark.parametrize("row", [0, 2, 5, 9, 24, 25])
 def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
     scene = make_scene(row=row, glyphs=glyphs, names=HOSTILE, colours=glyphs is UNICODE)
+    scene.table.rows = [replace(each, op=f"{each.op}\x1b[31m\u202e") for each in scene.table.rows]
     for view, page in [(each, pages[each]) for each in WITH_PAGE]:
         lines = page.draw(scene, *size)
         assert len(lines) <= size[1] + 1, view
@@ -277,16 +278,16 @@ def test_explain_tells_what_the_search_found(pages, make_scene):
 def test_backends_stand_beside_each_other(pages, make_scene, make_table):
     page, scene = pages[ScreenId.BACKENDS], make_scene()
     assert "qdebug tui REF A B C" in text(page.draw(scene, 80, 18))
-    columns = [BackendColumn(title="a.h5", table=scene.table), BackendColumn(title="b.h5", table=make_table(24))]
+    columns = [("a.h5", scene.table), ("b.h5", make_table(24))]
     both = replace(scene, backends=columns)
     drawn = text(page.draw(both, 80, 18))
     assert "all 2 are beyond the limit here" in drawn
     assert "block2/qlinearadd_9" in drawn
-    columns[1] = BackendColumn(title="b.h5", table=make_table(24, failing=()))
+    columns[1] = ("b.h5", make_table(24, failing=()))
     assert "1 of 2 backends" in text(page.draw(replace(scene, backends=columns), 80, 18))
     narrow = text(page.draw(replace(scene, backends=columns * 3), 60, 18)).splitlines()[0]
     assert "node, SQNR… " in narrow, "a heading without room says that it is cut"
-    columns[1] = BackendColumn(title="b.h5", table=None)
+    columns[1] = ("b.h5", None)
     assert "opening .." in text(page.draw(replace(scene, backends=columns), 80, 18))
 
 
@@ -321,9 +322,7 @@ def test_nodes_that_share_a_reference_are_told_apart_on_every_backend(pages, mak
         return table
 
     scene = make_scene(row=4)
-    columns = [
-        BackendColumn(title=title, table=shared(table)) for title, table in (("a", scene.table), ("b", make_table()))
-    ]
+    columns = [(title, shared(table)) for title, table in (("a", scene.table), ("b", make_table()))]
     drawn = text(pages[ScreenId.BACKENDS].draw(replace(scene, backends=columns), 80, 18)).splitlines()
     eight, nine = (next(line for line in drawn if f"{kind}_{n}" in line) for kind, n in (("conv", 8), ("add", 9)))
     assert eight.split()[-2:] == ["44.0", "44.0"]

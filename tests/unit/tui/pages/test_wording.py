@@ -1,6 +1,7 @@
 """What screens say of shares, samples and constants, and how they use the room of a wide terminal."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,7 +11,7 @@ from qdebug.model import Graph, Role, TensorInfo
 from qdebug.tui.nodes.walk import inputs_of
 from qdebug.tui.pages.channels_page import _bar
 from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.page import BackendColumn, heading
+from qdebug.tui.pages.page import heading
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.screen.journey import to_worst_input
 from qdebug.tui.screens import ScreenId
@@ -69,7 +70,7 @@ def test_weights_stand_before_their_scales(make_scene):
 
 def test_the_backends_of_a_wide_terminal_stand_next_to_the_names(pages, make_scene, make_table):
     scene = make_scene()
-    columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in ("a", "long-name-of-a-recording")]
+    columns = [(f"{name}.h5", make_table(24)) for name in ("a", "long-name-of-a-recording")]
     both = replace(scene, backends=columns)
     head, row, *_ = (pages[ScreenId.BACKENDS].draw(both, 200, 30)[at] for at in (0, 10))
     assert "SQNR dB and introduced" in text([head])
@@ -112,7 +113,7 @@ def test_what_fails_as_a_whole_but_in_no_single_sample_is_not_said_to_be_fine(ma
 
 def test_a_narrow_terminal_says_which_of_the_backends_it_shows(pages, make_scene, make_table):
     scene = make_scene()
-    columns = [BackendColumn(title=f"{name}.h5", table=make_table(24)) for name in "abc"]
+    columns = [(f"{name}.h5", make_table(24)) for name in "abc"]
     three = replace(scene, backends=columns)
     narrow = text(pages[ScreenId.BACKENDS].draw(three, 60, 20)).splitlines()
     assert len(narrow) == 20
@@ -165,15 +166,14 @@ def test_what_is_of_one_sample_and_step_says_which(pages, make_scene):
 def test_worst_elements_of_another_step_are_not_gone_to(make_scene):
     scene, cursor = make_scene(), ElementCursor()
     scene.navigator.steps = 2
-    detail = scene.ready.detail
-    worst = tuple(replace(element, step=1) for element in detail.worst)
-    scene = replace(scene, ready=replace(scene.ready, detail=replace(detail, worst=worst)))
+    worst = tuple(replace(element, step=1) for element in scene.ready.worst)
+    scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
     assert cursor.worst(scene, 1) == "the worst elements are in other steps: 1; ( and ) choose one"
     assert set(cursor.index) == {0}
     scene.navigator.step = 1
     assert cursor.worst(scene, 1) == "worst element 1 of 8 in step 1"
-    detail = replace(detail, worst=(replace(worst[0], step=0), *worst[1:]))
-    scene = replace(scene, ready=replace(scene.ready, detail=detail))
+    worst = (replace(worst[0], step=0), *worst[1:])
+    scene = replace(scene, ready=replace(scene.ready, profile=SimpleNamespace(worst=worst)))
     assert cursor.worst(scene, 1).endswith("of 7 in step 1; the worst of all is in step 0")
 
 

@@ -8,6 +8,7 @@ from qdebug.session import DiffSession
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.detail_lines import detail_lines
+from qdebug.tui.pages.page import Scene
 from qdebug.tui.reading.answers import answer_alone
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.plan_rows import describe
@@ -47,11 +48,16 @@ def asked(tensor, side="reference"):
 
 def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
     told = answer_alone(session, asked("a"))
-    assert (told.facts.statistics.low, told.facts.statistics.high, told.problem) == (-2.0, 6.0, "")
-    table = describe(session).table
-    navigator = Navigator(table, samples=1)
-    navigator.go(row_of(table, "b"))
-    lines = detail_lines(navigator, None, 60, UNICODE, alone=answer_alone(session, asked("b")))
+    assert (told.recorded[0].statistics.low, told.recorded[1].statistics.high, told.problem) == (
+        -2.0,
+        6.0,
+        "",
+    )
+    opened = describe(session)
+    navigator = Navigator(opened.table, samples=1)
+    navigator.go(row_of(opened.table, "b"))
+    ready = answer_alone(session, asked("b"))
+    lines = detail_lines(Scene(navigator=navigator, opened=opened, result=None, ready=ready, glyphs=UNICODE), 60)
     text = "\n".join("".join(piece for piece, _ in line) for line in lines)
     assert "as the reference recorded it in sample 0" in text
     assert "-1.000 .. 3.000" in text
@@ -63,13 +69,13 @@ def test_extremes_and_codes_of_the_side_that_has_it_are_told(session):
 
 def test_where_nothing_was_kept_that_is_said(session):
     told = answer_alone(session, asked("c"))
-    assert told.facts is None
+    assert told.recorded is None
     assert told.problem == "nothing was kept of it in sample 0"
 
 
 def test_a_file_that_was_written_over_is_not_read(session):
     told = answer_alone(session, asked("a"), changed=lambda: "ref.h5 was written over")
-    assert told.facts is None
+    assert told.recorded is None
     assert "written over" in told.problem
 
 
@@ -78,6 +84,6 @@ async def test_the_tensor_screen_shows_it(session, make_app, settle):
     async with app.run_test(size=(100, 30)) as pilot:
         main = await settle(pilot)
         assert main.scene.planned.missing is not None
-        await settle(pilot, until=lambda main: main._desk.alone(main.navigator) is not None)
+        await settle(pilot, until=lambda main: main.detail_ready is not None)
         lines = "\n".join("".join(piece for piece, _ in line) for line in main._draw_detail(80))
         assert "-2.000 .. 6.000" in lines

@@ -11,7 +11,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.pages.elements import waiting_lines
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.answers import AnswerCache, answer, recorded_facts, recorded_rows
+from qdebug.tui.reading.answers import Answers, recorded_facts, recorded_rows
 from qdebug.tui.reading.glimpse import OpenPairs
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.plan_rows import describe
@@ -55,10 +55,10 @@ def told(reference, backend, *, sample=None, width=80, glyphs=UNICODE):
         opened.table.put(result)
     navigator = Navigator(opened.table, samples=opened.samples)
     navigator.go(opened.table.row_of("y"))
-    request = DetailRequest(id=1, row=navigator.cursor, tensor="y", sample=sample, elements=True)
-    *_, ready = answer(source, request, results, cache=AnswerCache(), pairs=OpenPairs(), outdated=lambda: False)
+    request = DetailRequest(id=1, row=navigator.cursor, tensor="y", sample=sample or 0, elements=True)
+    *_, ready = Answers(OpenPairs(), lambda: False).answer(source, request, results["y"])
     scene = Scene(navigator=navigator, opened=opened, result=source.result(), ready=ready, glyphs=glyphs)
-    shown = detail_lines(navigator, ready, width, glyphs)
+    shown = detail_lines(scene, width)
     return scene, ["".join(text for text, _ in line).rstrip() for line in shown]
 
 
@@ -90,7 +90,7 @@ def test_a_sample_that_one_side_lacks_says_so():
     source = DiffSession(reference, backend, cache=False)
     (result,) = (each for each in source.results() if each.tensor == "y")
     facts = recorded_facts(source, result, sample=2, step=0)
-    assert facts.reference.statistics is None
+    assert facts[0].statistics is None
     assert recorded_rows(facts, 30, UNICODE)[0] == ("values kept", "nothing kept", "0 of 4")
 
 
@@ -121,7 +121,7 @@ def test_nothing_but_zero_or_nan_needs_no_histogram(values):
     source = DiffSession(recording(array), recording(REAL[:, : array.shape[1]]), cache=False)
     result = next(each for each in source.results() if each.tensor == "y")
     facts = recorded_facts(source, result, sample=0, step=0)
-    alone = type(facts)(reference=facts.reference, backend=facts.reference)
+    alone = (facts[0], facts[0])
     assert "histogram" not in [label for label, _, _ in recorded_rows(alone, 30, UNICODE)]
 
 

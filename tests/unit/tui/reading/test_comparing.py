@@ -26,23 +26,24 @@ def fill(comparison):
         comparison.hand_over(comparison.next_result())
 
 
-def taken(event):
-    return [result.index for batch in event.take() for result in batch.results]
-
-
-def test_results_are_announced_once_until_they_are_taken(make_session):
+def test_results_are_announced_once_until_they_are_looked_at(make_session):
     comparison, posted = compared(make_session)
     assert [type(event) for event in posted] == [Opened, Computed]
-    assert taken(posted[1]) == [0, 1, 2]
-    assert taken(posted[1]) == []
+    table = posted[1].table
+    assert table is posted[0].table
+    assert table.compared == 3
+    table.announced = False
     comparison.hand_over(comparison.next_result())
-    assert taken(posted[2]) == [3]
+    assert [type(event) for event in posted[2:]] == [Computed]
+    assert table.compared == 4
 
 
-def test_results_of_a_table_that_was_made_anew_are_not_given_for_the_old_one(make_session):
+def test_a_table_that_was_made_anew_gets_its_own_results(make_session):
     comparison, posted = compared(make_session)
     late = posted.pop()
     comparison.restart()
     fill(comparison)
-    assert taken(late) == [], "they would be lost to the new table"
-    assert taken(posted[-1]) == [0, 1, 2]
+    assert posted[-1].table is not late.table
+    assert (late.table.compared, posted[-1].table.compared) == (3, 3)
+    comparison.hand_over(comparison.next_result())
+    assert (late.table.compared, posted[-1].table.compared) == (3, 4)

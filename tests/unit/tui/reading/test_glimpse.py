@@ -41,7 +41,7 @@ def glimpser():
 
     def start(source):
         events = Queue()
-        started.append(Glimpser(lambda _: source and (source, 3), events.put, OpenPairs()))
+        started.append(Glimpser(lambda _: source, events.put, OpenPairs()))
         return started[-1], events
 
     yield start
@@ -50,7 +50,7 @@ def glimpser():
 
 
 def request(number, *element, plane=False):
-    return LookRequest(id=number, row=0, tensor="t", sample=None, element=element or None, plane=plane)
+    return LookRequest(id=number, row=0, tensor="t", sample=3, element=element or None, plane=plane)
 
 
 def test_the_elements_around_one_are_read(glimpser):
@@ -61,7 +61,7 @@ def test_the_elements_around_one_are_read(glimpser):
     assert (seen.request.id, seen.sample, seen.problem, seen.plane) == (1, 3, "", None)
     assert seen.part.reference[seen.part.local((1, 1, 500, 998))] == values[1, 1, 500, 998]
     assert seen.part.around((1, 1, 500, 998), 64)
-    assert seen.part.nbytes < 2 << 20
+    assert seen.part.backend.nbytes <= 2 << 20
 
 
 def test_a_map_of_the_plane_comes_with_them_and_is_read_once(glimpser):

@@ -5,7 +5,8 @@ import pytest
 
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import UNICODE
-from qdebug.tui.screen.chrome import banner, status, tabs, verdict_lines, verdict_text
+from qdebug.tui.keys import key_label
+from qdebug.tui.screen.chrome import banner, screen_tabs, status, verdict_lines, verdict_text
 from qdebug.tui.screens import VIEWS, ScreenId
 
 
@@ -13,12 +14,32 @@ def words(lines):
     return "\n".join("".join(piece for piece, _ in line) for line in lines)
 
 
+def named(width, view=ScreenId.OVERVIEW, *, many=True):
+    """Return the key of each tab, and whether its name stands beside it."""
+    drawn = words(screen_tabs(view, width, many=many))
+    assert len(drawn) <= width
+    keys = {key_label(each.key) for each in VIEWS}
+    tabs = drawn.split()
+    return {
+        one: other not in keys for one, other in zip(tabs, [*tabs[1:], *keys][: len(tabs)], strict=True) if one in keys
+    }
+
+
 @pytest.mark.parametrize("many", [False, True])
 def test_screens_have_their_names_at_80_columns(many):
-    drawn = words(tabs(ScreenId.OVERVIEW, 80, many=many))
-    assert len(drawn) <= 80
-    keys = {view.key for view in VIEWS}
-    assert [word in keys for word in drawn.split()] == [True, False] * (len(VIEWS) - (not many))
+    tabs = named(80, many=many)
+    assert list(tabs) == [key_label(each.key) for each in VIEWS if many or each is not ScreenId.BACKENDS]
+    assert all(list(tabs.values())[:10])
+
+
+def test_where_there_is_no_room_the_last_screens_lose_their_names_first():
+    tabs = named(60, ScreenId.SAMPLES)
+    assert list(tabs) == [key_label(each.key) for each in VIEWS]
+    assert tabs["1"]
+    assert tabs["9"], "this is the one that is shown"
+    assert not tabs["8"]
+    left = [name for key, name in tabs.items() if key != "9"]
+    assert left == sorted(left, reverse=True)
 
 
 def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene):

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.compare.measure.pair_values import OpenPair
 from qdebug.tui.elements.slab import slab_of
-from qdebug.tui.elements.summing import PlaneSums
+from qdebug.tui.elements.summing import Summing
 from qdebug.tui.reading.glimpse import EXTENTS, ROOM
 from qdebug.tui.reading.messages import DetailRequest, Glimpsed, LookAway, LookedAt, LookRequest, Withdraw
 from qdebug.tui.screen.desk import DetailDesk, WindowDesk
@@ -36,11 +36,11 @@ def seen(request, *, plane=None):
 
 def test_elements_are_asked_for_where_the_user_goes(desk, asked):
     def go(*element):
-        desk.want(KEY, "t", LookedAt(element or None), None)
+        desk.want(KEY, "t", LookedAt(element or None))
         return [request.element for request in asked]
 
     assert go() == [None]
-    assert go(0, 0, NEAR, 0) == [None], "the window on its way will do"
+    assert go() == [None], "it is on its way"
     assert go(0, 0, 3000, 0) == [None, (0, 0, 3000, 0)]
     desk.take(seen(asked[0]))
     assert desk.seen_of(KEY) is None, "an answer to an older request is dropped"
@@ -55,9 +55,9 @@ def test_elements_are_asked_for_where_the_user_goes(desk, asked):
 
 
 def test_the_ends_of_the_tensor_need_no_more(desk, asked):
-    desk.want(KEY, "t", LookedAt((0, 3, 4990, 4990)), None)
+    desk.want(KEY, "t", LookedAt((0, 3, 4990, 4990)))
     desk.take(seen(asked[0]))
-    desk.want(KEY, "t", LookedAt((0, 3, 4999, 4999)), None)
+    desk.want(KEY, "t", LookedAt((0, 3, 4999, 4999)))
     assert len(asked) == 1
 
 
@@ -65,14 +65,14 @@ def test_a_plane_is_asked_for_where_it_is_looked_at(desk, asked):
     pair = OpenPair(WHOLE[..., :8, :8], WHOLE[..., :8, :8])
 
     def go(element, *, plane):
-        desk.want(KEY, "t", LookedAt(element, plane), None)
+        desk.want(KEY, "t", LookedAt(element, plane))
         return len(asked)
 
     assert go((0, 1, 5, 5), plane=False) == 1
     desk.take(seen(asked[0]))
     assert go((0, 1, 5, 5), plane=True) == 2
     assert asked[-1].plane
-    desk.take(seen(asked[1], plane=PlaneSums(pair, (0, 1)).map()))
+    desk.take(seen(asked[1], plane=Summing(pair, (0, 1)).whole()))
     assert go((0, 1, 6, 6), plane=True) == 2, "it is there, or more of it will come"
     assert go((0, 1, 6, 6), plane=False) == 2
     assert go((0, 2, 6, 6), plane=True) == 3
@@ -80,42 +80,32 @@ def test_a_plane_is_asked_for_where_it_is_looked_at(desk, asked):
     assert go((0, 2, 7, 6), plane=True) == 4, "another one was read"
 
 
-def test_nothing_is_asked_for_where_all_elements_are_in_memory(desk, asked):
+def test_nothing_more_is_asked_of_a_tensor_that_came_whole(desk, asked):
     array = np.zeros((2, 3, 4), np.float32)
-    slab = replace(slab_of(OpenPair(array, array).window(None, (9, 9))), start=(), whole=())
-    desk.want(KEY, "t", LookedAt((0, 1, 1)), slab)
-    desk.want(KEY, "t", LookedAt((1, 1, 1), plane=True), slab)
-    assert not asked
-    large = replace(slab, reference=WHOLE, backend=WHOLE)
-    desk.want(KEY, "t", LookedAt((0, 1, 1, 1)), large)
-    assert not asked
-    desk.want(KEY, "t", LookedAt((0, 1, 1, 1), plane=True), large)
-    assert len(asked) == 1, "to draw it takes too long"
-    desk.want(KEY, "t", LookedAt((0, 1, 4000, 4000), plane=True), large)
-    desk.take(seen(asked[0], plane=PlaneSums(OpenPair(WHOLE, WHOLE), (0, 1)).map()))
-    desk.want(KEY, "t", LookedAt((0, 1, 2000, 2000), plane=True), large)
-    assert len(asked) == 1, "elsewhere in the same plane"
-    desk.want(KEY, "t", LookedAt((0, 2, 2000, 2000), plane=True), large)
-    assert len(asked) == 2
+    desk.want(KEY, "t", LookedAt((0, 1, 1)))
+    desk.take(Glimpsed(request=asked[0], part=slab_of(OpenPair(array, array).window(None, EXTENTS)), sample=0))
+    desk.want(KEY, "t", LookedAt((1, 2, 3)))
+    desk.want(KEY, "t", LookedAt((1, 1, 1), plane=True))
+    assert len(asked) == 1
 
 
 def test_who_looks_away_is_told_so_once(desk, asked):
     desk.want_nothing()
     assert not asked
-    desk.want(KEY, "t", LookedAt(), None)
+    desk.want(KEY, "t", LookedAt())
     desk.want_nothing()
     desk.want_nothing()
     assert [type(request) for request in asked] == [LookRequest, LookAway]
     desk.take(seen(asked[0]))
     assert desk.seen_of(KEY) is None, "too late"
-    desk.want(KEY, "t", LookedAt(), None)
+    desk.want(KEY, "t", LookedAt())
     assert asked[-1].id > asked[0].id
 
 
 def test_what_cannot_be_read_is_not_asked_for_again(desk, asked):
-    desk.want(KEY, "t", LookedAt(), None)
+    desk.want(KEY, "t", LookedAt())
     desk.take(Glimpsed(request=asked[0], part=None, sample=0, problem="gone"))
-    desk.want(KEY, "t", LookedAt((0, 1, 2000, 2000)), None)
+    desk.want(KEY, "t", LookedAt((0, 1, 2000, 2000)))
     assert len(asked) == 1
 
 
@@ -130,8 +120,8 @@ def test_a_row_is_answered_and_looked_at(make_navigator, make_scene, asked):
     ready = make_scene(row=9).ready
     object.__setattr__(ready, "request", detail)
     desk.take(ready)
-    desk.want(navigator, elements=True, look=LookedAt((0, 3, 4000, 0)))
-    assert len(asked) == 2, "all elements are there"
+    desk.want(navigator, elements=True)
+    assert len(asked) == 2, "all is there"
     desk.forget()
     assert desk.glimpse(navigator) is None
     desk.want(navigator, elements=True)
@@ -139,22 +129,55 @@ def test_a_row_is_answered_and_looked_at(make_navigator, make_scene, asked):
     assert [type(request) for request in asked[2:]] == [LookRequest, DetailRequest, LookAway, Withdraw]
 
 
-def test_what_elements_come_to_is_kept_of_one_row(make_navigator, make_scene, asked):
+@pytest.fixture
+def answered(make_navigator, make_scene, asked):
+    """Return a desk, its navigator, and a function that goes to a row and answers what is asked of it."""
     desk, navigator = DetailDesk(asked.append), make_navigator()
 
-    def look(row, *, elements):
+    def look(row, **wanted):
         navigator.go(row)
-        desk.want(navigator, elements=elements)
-        ready = make_scene(row=row, elements=elements).ready
-        object.__setattr__(ready, "request", next(each for each in asked[::-1] if isinstance(each, DetailRequest)))
-        desk.take(ready)
+        desk.want(navigator, **wanted)
+        request = next(each for each in asked[::-1] if isinstance(each, DetailRequest))
+        desk.take(replace(make_scene(row=row, **wanted).ready, request=request))
+        return request
 
+    return desk, navigator, look
+
+
+def test_what_is_known_need_not_be_found_out_again(answered, asked):
+    desk, navigator, look = answered
+    assert look(9, elements=False).known is None
+    known = desk.ready(navigator)
+    assert look(9, elements=True).known is known
+    many = len(asked)
+    desk.want(navigator, elements=True, explain=True)
+    assert asked[-1].known.whole is not None
+    desk.want(navigator, elements=True)
+    assert [type(each) for each in asked[many:]] == [DetailRequest, Withdraw]
+
+
+def test_all_samples_and_the_worst_one_have_the_same_elements(answered, asked):
+    desk, navigator, look = answered
     look(9, elements=True)
-    look(10, elements=False)
+    many = len(asked)
+    navigator.choose_sample(2)
+    desk.want(navigator, elements=True)
+    assert desk.ready(navigator).complete
+    assert len(asked) == many
+    navigator.choose_sample(1)
+    assert desk.ready(navigator) is None
+
+
+def test_what_elements_come_to_is_kept_as_long_as_there_is_room(answered, monkeypatch):
+    desk, navigator, look = answered
+    for row in (9, 10, 12):
+        look(row, elements=True)
     navigator.go(9)
-    assert desk.ready(navigator).slab is not None
-    look(12, elements=True)
-    navigator.go(9)
-    assert desk.ready(navigator).slab is None
-    assert desk.ready(navigator).whole is None
-    assert desk.ready(navigator).values is not None
+    assert desk.ready(navigator).whole is not None
+    monkeypatch.setattr("qdebug.tui.screen.desk._MOST_BYTES", desk.ready(navigator).whole.nbytes)
+    look(13, elements=True)
+    for row, left in ((9, False), (12, False), (13, True)):
+        navigator.go(row)
+        assert (desk.ready(navigator).whole is not None) is left
+        assert desk.ready(navigator).values is not None
+    assert look(9, elements=True).known.values is not None
