@@ -129,7 +129,7 @@ def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
     line: Line = [(" ", "muted")]
     for each, tab in zip(shown, tabs, strict=True):
         line += [(tab, "title" if each is view else "muted"), (gap, "muted")]
-    return [line]
+    return [line[:-1]]
 
 
 def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
