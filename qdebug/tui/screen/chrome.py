@@ -133,7 +133,7 @@ def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
 
 
 def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
-    return sum(map(len, tabs)) + len(gap) * len(tabs) < width
+    return sum(map(len, tabs)) + len(gap) * len(tabs) <= width
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
