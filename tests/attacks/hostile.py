@@ -2,6 +2,7 @@
 
     python tests/attacks/hostile.py                     every file, every verb, with and without --untrusted
     python tests/attacks/hostile.py --share 0.1         a tenth of the runs
+    python tests/attacks/hostile.py --part 1/8          every verb with an eighth of the files, the first of eight parts
     python tests/attacks/hostile.py --mutations 200000  so many spoiled files and journals, read in this program
 
 It needs nothing but the core packages. Each run is a process of its own. The exit code is 1 if a promise was broken.
@@ -193,15 +194,24 @@ def judged(code, said, seconds, memory, changed, *, guarded):
     )
 
 
-def use_all(share, rng, shown=print):
+def part_of(text):
+    """Return which part is meant, from 0, and of how many."""
+    number, _, count = text.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 0 < int(number) <= int(count)):
+        raise argparse.ArgumentTypeError(f"{text!r} is no part: write 1/8")
+    return int(number) - 1, int(count)
+
+
+def use_all(share, rng, part=(0, 1), shown=print):
     """Use every file with every verb; return how often each promise was tried and broken, and the broken ones."""
     tried, broken, failures = Counter(), Counter(), []
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
         (folder / "files").mkdir()
         files = make(folder / "files")
-        shown(f"{len(files)} hostile recordings")
-        runs = [(title, verb, guarded) for title in files for guarded in (False, True) for verb in VERBS]
+        chosen = sorted(files)[part[0] :: part[1]]
+        shown(f"{len(chosen)} of {len(files)} hostile recordings", flush=True)
+        runs = [(title, verb, guarded) for title in chosen for guarded in (False, True) for verb in VERBS]
         runs = [run for run in runs if (not run[2] or run[1] in GUARDED) and rng.random() < share]
 
         def one(run):
@@ -218,7 +228,9 @@ def use_all(share, rng, shown=print):
                 return run, judged(code, said, seconds, memory, left, guarded=guarded), (code, seconds, memory, said)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            for run, kept, what in pool.map(one, runs):
+            for done, (run, kept, what) in enumerate(pool.map(one, runs), 1):
+                if not done % 100:
+                    print(f"{done} of {len(runs)} runs", file=sys.stderr, flush=True)
                 for promise, fine in zip(PROMISES, kept, strict=True):
                     if fine is not None:
                         tried[promise] += 1
@@ -314,10 +326,11 @@ def mutate_all(count, seed):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0, help="part of the runs that is made")
+    parser.add_argument("--part", type=part_of, default=(0, 1), metavar="K/N", help="part of the files")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutations", type=int, default=0, help="spoiled files and journals to read")
     options = parser.parse_args()
-    tried, broken, failures = use_all(options.share, random.Random(options.seed))  # noqa: S311  seeded on purpose
+    tried, broken, failures = use_all(options.share, random.Random(options.seed), options.part)  # noqa: S311  seeded on purpose
     if options.mutations:
         count, errors, died = mutate_all(options.mutations, options.seed)
         for promise, number in (
