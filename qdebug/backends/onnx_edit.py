@@ -104,7 +104,7 @@ class _Editor:
             raise BackendError(
                 f"The model has no tensor {wanted.tensor!r}: it is not the one that was recorded, or is not of the "
                 "format QDQ.",
-                hint="Give the quantized model itself, with its QuantizeLinear nodes: --model FILE.onnx.",
+                hint="Record the quantized model as it is: --backend onnxruntime:opt=none.",
             )
         if quantizer.op_type != _Q:
             return quantizer, None

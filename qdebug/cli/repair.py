@@ -123,7 +123,7 @@ def add_parser(verbs: Verbs) -> None:
         "--write-model",
         type=Path,
         metavar="OUT.onnx",
-        help="with --model: write it with the edits, run it, and compare",
+        help="write the quantized model with the edits, and run it; with --model if BACKEND is a recording",
     )
     add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     add_format(parser)
@@ -135,6 +135,8 @@ def add_parser(verbs: Verbs) -> None:
 
 def _run(arguments: argparse.Namespace) -> int:
     options = typed(RepairArguments, arguments)
+    if options.write_model is not None and options.model is None and options.backend.suffix == ".onnx":
+        options = replace(options, model=options.backend)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     _check_models(options)
     path, (other,) = recorded(options)

@@ -23,7 +23,7 @@ from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.result import json_safe
-from qdebug.errors import UsageError
+from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import RunInfo
 from qdebug.model.recording import places_of
 from qdebug.session import DiffSession
@@ -168,7 +168,6 @@ def find_repair(
     Raises:
         UsageError: The net is stateful, has no compared output, or the labels do not fit.
         KernelError: The net cannot be replayed.
-        BackendError: The model cannot be changed likewise, or the changed one does not run.
     """
     looked = prepare_search(session, options, labels=labels, progress=progress)
     trials, places = looked.trials, list(places_of(session.backend))
@@ -179,10 +178,17 @@ def find_repair(
         minimal = looked.reached() and looked.prune()
     except KeyboardInterrupt:
         looked.clock.stopped = "interrupted"
-    proof = None
+    proof, notes = None, list[str]()
     if model is not None and out is not None and looked.found:
-        write_repaired(model, looked.catalog, looked.found, out)
-        proof = run_score(session, trials, out, places)
+        try:
+            write_repaired(model, looked.catalog, looked.found, out)
+            proof = run_score(session, trials, out, places)
+        except (BackendError, InputError) as error:  # what was found is not lost by it
+            notes.append(
+                f"the model with these edits was not written or did not run: {error.message} {error.hint or ''}"
+            )
+    if not held_out:
+        notes.append("there is one sample: nothing is left to prove the edits on")
     return Repair(
         reference=session.reference.info,
         backend=session.backend.info,
@@ -197,7 +203,7 @@ def find_repair(
         faithful=_faithful(session, trials.replay, places[0]),
         proof=proof,
         stopped=looked.clock.stopped,
-        notes=() if held_out else ("there is one sample: nothing is left to prove the edits on",),
+        notes=tuple(notes),
     )
 
 

@@ -26,6 +26,7 @@ from qdebug.model.outline import shape_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
+from qdebug.workflow.scales_rescaled import handed_on, hands_on
 
 __all__ = ["KINDS", "ChangeableNode", "Edit", "EditCatalog"]
 
@@ -48,12 +49,14 @@ class ChangeableNode:
         node: The backend node.
         tensor: The codes that its result is rounded to, by itself or by a quantizer behind it; "" for none.
         rounder: The node that makes them.
+        tensors: They, and what nodes that do not compute hand them on as.
         readers: Names of the nodes that compute with these codes.
     """
 
     node: Node
     tensor: str
     rounder: str
+    tensors: frozenset[str]
     readers: frozenset[str]
 
 
@@ -127,7 +130,8 @@ class EditCatalog:
         found = {}
         for node in self._run.graph.nodes:
             row = operators.of(node.op)
-            if row.dequantizes or not node.outputs or not node.outputs[0] or self._be.folds(node.outputs[0]):
+            result = next(iter(node.outputs), "")
+            if row.dequantizes or hands_on(node) or not result or self._be.folds(result):
                 continue
             unit = self._unit(node)
             quantizes_result = row.quantizes and self._maker(node) is not None
@@ -151,20 +155,27 @@ class EditCatalog:
         for _ in range(3):  # an activation and a quantizer behind it
             quant = graph.tensors[tensor].quant
             if quant is not None and is_integer(quant.dtype):
-                return ChangeableNode(node=node, tensor=tensor, rounder=rounder.name, readers=self._readers(tensor))
+                tensors = handed_on(graph, tensor)
+                return ChangeableNode(
+                    node=node, tensor=tensor, rounder=rounder.name, tensors=tensors, readers=self._readers(tensors)
+                )
             readers = graph.consumers(tensor)
             if len(readers) != 1 or not (
                 operators.of(readers[0].op).quantizes or operators.of(readers[0].op).activation
             ):
                 break
             rounder, tensor = readers[0], readers[0].outputs[0]
-        return ChangeableNode(node=node, tensor="", rounder="", readers=frozenset()) if self._weight(node) else None
+        if not self._weight(node):
+            return None
+        return ChangeableNode(node=node, tensor="", rounder="", tensors=frozenset(), readers=frozenset())
 
-    def _readers(self, codes: str) -> frozenset[str]:
+    def _readers(self, tensors: frozenset[str]) -> frozenset[str]:
+        """Return the nodes that compute with codes, be they dequantized or handed on first."""
         graph, found = self._run.graph, set[str]()
-        for node in graph.consumers(codes):
-            behind = graph.consumers(node.outputs[0]) if operators.of(node.op).dequantizes else (node,)
-            found.update(each.name for each in behind)
+        for codes in tensors:
+            for node in graph.consumers(codes):
+                behind = graph.consumers(node.outputs[0]) if operators.of(node.op).dequantizes else (node,)
+                found.update(each.name for each in behind if not hands_on(each))
         return frozenset(found)
 
     def _weight(self, node: Node) -> str:
@@ -229,7 +240,7 @@ class EditCatalog:
             if edit.kind == "float" and edit.unit.tensor and edit.unit.readers <= floats:
                 entry = self._by_tensor.get(edit.unit.tensor)
                 span = None if entry is None else folded_clamp(self._ref.recording, self._run, entry)
-                kept[edit.unit.tensor] = span or (None, None)
+                kept |= dict.fromkeys(edit.unit.tensors, span or (None, None))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in kept}
         whole = merged(*(edit.change for edit in edits))
         return replace(whole, floats=kept, nodes=whole.nodes | rounders)

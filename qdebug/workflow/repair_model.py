@@ -48,6 +48,9 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
             keep_float=tensor in floats and edit.kind == "float",
             clamp=floats.get(tensor, (None, None)),
         )
+        if (tensor in floats and edit.kind == "float") or edit.change.quants:
+            for other in sorted(edit.unit.tensors - {tensor}):
+                yield NodeEdit(tensor=other, quant=edit.change.quants.get(other), keep_float=other in floats)
 
 
 def run_score(session: DiffSession, trials: EditTrials, model: Path, places: Sequence[tuple[int, int]]) -> Score:

@@ -11,7 +11,7 @@ from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, 
 from qdebug.model.forwarding import ForwardingRecording
 from qdebug.workflow.scales_flags import coded_quant
 
-__all__ = ["RescaledRecording"]
+__all__ = ["RescaledRecording", "handed_on", "hands_on"]
 
 
 class RescaledRecording(ForwardingRecording):
@@ -26,7 +26,7 @@ class RescaledRecording(ForwardingRecording):
     def __init__(self, recording: Recording, tensor: str, quant: QuantParams) -> None:
         super().__init__(recording)
         self._own: dict[str, np.ndarray] = {}
-        self._changed = _rescaled(recording, _handed_on(recording.graph, tensor), quant, self._own)
+        self._changed = _rescaled(recording, handed_on(recording.graph, tensor), quant, self._own)
 
     @property
     def graph(self) -> Graph:
@@ -47,7 +47,7 @@ class RescaledRecording(ForwardingRecording):
         return self._own[tensor] if tensor in self._own else super().load(tensor, sample, step)
 
 
-def _handed_on(graph: Graph, tensor: str) -> frozenset[str]:
+def handed_on(graph: Graph, tensor: str) -> frozenset[str]:
     """Return a tensor and all that have its codes by its scale: nodes without scales of their own hand it on."""
     quant, found = coded_quant(graph, tensor), {tensor}
     waiting = [tensor]
@@ -63,12 +63,12 @@ def _handed_on(graph: Graph, tensor: str) -> frozenset[str]:
 def _after(graph: Graph, codes: str) -> Iterator[str]:
     """Yield the codes that a node makes of codes without computing, be it between Dequantize and QuantizeLinear."""
     for node in graph.consumers(codes):
-        if _hands_on(node) and node.inputs[0] == codes:
+        if hands_on(node) and node.inputs[0] == codes:
             yield from node.outputs[:1]
         if not operators.of(node.op).dequantizes:
             continue
         for middle in graph.consumers(node.outputs[0]):
-            if _hands_on(middle):
+            if hands_on(middle):
                 last = graph.consumers(middle.outputs[0])
                 yield from (each.outputs[0] for each in last if operators.of(each.op).quantizes)
 
@@ -78,17 +78,18 @@ def _before(graph: Graph, codes: str) -> Iterator[str]:
     node = graph.producer(codes)
     if node is None:
         return
-    if _hands_on(node):
+    if hands_on(node):
         yield from node.inputs[:1]
     if not operators.of(node.op).quantizes:
         return
     middle = graph.producer(node.inputs[0])
-    first = graph.producer(middle.inputs[0]) if middle is not None and _hands_on(middle) else None
+    first = graph.producer(middle.inputs[0]) if middle is not None and hands_on(middle) else None
     if first is not None and operators.of(first.op).dequantizes:
         yield first.inputs[0]
 
 
-def _hands_on(node: Node) -> bool:
+def hands_on(node: Node) -> bool:
+    """Tell whether a node gives the codes that it reads, in another place or picked: a Reshape or a MaxPool."""
     row = operators.of(node.op)
     return (row.moves or row.selects) and row.real is None and not row.converts_codes and not row.joins
 
