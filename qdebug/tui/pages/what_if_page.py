@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from qdebug.numerics.scheme import SCHEMES
 from qdebug.present import numbers
 from qdebug.present.reports.scales import trial_rows
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.draw import area
+from qdebug.tui.drawing.draw import area, bars
 from qdebug.tui.pages.page import Line, Page, Scene, TrialWish, heading, paragraph
 from qdebug.tui.reading.messages import TrialReady
 from qdebug.tui.reading.trials import TrialFacts
@@ -33,6 +34,8 @@ _STEPS_OF_2 = 64
 _MOST_STEPS = 32 * _STEPS_OF_2
 _PLOT_MOST, _UNDER_PLOT = 8, 3
 """Most lines of the histogram, and the lines under it: both ranges and the numbers at the ends."""
+_SWEEP_OCTAVES, _SWEEP_MOST = 3, 28
+"""Scales that the curve has on either side, and its most columns."""
 _FIELDS = ("scale", "zero point")
 _ASKING = "the calibrators are being asked .."
 
@@ -54,6 +57,7 @@ class WhatIfPage(Page):
         self._steps = self._codes = 0
         self._choice: tuple[int, int] | None = None
         self._replay = False
+        self._swept: tuple[tuple[QuantParams, int], TrialFacts, np.ndarray] | None = None
 
     def _look_at(self, scene: Scene) -> None:
         """Begin anew on another tensor."""
@@ -215,9 +219,38 @@ class WhatIfPage(Page):
         words: list[Line] = []
         for text in (_basis(facts, error), *_replay_words(ready if known and self._replay else None)):
             words += paragraph(safe_text(text, limit=400), scene, width)
-        room = height - len(lines) - len(words) - _UNDER_PLOT
-        lines += [*_plot(scene, facts, quant, width, min(max(room, 1), _PLOT_MOST)), *words]
+        sweep = self._sweep(scene, facts, quant, width)
+        room = height - len(lines) - len(words) - len(sweep) - _UNDER_PLOT
+        lines += [*sweep, *_plot(scene, facts, quant, width, min(max(room, 1), _PLOT_MOST)), *words]
         return lines[:height]
+
+    def _sweep(self, scene: Scene, facts: TrialFacts, quant: QuantParams, width: int) -> list[Line]:
+        """Draw the estimated SQNR over scales around the one that is tried, and say where it is best."""
+        columns = min(max(width - _LABEL - _SIDE, 8), _SWEEP_MOST) // 2 * 2 + 1
+        factors = 2.0 ** np.linspace(-_SWEEP_OCTAVES, _SWEEP_OCTAVES, columns)
+        if self._swept is None or self._swept[0] != (quant, columns) or self._swept[1] is not facts:
+            found = [_estimated(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors]
+            levels = np.array([-np.inf if each is None else each.sqnr_db for each in found])
+            self._swept = (quant, columns), facts, levels
+        levels = self._swept[2]
+        if not np.isfinite(levels).any():
+            return []
+        low = float(levels[np.isfinite(levels)].min())
+        heights = np.where(np.isfinite(levels), np.minimum(levels, 1e3) - low, 0.0)
+        at = int(np.argmax(levels))
+        level, scale = float(levels[at]), float(quant.scale.ravel()[0] * factors[at])
+        said = f"best ~{numbers.number(level)} dB at {numbers.number(scale)}"
+        middle = columns // 2
+        drawn = bars(heights, scene.glyphs)
+        return [
+            [
+                (scene.glyphs.fit("  SQNR by scale", _LABEL - 1) + " ", "muted"),
+                (drawn[:middle], "fine"),
+                (drawn[middle], "cursor"),
+                (drawn[middle + 1 :] + "  ", "fine"),
+                (scene.glyphs.fit_end(said, max(width - _LABEL - columns - 2, 8)), "plain"),
+            ]
+        ]
 
 
 def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | None:

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.numerics.quant_error import QuantErrorCounter
+from qdebug.numerics.quant_error import QuantErrorCounter, estimated_error
 from qdebug.present import numbers
 from qdebug.recording.recorder import Recorder
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
@@ -84,6 +84,18 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
     assert "exact, of 240 values" in drawn
     page.step(scene, 1)
     assert cells(text(page.draw(scene, 80, 19)), "SQNR dB")[1].startswith("~"), "what is exact is of other parameters"
+
+
+def test_the_curve_says_which_scale_around_keeps_most(page, scene):
+    facts = told(session())[-1].facts
+    drawn = text(page.draw(replace(scene, tried=told(session())[-1]), 80, 19))
+    line = next(line for line in drawn.splitlines() if "SQNR by scale" in line)
+    level, scale = (float(word) for word in line.partition("best ~")[2].replace(" dB at", "").split())
+    scales = [0.02 * 2 ** (step / 10) for step in range(-30, 31)]
+    errors = [estimated_error(facts.histogram, replace(facts.now, scale=np.float32(each))).sqnr_db for each in scales]
+    assert level == pytest.approx(max(errors), abs=0.5)
+    assert scale == pytest.approx(scales[int(np.argmax(errors))], rel=0.2)
+    assert scale > 0.02, "the codes in use cut off the tails"
 
 
 def test_scale_and_zero_point_are_changed_and_taken_back(page, scene):
