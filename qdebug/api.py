@@ -42,7 +42,7 @@ class DiffResult(RunComparison):
         >>> print(str(result).split(":")[0])
         DIVERGED  The backend diverges first at QLinearConv 'pwconv_quant' (tensor 'pwconv_quantized')
         >>> result["pwconv_quant"].reason
-        'its arithmetic makes 211.3 LSB, more than the 1.5 of any rounding'
+        'the error of its arithmetic is 211.3 LSB, and rounding explains 1.5 at most'
         >>> [node.node for node in result if node.status == "diverged"]
         ['pwconv_quant']
     """

@@ -45,7 +45,10 @@ def known(main, screen: str) -> bool:
     ready = main.detail_ready
     if ready is None or not ready.complete:
         return False
-    return ready.explained is not None if screen == "explain" else ready.slab is not None or not main.view.of_tensor
+    if screen == "explain":
+        return ready.explained is not None
+    scene = main.scene
+    return not main.view.of_tensor or (scene is not None and scene.glimpse is not None)
 
 
 async def until(pilot, condition) -> None:
