@@ -37,7 +37,11 @@ def residual_of(finding: SearchResult, variant: Variant) -> Residual | None:
         variant: What the node should be computed by: its siblings' arithmetic, or the closest. The simplest takes its
             place where a known mistake then reproduces every element.
     """
-    left, culprit, unit = _left(finding, variant)
+    try:
+        left, culprit, unit = _left(finding, variant)
+    except KernelError:  # that of its siblings does not know what this node asks for
+        variant = candidates(finding.source.unit(_looked_at(finding)[0]))[0]
+        left, culprit, unit = _left(finding, variant)
     simplest = None if unit is None else candidates(unit)[0]
     if culprit is None and left is not None and left.pattern != "one_code" and simplest not in (None, variant):
         # What comes closest may make up for a part of a mistake, which the simplest variant does not.
