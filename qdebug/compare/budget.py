@@ -70,7 +70,8 @@ class OutputBudget:
     Args:
         output: The backend's output.
         reference_tensor: The reference's.
-        sqnr_db: SQNR in dB of the output; infinite if nothing is wrong.
+        sqnr_db: SQNR in dB of the output; infinite if nothing is wrong, NaN if its error is not finite: then it has
+            no budget.
         samples: How many samples and steps were looked at.
         nodes: Nodes with at least the least share, the largest first.
         least: That share.
@@ -151,8 +152,10 @@ class _Sums:
         return power / self.error if math.isfinite(power) and self.error else None
 
     def sqnr_db(self, power: float) -> float:
-        """Return the SQNR of an error of some power."""
-        return 10 * math.log10(self.signal / power) if power and self.signal else math.inf
+        """Return the SQNR of an error of some power; NaN of one that is not finite."""
+        if not power or not math.isfinite(power):
+            return math.nan if power else math.inf
+        return 10 * math.log10(self.signal / power) if self.signal else -math.inf
 
 
 def _power(values: np.ndarray) -> float:

@@ -91,7 +91,7 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     span = span_before(reference.graph, entry.reference_tensor)
     steps = [theirs, *(held(each.reshape(theirs.shape), clamp_of(view), span) for each in stages), ours]
     names = PARTS if coded else (PARTS[0], PARTS[-1])
-    return {name: minus(after, before) for name, before, after in zip(names, steps, steps[1:], strict=False)}
+    return {name: minus(after, before) for name, before, after in zip(names, steps[:-1], steps[1:], strict=True)}
 
 
 def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:

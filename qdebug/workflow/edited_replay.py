@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from qdebug.compare.attribute.backend_replay import read
+from qdebug.compare.attribute.code_spans import held
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, Recording
 from qdebug.model.dtypes import is_integer
@@ -107,8 +108,7 @@ class EditedReplay:
             if node.name in change.shifts and name == node.outputs[0]:
                 result = (result + change.shifts[node.name]).astype(array.dtype)
             if name in change.floats:
-                low, high = change.floats[name]
-                made.keep_real(name, result if low is high is None else np.clip(result, low, high))
+                made.keep_real(name, held(result, change.floats[name]))
             elif name in change.quants:
                 made.keep_real(name, dequantize(quantize(result, change.quants[name]), change.quants[name]))
             elif quant is not None and is_integer(quant.dtype) and result.dtype.kind == "f":

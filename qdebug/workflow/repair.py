@@ -102,10 +102,12 @@ class Repair:
         names = [edit.reference_node for edit in floats if edit.reference_node]
         overrides: dict[str, list[dict[str, Any]]] = {}
         for edit in self.edits:
-            if edit.kind == "16-bit" and edit.reference_tensor:
-                overrides[edit.reference_tensor] = [{"quant_type": "QUInt16"}]
-            if edit.kind == "per-channel" and edit.reference_weight:
-                overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": 0}]
+            wide = edit.change.quants.get(edit.unit.tensor)
+            if wide is not None and edit.reference_tensor:
+                kind = "QUInt16" if wide.dtype == "uint16" else "QInt16"
+                overrides[edit.reference_tensor] = [{"quant_type": kind}]
+            if edit.axis is not None and edit.reference_weight:
+                overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": edit.axis}]
         return {
             "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": overrides},
             "nncf": {"ignored_scope": {"names": names}},

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from qdebug.compare.budget import ErrorBudget, OutputBudget
@@ -38,9 +39,11 @@ def _output_blocks(output: OutputBudget, *, everything: bool, only: bool) -> Ite
     if not only:
         yield Section(f"Output {name!r}")
     places = f"over {output.samples} samples" if output.samples != 1 else "in 1 sample"
-    if not output.nodes and not output.below:
-        unknown = f", and the own error of {len(output.unknown)} nodes is not known" if output.unknown else ""
-        yield Title("NO ERROR", f"output {name!r} is as in the reference {places}{unknown}", "bold green")
+    if math.isnan(output.sqnr_db):
+        yield Title("NOT FINITE", f"output {name!r} has NaN or infinite values {places}: it has no budget", "bold red")
+        return
+    if not output.nodes and not output.below and not output.unknown:
+        yield Title("NO ERROR", f"output {name!r} is as in the reference {places}", "bold green")
         return
     top = output.nodes[0] if output.nodes else None
     said = f"output {name!r} has an SQNR of {numbers.number(output.sqnr_db)} dB {places}"

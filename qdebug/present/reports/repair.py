@@ -44,13 +44,13 @@ def repair_document(repair: Repair) -> Document:
 
 def _title(repair: Repair) -> Title:
     name, goal = repair.metric.name, _value(repair, repair.goal)
-    count = f"{len(repair.edits)} {'edit' if len(repair.edits) == 1 else 'edits'}"
+    count = "1 edit brings" if len(repair.edits) == 1 else f"{len(repair.edits)} edits bring"
     if repair.reached and not repair.edits:
         return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
     moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
     if repair.reached:
-        return Title("REPAIRED", f"{count} bring {moved}; the goal is {goal}", "bold green")
-    return Title("NOT REACHED", f"{count} bring {moved}; the goal of {goal} is missed", "bold red")
+        return Title("REPAIRED", f"{count} {moved}; the goal is {goal}", "bold green")
+    return Title("NOT REACHED", f"{count} {moved}; the goal of {goal} is missed", "bold red")
 
 
 def _facts(repair: Repair) -> Iterator[tuple[str, str]]:

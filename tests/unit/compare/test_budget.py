@@ -154,3 +154,12 @@ def test_the_json_form_is_that_of_its_schema(digits):
     plain = DiffSession(*digits).budget().to_dict()
     jsonschema.Draft202012Validator(load_schema("budget")).validate(plain)
     assert plain["outputs"][0]["nodes"][0]["node"] == "conv2_quant"
+
+
+def test_an_output_that_is_not_finite_has_no_budget_and_is_not_called_right():
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.budget import budget_document
+
+    made = qdebug.budget(chain(), chain(second=np.nan))
+    assert np.isnan(made.outputs[0].sqnr_db)
+    assert document_text(budget_document(made), "table", plain=True).startswith("NOT FINITE")
