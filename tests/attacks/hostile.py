@@ -11,9 +11,11 @@ It needs nothing but the core packages. Each run is a process of its own. The ex
 from __future__ import annotations
 
 import argparse
+import importlib
 import importlib.util
 import json
 import os
+import pkgutil
 import random
 import re
 import resource
@@ -29,6 +31,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 
+import qdebug
 from qdebug.cli.main import main as run_command
 from qdebug.errors import QdebugError
 from qdebug.model import Graph, Node, QuantParams, RunInfo, TensorInfo
@@ -194,6 +197,13 @@ def judged(code, said, seconds, memory, changed, *, guarded):
     )
 
 
+def load_ahead():
+    """Import what the verbs import when they run, so that the forked runs need not; runtimes and screens stay out."""
+    for module in pkgutil.walk_packages(qdebug.__path__, "qdebug."):
+        if module.name.split(".")[1] not in ("backends", "tui", "__main__"):
+            importlib.import_module(module.name)
+
+
 def part_of(text):
     """Return which part is meant, from 0, and of how many."""
     number, _, count = text.partition("/")
@@ -330,6 +340,7 @@ def main():
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutations", type=int, default=0, help="spoiled files and journals to read")
     options = parser.parse_args()
+    load_ahead()
     tried, broken, failures = use_all(options.share, random.Random(options.seed), options.part)  # noqa: S311  seeded on purpose
     if options.mutations:
         count, errors, died = mutate_all(options.mutations, options.seed)
