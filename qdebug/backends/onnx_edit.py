@@ -13,6 +13,8 @@ import numpy as np
 
 from qdebug.backends.protocol import NodeEdit
 from qdebug.errors import BackendError
+from qdebug.model import QuantParams
+from qdebug.numerics.affine import quantize
 
 if TYPE_CHECKING:
     import onnx
@@ -71,10 +73,12 @@ class _Editor:
         main, quantizer = self._found(wanted)
         if wanted.weight is not None:
             self._set_weight(main, wanted)
+        if wanted.wide_sum:
+            self._unsign_weight(main)
         if wanted.shift is not None:
             self._shift_bias(main, wanted.shift)
         if wanted.quant is not None and quantizer is not None:
-            self._widen(quantizer, wanted)
+            self._requantize(quantizer, wanted.quant)
         if wanted.keep_float and quantizer is not None:
             self._bypass(quantizer, self._clamped(quantizer, wanted.clamp))
 
@@ -108,7 +112,8 @@ class _Editor:
             )
         if quantizer.op_type != _Q:
             return quantizer, None
-        main, product = self._maker(quantizer.input[0]), wanted.weight is not None or wanted.shift is not None
+        main = self._maker(quantizer.input[0])
+        product = wanted.weight is not None or wanted.shift is not None or wanted.wide_sum
         while main is not None and product and len(main.input) == 1:  # an activation
             main = self._maker(main.input[0])
         if main is None and product:
@@ -138,35 +143,56 @@ class _Editor:
         self._graph.node.insert(list(self._graph.node).index(before), node)
 
     def _set_weight(self, main: Any, wanted: NodeEdit) -> None:
-
-        weight = np.asarray(wanted.weight, np.float32)
-        if wanted.scales is None or wanted.axis is None:
+        weight, codes = np.asarray(wanted.weight, np.float32), wanted.codes
+        if codes is None:
             main.input[1] = self._constant(weight, "weight")
             if wanted.bias is not None and len(main.input) > 2 and main.input[2]:
                 main.input[2] = self._constant(np.asarray(wanted.bias, np.float32).ravel(), "bias")
             return
-        shape = [1] * weight.ndim
-        shape[wanted.axis] = -1
-        scales = np.asarray(wanted.scales, np.float32)
-        codes = np.clip(np.rint(weight / scales.reshape(shape)), -127, 127).astype(np.int8)
+        shape = () if codes.axis is None else (codes.scale.size,)
         names = [
-            self._constant(codes, "weight"),
-            self._constant(scales, "scale"),
-            self._constant(np.zeros(scales.shape, np.int8), "zero"),
+            self._constant(quantize(weight, codes), "weight"),
+            self._constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
+            self._constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
-        main.input[1] = self._dequantized(main, names, wanted.axis)
-        self._rescale_bias(main, scales)
+        main.input[1] = self._dequantized(main, names, codes.axis)
+        self._rescale_bias(main, wanted.bias)
 
-    def _rescale_bias(self, main: Any, scales: np.ndarray) -> None:
-        """Write a bias in codes of the sums' new scale, input scale x weight scale."""
+    def _rescale_bias(self, main: Any, real: np.ndarray | None = None) -> None:
+        """Write a bias in codes of the sums' scale, input scale x weight scale: some runtimes take that for granted.
+
+        Args:
+            main: The product.
+            real: Its bias; None for the one that it has.
+        """
         if len(main.input) < 3 or not main.input[2]:
             return
-        source, reader = self._maker(main.input[0]), self._maker(main.input[2])
-        if reader is None or reader.op_type != _DQ or source is None or source.op_type != _DQ:
+        source, weight, reader = (self._maker(name) for name in main.input[:3])
+        if any(each is None or each.op_type != _DQ for each in (source, weight, reader)):
+            if real is not None:
+                main.input[2] = self._constant(np.asarray(real, np.float32).ravel(), "bias")
             return
-        real = self._value(reader.input[0]).astype(np.float64) * self._value(reader.input[1])
-        wanted = (np.float32(self._value(source.input[1]).ravel()[0]) * scales).astype(np.float32)
-        self._write_bias(main, real, wanted)
+        if real is None:
+            real = self._value(reader.input[0]).astype(np.float64) * self._value(reader.input[1])
+        scales = self._value(source.input[1]).ravel()[0] * self._value(weight.input[1]).ravel()
+        self._write_bias(main, np.asarray(real, np.float64).ravel(), scales.astype(np.float32))
+
+    def _unsign_weight(self, main: Any) -> None:
+        """Keep a weight in unsigned codes: sums of two products of uint8 and int8 overflow 16 bits on some processors.
+
+        https://onnxruntime.ai/docs/performance/model-optimizations/quantization.html, "When to use reduce-range".
+        """
+        reader = self._maker(main.input[1])
+        if reader is None or reader.op_type != _DQ:
+            raise BackendError(f"The weight of {main.op_type} {main.name!r} is not in codes.")
+        codes, scales = self._value(reader.input[0]), self._value(reader.input[1])
+        if codes.dtype != np.int8:
+            raise BackendError(f"The weight of {main.op_type} {main.name!r} is in {codes.dtype}, not int8.")
+        zero = self._value(reader.input[2]) if len(reader.input) > 2 else np.zeros(scales.shape, np.int8)
+        shifted = [(array.astype(np.int16) + 128).astype(np.uint8) for array in (codes, zero)]
+        names = [self._constant(shifted[0], "weight"), reader.input[1], self._constant(shifted[1], "zero")]
+        axis = next((each.i for each in reader.attribute if each.name == "axis"), None)
+        main.input[1] = self._dequantized(main, names, axis if scales.size > 1 else None)
 
     def _write_bias(self, main: Any, real: np.ndarray, scales: np.ndarray) -> None:
 
@@ -211,21 +237,24 @@ class _Editor:
         del main.input[2:]
         main.input.append(self._constant(shift.ravel().astype(np.float32), "bias"))
 
-    def _widen(self, quantizer: Any, wanted: NodeEdit) -> None:
-        """Let a quantizer, and all that reads its codes, round to 16 bits."""
-        if wanted.quant is None:
-            return
-        scale = self._constant(np.asarray(wanted.quant.scale[0], np.float32), "scale")
-        zero = self._constant(np.asarray(wanted.quant.zero_point[0], wanted.quant.dtype), "zero")
+    def _requantize(self, quantizer: Any, quant: QuantParams) -> None:
+        """Let a quantizer, and all that reads its codes, use others."""
+        scale = self._constant(np.asarray(quant.scale[0], np.float32), "scale")
+        zero = self._constant(np.asarray(quant.zero_point[0], quant.dtype), "zero")
+        wide = np.dtype(quant.dtype).itemsize > 1
         for node in (quantizer, *self._readers(quantizer.output[0])):
             if node.op_type not in (_Q, _DQ):
-                raise BackendError(f"{node.op_type} {node.name!r} takes no codes of 16 bits.")
+                raise BackendError(f"{node.op_type} {node.name!r} takes no other codes.")
             node.input[1] = scale
             if len(node.input) > 2:
                 node.input[2] = zero
             else:
                 node.input.append(zero)
-            self._know(node, since=_WIDE_OPSET)
+            if wide:
+                self._know(node, since=_WIDE_OPSET)
+            for reader in self._readers(node.output[0]):
+                if node.op_type == _DQ and reader.input[0] == node.output[0]:
+                    self._rescale_bias(reader)
 
     def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
         """Return what a result is without its codes: a quantizer may have left a Relu or Clip to them."""

@@ -292,11 +292,11 @@ class NodeEdit:
     Args:
         tensor: The codes that its result is rounded to, or its result.
         weight: Real values that it multiplies with in the place of its weight; None to keep that.
-        bias: Real values of its bias where the weight is in float; None to keep that.
-        scales: Scales of the codes that the weight is kept in, one for each index along `axis`; None for float.
-        axis: That dimension of the weight.
+        bias: Real values of its bias; None to keep that.
+        codes: Codes that the weight is kept in, one scale or one for each index along an axis; None for float.
         quant: Codes that its result is rounded to; None to keep those.
         shift: What is added to its bias; None for nothing.
+        wide_sum: Whether its sums are to be exact, where narrow ones may overflow.
         keep_float: Whether its result is rounded to no codes at all.
         clamp: Bounds that the codes set to the result, and that it keeps without them; None for no bound.
     """
@@ -304,9 +304,9 @@ class NodeEdit:
     tensor: str
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
-    scales: np.ndarray | None = None
-    axis: int | None = None
+    codes: QuantParams | None = None
     quant: QuantParams | None = None
     shift: np.ndarray | None = None
+    wide_sum: bool = False
     keep_float: bool = False
     clamp: tuple[float | None, float | None] = (None, None)

@@ -24,7 +24,7 @@ from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.result import json_safe
 from qdebug.errors import BackendError, InputError, UsageError
-from qdebug.model import RunInfo
+from qdebug.model import QuantParams, RunInfo
 from qdebug.model.recording import places_of
 from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
@@ -102,12 +102,11 @@ class Repair:
         names = [edit.reference_node for edit in floats if edit.reference_node]
         overrides: dict[str, list[dict[str, Any]]] = {}
         for edit in self.edits:
-            wide = edit.change.quants.get(edit.unit.tensor)
-            if wide is not None and edit.reference_tensor:
-                kind = "QUInt16" if wide.dtype == "uint16" else "QInt16"
-                overrides[edit.reference_tensor] = [{"quant_type": kind}]
-            if edit.axis is not None and edit.reference_weight:
-                overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": edit.axis}]
+            quant, codes = edit.change.quants.get(edit.unit.tensor), list(edit.codes.values())
+            if edit.kind in ("16-bit", "range") and quant is not None and edit.reference_tensor:
+                overrides[edit.reference_tensor] = [_override(quant)]
+            if edit.kind == "per-channel" and edit.reference_weight:
+                overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": codes[0].axis}]
         return {
             "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": overrides},
             "nncf": {"ignored_scope": {"names": names}},
@@ -143,6 +142,13 @@ class Repair:
     def to_json(self) -> str:
         """Return the repair as JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
+
+
+def _override(quant: QuantParams) -> dict[str, Any]:
+    """Return other codes of a tensor as ONNX Runtime's quantizer takes them."""
+    if quant.dtype.endswith("16"):
+        return {"quant_type": "QUInt16" if quant.dtype == "uint16" else "QInt16"}
+    return {"scale": float(quant.scale[0]), "zero_point": int(quant.zero_point[0])}
 
 
 def find_repair(

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from qdebug.backends import edit_model, load_backend
 from qdebug.backends.protocol import NodeEdit
+from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
 from qdebug.session import DiffSession
 from qdebug.workflow.repair_edits import Edit, EditCatalog
@@ -33,24 +34,39 @@ def write_repaired(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out
 
 
 def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdit]:
-    floats = catalog.change(edits).floats
+    change = catalog.change(edits)
     for edit in edits:
-        constants = edit.constants()
-        tensor = edit.unit.tensor or edit.unit.node.outputs[0]
-        yield NodeEdit(
-            tensor=tensor,
-            weight=constants[0] if constants else None,
-            bias=constants[1] if len(constants) > 1 else None,
-            scales=edit.scales,
-            axis=edit.axis,
-            quant=edit.change.quants.get(tensor),
-            shift=edit.change.shifts.get(edit.unit.node.name),
-            keep_float=tensor in floats and edit.kind == "float",
-            clamp=floats.get(tensor, (None, None)),
-        )
-        if (tensor in floats and edit.kind == "float") or edit.change.quants:
-            for other in sorted(edit.unit.tensors - {tensor}):
-                yield NodeEdit(tensor=other, quant=edit.change.quants.get(other), keep_float=other in floats)
+        main = edit.unit.tensor or edit.unit.node.outputs[0]
+        stays_float = edit.kind == "float" and edit.unit.tensor in change.floats
+        for name in dict.fromkeys((edit.unit.node.name, *(node for node, _ in edit.change.constants))):
+            unit = catalog.units[name]
+            key, bias = (name, catalog.nodes.weight(unit.node)), None
+            given = {each: array for each, array in edit.change.constants.items() if each[0] == name}
+            bias = next((array for each, array in given.items() if each != key), None)
+            tensor = unit.tensor or unit.node.outputs[0]
+            yield NodeEdit(
+                tensor=tensor,
+                weight=given.get(key),
+                bias=bias,
+                codes=edit.codes.get(key),
+                quant=edit.change.quants.get(tensor),
+                shift=edit.change.shifts.get(name),
+                wide_sum=edit.kind == "wide-sum",
+                keep_float=stays_float and tensor == main,
+                clamp=change.floats.get(tensor, (None, None)),
+            )
+        handed_on = {name: None for name in sorted(edit.unit.tensors - {main}) if stays_float}
+        for tensor, quant in (handed_on | _requantized(catalog, edit, main)).items():
+            yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in handed_on)
+
+
+def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:
+    """Return the codes of other tensors than an edit's result that change with it: what nodes hand them on as."""
+    found: dict[str, QuantParams | None] = {}
+    for tensor, quant in edit.change.quants.items():
+        held = next((unit.tensors for unit in catalog.units.values() if unit.tensor == tensor), frozenset({tensor}))
+        found |= dict.fromkeys(sorted(held - {main}), quant)
+    return found
 
 
 def run_score(session: DiffSession, trials: EditTrials, model: Path, places: Sequence[tuple[int, int]]) -> Score:

@@ -115,7 +115,7 @@ class EditTrials:
 
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
         """Return the metric with some edits."""
-        key = frozenset(_key(edit) for edit in edits), tuple(places)
+        key = frozenset(edit.name for edit in edits), tuple(places)
         if key not in self._known:
             self.count += 1
             made = [self.replayed(edits, place) if edits else self.recorded(place) for place in places]
@@ -153,10 +153,6 @@ class EditTrials:
 
     def _of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
-
-
-def _key(edit: Edit) -> str:
-    return f"{edit.kind} {edit.unit.node.name}"
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:
@@ -265,11 +261,11 @@ class Search:
 
     def _open(self, name: str) -> list[Edit]:
         """List the allowed edits of a node that were not taken."""
-        taken = set(map(_key, self.found))
+        taken = {edit.name for edit in self.found}
         return [
             edit
             for edit in self.catalog.edits_of(name)
-            if (self.cost.kinds is None or edit.kind in self.cost.kinds) and _key(edit) not in taken
+            if (self.cost.kinds is None or edit.kind in self.cost.kinds) and edit.name not in taken
         ]
 
     def _ranked(self, least: float) -> list[str]:
@@ -280,7 +276,7 @@ class Search:
         shares = dict.fromkeys(self.catalog.units, 0.0)
         for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
-                unit = self.catalog.unit_of(node.node)
+                unit = self.catalog.nodes.unit_of(node.node)
                 if unit is not None:
                     shares[unit.node.name] += node.share
         return sorted((name for name, share in shares.items() if share), key=lambda name: -shares[name])
@@ -293,10 +289,10 @@ class Search:
             for edit in sorted(self.found, key=lambda each: -self.cost.of(each)):
                 if self.clock.over():
                     return False
-                self.told(f"without {_key(edit)}", self._score(self.found))
+                self.told(f"without {edit.name}", self._score(self.found))
                 without = [each for each in self.found if each is not edit]
                 cheaper = [each for each in self._open(edit.unit.node.name) if self.cost.of(each) < self.cost.of(edit)]
-                tried = [without, *([*without, each] for each in cheaper)]
+                tried = [without, *(_with(without, each) for each in cheaper)]
                 better = next((each for each in tried if self._score(each) >= self.goal), None)
                 if better is not None:
                     self.found[:], changed = better, True
@@ -304,6 +300,5 @@ class Search:
 
 
 def _with(edits: Sequence[Edit], one: Edit) -> list[Edit]:
-    """Return edits and one more, which takes the place of what it contains: a node in float has no other edit."""
-    name = one.unit.node.name
-    return [*(edit for edit in edits if one.kind != "float" or edit.unit.node.name != name), one]
+    """Return edits and one more, which takes the place of those that it undoes."""
+    return [*(edit for edit in edits if not one.replaces(edit)), one]

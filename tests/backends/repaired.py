@@ -106,7 +106,7 @@ def baselines(session: DiffSession, options: RepairOptions, most: int) -> tuple[
     search = prepare_search(session, options)
     own = {}
     for result in session.results():
-        unit = search.catalog.unit_of(result.node)
+        unit = search.catalog.nodes.unit_of(result.node)
         if unit is not None and result.introduced is not None and result.introduced.rel_l2 is not None:
             own[unit.node.name] = max(own.get(unit.node.name, 0.0), result.introduced.rel_l2)
     gains = {}

@@ -1,0 +1,245 @@
+"""Other scales for a quantized net: of a result, of a weight, of operands that share one, of two weights in a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+import numpy as np
+
+from qdebug.compare.attribute.backend_replay import read
+from qdebug.compare.graph_checks.folded_constants import output_axis
+from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.model import Node, QuantParams, operators
+from qdebug.model.dtypes import is_integer
+from qdebug.model.operators import Sums
+from qdebug.numerics.affine import dequantize, quantize
+from qdebug.numerics.calibration import Calibrator, LeastSquares, MinMax, calibrate
+from qdebug.numerics.range_histogram import RangeCounter
+from qdebug.numerics.scheme import QuantScheme
+from qdebug.replay.extents import recorded_room
+from qdebug.replay.real_form import real_form
+from qdebug.replay.segment import run_segment
+from qdebug.workflow.edited_replay import Change
+from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
+from qdebug.workflow.scales_choose import with_codes_of
+from qdebug.workflow.scales_flags import coded_quant, joined_branches
+
+__all__ = ["equalized", "equalizing", "fitted", "in_codes", "own_scales", "weight_codes", "widened"]
+
+_WIDE = 16
+_TRIED = (2.0**-16, 2.0**16)
+"""Factors that a node is tried with: powers of two, which change no rounding, and far enough to meet any bound."""
+
+
+def fitted(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
+    """Return the codes of a dtype whose range makes the least squared error of some values.
+
+    Args:
+        values: Real values of any shape, sample by sample.
+        quant: The codes in use: one scale.
+
+    Returns:
+        Other codes; None where these are the best already, or no range is right for the values.
+    """
+    found = _chosen(LeastSquares(), values, quant)
+    if found is None or ((found.scale == quant.scale).all() and (found.zero_point == quant.zero_point).all()):
+        return None
+    return found
+
+
+def _chosen(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
+    counter = RangeCounter()
+    for each in values:
+        counter.add(each)
+    scheme = with_codes_of(quant, QuantScheme(rule="onnxruntime"))
+    if scheme.dtype != quant.dtype or quant.scale.size > 1:  # codes that no scheme knows
+        return None
+    if (quant.zero_point == scheme.middle).all():  # there are backends that know no others
+        scheme = replace(scheme, kind="symmetric")
+    try:
+        return calibrate(calibrator, counter.histogram(), scheme)[0]
+    except UsageError:  # no values, or some that no code stands for
+        return None
+
+
+def weight_codes(values: np.ndarray, axis: int | None) -> QuantParams:
+    """Return int8 codes of a weight, -127 to 127 around zero point 0.
+
+    Args:
+        values: The weight.
+        axis: The dimension whose indices have a scale each; None for one scale.
+    """
+    others = tuple(at for at in range(values.ndim) if at != axis)
+    scale = np.abs(values).max(axis=others).astype(np.float32) / np.float32(127)
+    scale = np.where(scale == 0, np.float32(1), scale)
+    zero = np.zeros(scale.shape, np.int8)
+    return QuantParams(dtype="int8", scale=scale, zero_point=zero, axis=axis, qmin=-127)
+
+
+def in_codes(values: np.ndarray, quant: QuantParams) -> np.ndarray:
+    """Return the real values that the codes of some values stand for, float32."""
+    return np.asarray(dequantize(quantize(values.astype(np.float32), quant), quant), np.float32)
+
+
+def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int) -> np.ndarray | None:
+    """Return what the channels between two weights are to be divided by, so that both have the same range in each.
+
+    The formula is that of M. Nagel et al., "Data-Free Quantization through Weight Equalization and Bias Correction"
+    (ICCV 2019), equation 11: s = sqrt(r1 * r2) / r2 with the largest magnitudes r1 and r2 of a channel.
+
+    Args:
+        first: The weight that makes the channels.
+        channels: Its dimension of them.
+        second: The weight that reads them.
+        summed: Its dimension of them.
+
+    Returns:
+        float32, one factor a channel, above 0; None if the two have different numbers of channels.
+    """
+    if first.shape[channels] != second.shape[summed]:
+        return None
+    ranges = []
+    for values, axis in ((first, channels), (second, summed)):
+        others = tuple(at for at in range(values.ndim) if at != axis % values.ndim)
+        ranges.append(np.abs(values).max(axis=others).astype(np.float64))
+    made, read = ranges
+    usable = (made > 0) & (read > 0)  # what is 0 throughout takes any factor
+    return np.where(usable, np.sqrt(made * read) / np.where(usable, read, 1), 1).astype(np.float32)
+
+
+def widened(quant: QuantParams) -> QuantParams | None:
+    """Return 16-bit codes of the same range; None if there are no narrower ones."""
+    if quant.per_channel or quant.qmin is None or quant.qmax is None:
+        return None
+    if not is_integer(quant.dtype) or quant.qmax - quant.qmin >= 2**_WIDE - 1:
+        return None
+    dtype = "uint16" if quant.dtype.startswith("u") else "int16"
+    factor = 2**_WIDE / 2 ** math.ceil(math.log2(quant.qmax - quant.qmin + 1))
+    low = -(2 ** (_WIDE - 1)) if dtype == "int16" else 0
+    return QuantParams(
+        dtype=dtype,
+        scale=(quant.scale / factor).astype(np.float32),
+        zero_point=np.clip(np.rint(quant.zero_point * factor), low, low + 2**_WIDE - 1).astype(dtype),
+    )
+
+
+def own_scales(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
+    """Return what gives the operands of a node a scale each, and its result 16 bits; None if they share no scale.
+
+    Args:
+        nodes: Knows what is recorded of them.
+        unit: The node.
+    """
+    graph = nodes.run.graph
+    node, shared, branches = next(
+        (each for each in joined_branches(graph) if each[0].name == unit.node.name), (unit.node, "", ())
+    )
+    common, wide = coded_quant(graph, shared), coded_quant(graph, unit.tensor)
+    wide = None if wide is None else widened(wide)
+    if common is None or wide is None:
+        return None
+    rounders, quants = {node.name, unit.rounder}, {unit.tensor: wide}
+    for branch in dict.fromkeys(branches):
+        maker = next((each for each in nodes.units.values() if branch in each.tensors), None)
+        quant = None if maker is None else nodes.result_quant(maker)
+        if maker is None or quant is None or not np.array_equal(quant.scale, common.scale):
+            continue
+        better = fitted(nodes.values(maker), quant)
+        if better is not None:
+            quants[maker.tensor] = better
+            rounders.add(maker.rounder)
+    return Change(nodes=frozenset(rounders), quants=quants) if len(quants) > 1 else None
+
+
+def equalized(
+    nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants
+) -> tuple[Change, Mapping[tuple[str, str], QuantParams]] | None:
+    """Return what scales the channels between a product and the one product that reads it.
+
+    Args:
+        nodes: Knows what is recorded of them.
+        unit: The node that makes the channels.
+        weights: The reference's weight and bias for it.
+
+    Returns:
+        The change and the codes of both weights; None if the node is no such product, a weight has several scales, or
+        something in between does not let factors through.
+    """
+    graph, after = nodes.run.graph, nodes.units.get(next(iter(unit.readers), ""))
+    theirs = nodes.reference_constants(after.node) if after is not None and after.node.name != unit.node.name else {}
+    quant, entry = nodes.result_quant(unit), nodes.entry(unit)
+    if after is None or not theirs or len(unit.readers) > 1 or quant is None or entry is None:
+        return None
+    ends = [(each, real_form(each, graph.opset)[0]) for each in (unit.node, after.node)]
+    keys = [(each.name, nodes.weight(each)) for each, _ in ends]
+    makes, reads = output_axis(ends[0][1]), _summed_axis(ends[1][1], theirs[keys[1]])
+    plain = unit.tensors == {unit.tensor} and entry.pair.reference_view is None
+    plain = plain and len(weights) == 1 + bool(operators.titled_input(ends[0][1], 2))
+    if makes is None or reads is None or not plain or not all(nodes.has_one_scale(name) for _, name in keys):
+        return None
+    first, second = weights[keys[0]], theirs[keys[1]]
+    factors = equalizing(first, makes % first.ndim, second, reads % second.ndim)
+    if factors is None or not _lets_factors_through(nodes, unit, weights):
+        return None
+    channel = 1 if makes >= 0 else -1
+    between = _chosen(MinMax(), (each / _along(factors, each.ndim, channel) for each in nodes.values(unit)), quant)
+    if between is None:
+        return None
+    made = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
+    made |= theirs | {keys[0]: first / _along(factors, first.ndim, makes)}
+    made[keys[1]] = second * _along(factors, second.ndim, reads)
+    codes = {key: weight_codes(made[key], None) for key in keys}
+    constants = {key: in_codes(array, codes[key]) if key in codes else array for key, array in made.items()}
+    rounders = frozenset({unit.node.name, unit.rounder, after.node.name})
+    return Change(nodes=rounders, constants=constants, quants={unit.tensor: between}), codes
+
+
+def _along(factors: np.ndarray, dimensions: int, axis: int) -> np.ndarray:
+    """Return factors that broadcast along one of so many dimensions."""
+    shape = [1] * dimensions
+    shape[axis] = -1
+    return factors.reshape(shape)
+
+
+def _summed_axis(form: Node, weight: np.ndarray) -> int | None:
+    """Return the dimension of a product's weight that counts its input channels; None if that is not one dimension."""
+    sums, groups = operators.plain(form).sums, form.attrs.get("group", 1)
+    if sums is Sums.MATRIX:
+        return (-1 if form.attrs.get("transB") else -2) if weight.ndim == 2 else None
+    if sums is Sums.SCATTER:
+        return 0 if groups == 1 else None
+    if sums is not Sums.FILTER:
+        return None
+    each_alone = groups == weight.shape[0] and weight.shape[1] == 1
+    return 1 if groups == 1 else 0 if each_alone else None
+
+
+def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights: Constants) -> bool:
+    """Tell whether a factor of a node's weights comes out of what follows it, up to its codes: tried on its inputs."""
+    graph, run, path = nodes.run.graph, nodes.run, [unit.node]
+    low, high = nodes.float_span(unit)
+    if not nodes.places or low not in (None, 0, -math.inf) or high not in (None, math.inf):
+        return False
+    while path[-1].name != unit.rounder:
+        path.append(graph.consumers(path[-1].outputs[0])[0])
+    if operators.of(path[-1].op).quantizes:
+        path.pop()
+
+    def made(factor: float) -> np.ndarray | None:
+        def load(form: Node, name: str) -> np.ndarray:
+            given = weights.get((unit.node.name, name))
+            return read(run, nodes.places[0], form, name) if given is None else given * np.float32(factor)
+
+        return run_segment(path, path[-1].outputs[0], graph.opset, load)
+
+    try:
+        with recorded_room(run, nodes.places[0]), np.errstate(all="ignore"):
+            plain, *others = map(made, (1.0, *_TRIED))
+    except (KernelError, RecordingError):
+        return False
+    return plain is not None and all(
+        each is not None and np.array_equal(each, plain * np.float32(factor))
+        for factor, each in zip(_TRIED, others, strict=True)
+    )
