@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from uuid import uuid4
@@ -21,7 +21,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, PairList
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
-from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
+from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, ShareOut
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
@@ -79,6 +79,7 @@ class DiffSession:
 
     Attributes:
         timing: Where the time of what was computed so far went; results from the cache took none.
+        workers: Whoever shares the work, and the files of both runs; None if nobody does.
         outdated: Whether the cache had results of another version of qdebug alone, so that all is computed again.
     """
 
@@ -113,6 +114,8 @@ class DiffSession:
         self._outputs: tuple[OutputRanking, ...] | None = None
         self._contributing: tuple[str, Contributions] | None = None
         self._shared: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
+        self._replays_shared: ShareOut | None = None
+        self.workers: tuple[Executor, Path, Path] | None = None
         self.outdated = False
 
     @property
@@ -255,7 +258,7 @@ class DiffSession:
             least: Smallest share of an output's error that a node has an entry of its own for.
             places: Samples and steps that are looked at; None for all.
             parts: Whether the parts of each node's error are replayed, too.
-            progress: Called with the number of replays made and their total, output by output.
+            progress: Called with the number of tasks done and their total, output by output.
         """
         for _ in self._compared():
             pass
@@ -267,6 +270,7 @@ class DiffSession:
             places=places,
             parts=parts,
             progress=progress,
+            share_out=self._replays_shared,
         )
         outputs = [self._by_tensor[name] for name in self.backend.graph.outputs if name in self._by_tensor]
         found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
@@ -283,8 +287,10 @@ class DiffSession:
         """
         paths = reference.absolute(), backend.absolute()
         given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
-        work = partial(_examine_part, uuid4().hex, __version__, given)
-        self._shared = partial(self._by_workers, executor, work)
+        self.workers = executor, *paths
+        shared = _Shared(uuid4().hex, __version__, given)
+        self._shared = partial(self._by_workers, executor, partial(_examine_part, shared))
+        self._replays_shared = partial(in_workers, executor, partial(_replay_part, shared))
 
     def _by_workers(
         self, executor: Executor, work: Callable[[Sequence[PlannedNode]], _Part], entries: Sequence[PlannedNode]
@@ -436,24 +442,42 @@ class _Worker(threading.local):
 _worker = _Worker()
 
 
-def _examine_part(comparison: str, version: str, given: bytes, part: Sequence[PlannedNode]) -> _Part:
-    """Compare some pairs in a worker.
+@dataclass(frozen=True, slots=True)
+class _Shared:
+    """A comparison that workers share.
 
     Args:
         comparison: Tells it from others.
         version: Version of the qdebug that asks for it.
         given: The two paths, the only sample to look at, all pairs and the limits, pickled.
-        part: What is to be compared.
     """
-    check_version(version)
-    examiner = _worker.examiner
-    if examiner is None or _worker.comparison != comparison:
-        _worker.examiner = None  # let go of the one before first
-        paths, sample, pairs, limits = pickle.loads(given)  # noqa: S301  made above, by this program
-        reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
-        with gc_paused():
-            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-            examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
-        _worker.comparison, _worker.examiner = comparison, examiner
+
+    comparison: str
+    version: str
+    given: bytes
+
+    def examiner(self) -> NodeComparer:
+        """Return what compares, in a worker."""
+        check_version(self.version)
+        examiner = _worker.examiner
+        if examiner is None or _worker.comparison != self.comparison:
+            _worker.examiner = None  # let go of the one before first
+            paths, sample, pairs, limits = pickle.loads(self.given)  # noqa: S301  made above, by this program
+            reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
+            with gc_paused():
+                runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
+                examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
+            _worker.comparison, _worker.examiner = self.comparison, examiner
+        return examiner
+
+
+def _examine_part(shared: _Shared, part: Sequence[PlannedNode]) -> _Part:
+    """Compare some pairs in a worker."""
+    examiner = shared.examiner()
     examiner.timing = Timing()
     return examiner.examine_apart(part), examiner.timing
+
+
+def _replay_part(shared: _Shared, task: BudgetTask) -> BudgetPowers:
+    """Make replays of a budget in a worker."""
+    return shared.examiner().budget_powers(task)

@@ -11,7 +11,16 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import say
 from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.parser import (
+    Parser,
+    add_common,
+    add_format,
+    add_output,
+    add_untrusted,
+    add_workers,
+    suffix_format,
+    typed,
+)
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 
@@ -62,6 +71,8 @@ class BudgetOptions:
     seed: int | None
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
+    jobs: int
+    scheduler: str | None
     untrusted: bool
 
     @property
@@ -88,6 +99,7 @@ def add_parser(verbs: Verbs) -> None:
     add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     add_format(parser)
     add_output(parser, what="the result")
+    add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "reference", "backend")
     add_common(parser)
     parser.set_defaults(run=_run)
@@ -102,13 +114,17 @@ def _run(arguments: argparse.Namespace) -> int:
     options = replace(options, reference=path, backend=other)
     reference, backend = open_source(path), open_source(other)
     from qdebug.session import DiffSession
+    from qdebug.workflow.workers import open_workers
 
     session = DiffSession(reference, backend, cache=True)
-    with progress("comparing") as note:
-        for count, _ in enumerate(session.results(), 1):
-            note(count, session.total)
-    with progress("replaying") as note:
-        budget = session.budget(least=options.least, progress=note)
+    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
+        if executor is not None:
+            session.compare_in(executor, path, other)
+        with progress("comparing") as note:
+            for count, _ in enumerate(session.results(), 1):
+                note(count, session.total)
+        with progress("replaying") as note:
+            budget = session.budget(least=options.least, progress=note)
     write_result(_text(budget, options), options.output)
     shown = [output.nodes[0] for output in budget.outputs if output.nodes]
     if shown and suffix_format(options.format, options.output) == "table" and options.output is None:

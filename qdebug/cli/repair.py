@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -11,7 +12,17 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import say
 from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, positive, suffix_format, typed
+from qdebug.cli.parser import (
+    Parser,
+    add_common,
+    add_format,
+    add_output,
+    add_untrusted,
+    add_workers,
+    positive,
+    suffix_format,
+    typed,
+)
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -32,6 +43,10 @@ what they cost. The budget says which nodes make the error. Their edits are trie
 replaying the backend's own recording from the edit on, on codes in its arithmetic:
 
   bias         the bias takes back the mean error of each channel
+  range        the codes of the result get the range with the least squared error
+  equalize     channels of two weights in a row are scaled to the same range
+  wide-sum     sums are exact, as with 32 bits, where narrow ones overflow
+  split        a branch gets a scale of its own, what joins it 16 bits
   per-channel  the weights get a scale for each output channel
   16-bit       the result is rounded to 16 bits
   float        the node is computed in float
@@ -48,6 +63,7 @@ examples:
   qdebug repair float.h5 int8.h5 --metric top1 --labels labels.npz
   qdebug repair float.h5 int8.h5 --metric score.py:exact_match --within 0
   qdebug repair float.h5 int8.h5 --kinds per-channel,bias -o repair.json
+  qdebug repair float.h5 int8.h5 --resume repair.json --minutes 60 --jobs 4
   qdebug repair float.h5 int8.h5 --model net.int8.onnx --write-model repaired.onnx
 
 metrics: output-sqnr (the worst output's), top1 (with --labels against them, else
@@ -67,8 +83,9 @@ class RepairArguments:
     metric: str
     within: float | None
     labels: Path | None
-    max_edits: int
+    max_edits: int | None
     minutes: float
+    resume: Path | None
     kinds: str | None
     cost: str | None
     arithmetic: str | None
@@ -82,6 +99,8 @@ class RepairArguments:
     seed: int | None
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
+    jobs: int
+    scheduler: str | None
     untrusted: bool
 
     @property
@@ -107,8 +126,11 @@ def add_parser(verbs: Verbs) -> None:
         help="the goal: at least X dB (default: 20); of other metrics at most X below the reference's own",
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy, or .npz with one array: a label a sample")
-    parser.add_argument("--max-edits", type=positive, default=32, metavar="N", help="most edits (default: 32)")
+    parser.add_argument("--max-edits", type=positive, metavar="N", help="most edits (default: any number)")
     parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="most time (default: 10)")
+    parser.add_argument(
+        "--resume", type=Path, metavar="FILE.json", help="begin with the edits of an earlier result, -o FILE.json"
+    )
     parser.add_argument("--kinds", metavar="KIND,...", help="allowed kinds of edits (default: all)")
     parser.add_argument(
         "--cost",
@@ -128,6 +150,7 @@ def add_parser(verbs: Verbs) -> None:
     add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     add_format(parser)
     add_output(parser, what="the result")
+    add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "reference", "backend")
     add_common(parser)
     parser.set_defaults(run=_run)
@@ -150,14 +173,22 @@ def _run(arguments: argparse.Namespace) -> int:
         minutes=options.minutes,
         arithmetic=options.arithmetic,
         cost=_cost(options),
+        start=() if options.resume is None else _edits(options.resume),
     )
     labels = None if options.labels is None else _labels(options.labels)
+    from qdebug.workflow.workers import open_workers
+
     session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
-    with progress("comparing") as note:
-        for count, _ in enumerate(session.results(), 1):
-            note(count, session.total)
-    with progress("searching") as note:
-        found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
+    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
+        if executor is not None:
+            session.compare_in(executor, options.reference, options.backend)
+        with progress("comparing") as note:
+            for count, _ in enumerate(session.results(), 1):
+                note(count, session.total)
+        with progress("searching") as note:
+            found = find_repair(
+                session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note
+            )
     write_result(_text(found, options), options.output)
     if suffix_format(options.format, options.output) == "table" and options.output is None:
         if found.proof is not None:
@@ -203,6 +234,23 @@ def _cost(options: RepairArguments) -> EditCost:
         if not known:
             raise UsageError(f"{pair!r} is no cost.", hint="Write --cost macs=1,bytes=0.01.")
     return EditCost(macs=given["macs"], size=given["bytes"], kinds=kinds, most=options.max_edits)
+
+
+def _edits(path: Path) -> list[str]:
+    """Return the names of the edits of an earlier result.
+
+    Raises:
+        UsageError: The file is none.
+    """
+    from qdebug.regular_file import open_binary
+
+    try:
+        with open_binary(path) as file:
+            return [f"{each['kind']} {each['node']}" for each in json.load(file)["edits"]]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+        raise UsageError(
+            f"{str(path)!r} is no result of a repair: {error}.", hint="Write one: qdebug repair ... -o repair.json."
+        ) from error
 
 
 def _labels(path: Path) -> np.ndarray:

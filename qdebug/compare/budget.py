@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -28,12 +29,24 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, RunInfo
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["LEAST_SHARE", "ErrorBudget", "NodeShare", "OutputBudget", "budget_of_output"]
+__all__ = [
+    "LEAST_SHARE",
+    "BudgetPowers",
+    "BudgetTask",
+    "ErrorBudget",
+    "NodeShare",
+    "OutputBudget",
+    "ShareOut",
+    "budget_of_output",
+    "budget_powers",
+]
 
 LEAST_SHARE = 0.01
 """Share of an output's error below which nodes are summed, if nothing else is asked for."""
 _PRUNED = 0.1
 """Part of the least share below which an estimate lets a node go without a replay of its own."""
+_CHUNK = 4
+"""Nodes of a task: few enough to keep all workers busy to the end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,17 +147,100 @@ class ErrorBudget:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetTask:
+    """Replays to one output in one sample that can be made apart from others.
+
+    Args:
+        output: The output.
+        place: Sample and step.
+        sizes: Tensors whose own error is measured where it comes about.
+        alone: Tensors whose own error is replayed to the output, each alone.
+        parts: Tensors of which each part of the own error is replayed to the output alone.
+        small: Tensors whose own errors are replayed together; None for no such replay.
+        every: The same of all tensors.
+    """
+
+    output: PlannedNode
+    place: tuple[int, int]
+    sizes: Sequence[PlannedNode] = ()
+    alone: Sequence[PlannedNode] = ()
+    parts: Sequence[PlannedNode] = ()
+    small: Sequence[PlannedNode] | None = None
+    every: Sequence[PlannedNode] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetPowers:
+    """What a task found.
+
+    Args:
+        sizes: Norm of each own error over that of its tensor; 0 for no error.
+        powers: Power of what was made of the output, by tensor and part; NaN where it is not known.
+        unknown: Nodes whose own error is not known, each with the reason.
+    """
+
+    sizes: Mapping[str, float]
+    powers: Mapping[tuple[str, str], float]
+    unknown: Mapping[str, str]
+
+
+ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
+"""Has tasks done by others, and gives what they found in their order."""
+
+_ALL, _SMALL, _LEFT = ("", "error"), ("", "below"), ("", "left")
+
+
+def budget_powers(graphs: GraphCheck, task: BudgetTask) -> BudgetPowers:
+    """Make the replays of a task.
+
+    Args:
+        graphs: Holds the two graphs against each other.
+        task: What is to be replayed.
+    """
+    path = OutputPath(graphs, task.output, task.place, None)
+    signal, sizes, unknown = path.signal(), dict[str, float](), dict[str, str]()
+    powers = {("", ""): _power(signal), _ALL: _power(path.recorded() - signal)} if task.sizes else {}
+
+    def off(made: np.ndarray | None, from_: np.ndarray) -> float:
+        checkpoint()
+        return math.nan if made is None else _power(made - from_)
+
+    for entry in task.sizes:
+        checkpoint()
+        own = path.own_error(entry)
+        if own is None or not np.isfinite(own).all():
+            unknown[entry.node] = path.last_reason if own is None else "its error is not finite"
+        else:
+            sizes[entry.tensor] = path.relative(own, entry.reference_tensor) if norm(own) else 0.0
+    for entry in task.alone:
+        powers[entry.tensor, ""] = off(path.output_with([entry]), signal)
+    for entry in task.parts:
+        for part, error in path.own_parts(entry).items():
+            if np.any(error):
+                powers[entry.tensor, part] = off(path.output_with([entry], {entry.tensor: error}), signal)
+    if task.small is not None:
+        powers[_SMALL] = off(path.output_with(task.small) if task.small else signal, signal)
+    if task.every is not None:
+        powers[_LEFT] = off(path.output_with(task.every), path.recorded())
+    return BudgetPowers(sizes=sizes, powers=powers, unknown=unknown)
+
+
 class _Sums:
     """Powers over all samples."""
 
     def __init__(self) -> None:
         self._of: dict[tuple[str, str], float] = {}
-        self.error = self.signal = self.left = 0.0
 
-    def add(self, tensor: str, part: str, made: np.ndarray | None, signal: np.ndarray) -> None:
-        """Add what an error makes of the output in one sample; None is kept as not known."""
-        power = math.nan if made is None else _power(made - signal)
-        self._of[tensor, part] = self._of.get((tensor, part), 0.0) + power
+    def add(self, powers: Mapping[tuple[str, str], float]) -> None:
+        """Add what was found in one sample; NaN stays NaN."""
+        for key, power in powers.items():
+            self._of[key] = self._of.get(key, 0.0) + power
+
+    @property
+    def error(self) -> float:
+        """Power of the output's error."""
+        return self._of.get(_ALL, 0.0)
 
     def share(self, tensor: str, part: str) -> float | None:
         """Return a power over that of the output's error; None if not known."""
@@ -155,7 +251,8 @@ class _Sums:
         """Return the SQNR of an error of some power; NaN of one that is not finite."""
         if not power or not math.isfinite(power):
             return math.nan if power else math.inf
-        return 10 * math.log10(self.signal / power) if self.signal else -math.inf
+        signal = self._of.get(("", ""), 0.0)
+        return 10 * math.log10(signal / power) if signal else -math.inf
 
 
 def _power(values: np.ndarray) -> float:
@@ -172,6 +269,7 @@ def budget_of_output(
     places: Sequence[tuple[int, int]] | None = None,
     parts: bool = True,
     progress: Callable[[int, int], None] | None = None,
+    share_out: ShareOut | None = None,
 ) -> OutputBudget:
     """Tell how much of an output's error each node's own error makes.
 
@@ -186,16 +284,27 @@ def budget_of_output(
         least: Smallest share that a node has an entry of its own for.
         places: Samples and steps that are looked at; None for all.
         parts: Whether the parts of each node's error are replayed, too.
-        progress: Called with the number of replays made and their total.
+        progress: Called with the number of tasks done and their total.
+        share_out: Has the replays made by others; None makes them here.
     """
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in recorded if places is None or place in places]
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     entries = [each for each in plan if each.tensor in above and each.op != "Input"]
-    sums, paths = _Sums(), [OutputPath(graphs, output, place, None) for place in places]
-    for path in paths:
-        sums.signal += _power(path.signal())
-        sums.error += _power(path.recorded() - path.signal())
+    sums, task, done, total = _Sums(), partial(BudgetTask, output=output), 0, 0
+
+    def made(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
+        nonlocal done, total
+        total += len(tasks)
+        found = share_out(tasks) if share_out is not None else (budget_powers(graphs, each) for each in tasks)
+        for each in found:
+            sums.add(each.powers)
+            yield each
+            done += 1
+            if progress is not None:
+                progress(done, total)
+
+    measured = list(made([task(place=place, sizes=entries) for place in places]))
     base = OutputBudget(
         output=output.tensor,
         reference_tensor=output.reference_tensor,
@@ -205,39 +314,23 @@ def budget_of_output(
     )
     if not sums.error or not math.isfinite(sums.error):
         return base
-    reaches = _reaching(graphs.replays.be.recording.graph, output.tensor, of)
-    found = _sorted_out(paths, entries, of, reaches, least)
-    total, done = len(places) * (len(found.alone) + 2), 0
-
-    def step() -> None:
-        nonlocal done
-        checkpoint()
-        done += 1
-        if progress is not None:
-            progress(done, total)
-
-    for path in paths:
-        signal = path.signal()
-        for entry in found.alone:
-            sums.add(entry.tensor, "", path.output_with([entry]), signal)
-            step()
+    found = _sorted_out(entries, measured, of, _reaching(graphs.replays.be.recording.graph, output.tensor, of), least)
+    for _ in made([task(place=place, alone=each) for place in places for each in _in_chunks(found.alone)]):
+        pass
     shares = {entry.tensor: sums.share(entry.tensor, "") for entry in found.alone}
     large = [entry for entry in found.alone if (shares[entry.tensor] or 0.0) >= least]
     small = [entry for entry in found.known if entry not in large and shares.get(entry.tensor, 0.0) is not None]
-    total += len(places) * len(large)
-    for path in paths:
-        signal = path.signal()
-        sums.add("", "below", path.output_with(small) if small else signal, signal)
-        step()
-        everything = path.output_with([*large, *small])
-        sums.left += math.nan if everything is None else _power(path.recorded() - everything)
-        step()
-        for entry in large:
-            for part, error in path.own_parts(entry).items() if parts else ():
-                if np.any(error):
-                    sums.add(entry.tensor, part, path.output_with([entry], {entry.tensor: error}), signal)
-            step()
+    tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
+    if parts:
+        tasks += [task(place=place, parts=each) for place in places for each in _in_chunks(large)]
+    for _ in made(tasks):
+        pass
     return _given(base, sums, found, large, small)
+
+
+def _in_chunks(entries: Sequence[PlannedNode]) -> Iterator[Sequence[PlannedNode]]:
+    for start in range(0, len(entries), _CHUNK):
+        yield entries[start : start + _CHUNK]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -250,27 +343,21 @@ class _SortedOut:
 
 
 def _sorted_out(
-    paths: Sequence[OutputPath],
     entries: Sequence[PlannedNode],
+    measured: Sequence[BudgetPowers],
     of: ResultTable,
     reaches: Mapping[str, float],
     least: float,
 ) -> _SortedOut:
     """Tell whose own error is known, and whose share may be large in any sample, by a first-order estimate."""
-    estimates, unknown = dict[str, float](), dict[str, str]()
+    unknown = {node: reason for each in reversed(measured) for node, reason in each.unknown.items()}
+    estimates = dict[str, float]()
     for entry in entries:
         carried = float(of.carried[of.rows[entry.tensor]])
-        for path in paths:
-            checkpoint()
-            own = path.own_error(entry)
-            if own is None or not np.isfinite(own).all():
-                unknown[entry.node] = path.last_reason if own is None else "its error is not finite"
-                break
-            size = norm(own)
-            if size:
-                ratio = path.relative(own, entry.reference_tensor) / carried if carried else math.inf
-                share = ratio**2 * reaches.get(entry.tensor, 1.0)
-                estimates[entry.tensor] = max(estimates.get(entry.tensor, 0.0), share)
+        size = max((each.sizes.get(entry.tensor, 0.0) for each in measured), default=0.0)
+        if size:
+            ratio = size / carried if carried else math.inf
+            estimates[entry.tensor] = ratio**2 * reaches.get(entry.tensor, 1.0)
     wrong = [entry for entry in entries if entry.tensor in estimates and entry.node not in unknown]
     alone = [each for each in wrong if not estimates[each.tensor] < _PRUNED * least]
     return _SortedOut(known=wrong, alone=alone, unknown=unknown)
@@ -320,7 +407,7 @@ def _given(
             )
         )
     nodes.sort(key=lambda node: -node.share)
-    rest = sums.share("", "below")
+    rest = sums.share(*_SMALL)
     if rest is None:  # then nothing is known of those that were not replayed alone
         small = [entry for entry in small if entry in found.alone]
     known = {entry.tensor for entry in (*large, *small)}
@@ -340,6 +427,6 @@ def _given(
         pruned=len(small) - sum(entry in found.alone for entry in small),
         below_share=rest,
         shares=sum(node.share for node in nodes) + (rest or 0.0),
-        left=sums.left / sums.error if math.isfinite(sums.left) else None,
+        left=sums.share(*_LEFT),
         unknown={**found.unknown, **lost},
     )

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from time import perf_counter
 
 import numpy as np
@@ -15,7 +16,14 @@ from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.attribute import Attribution
 from qdebug.compare.attribute.input_errors import errors_by_input
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.budget import OutputBudget, budget_of_output
+from qdebug.compare.budget import (
+    BudgetPowers,
+    BudgetTask,
+    OutputBudget,
+    ShareOut,
+    budget_of_output,
+    budget_powers,
+)
 from qdebug.compare.checks import arithmetic
 from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
@@ -155,6 +163,7 @@ class NodeComparer:
         places: Sequence[tuple[int, int]] | None,
         parts: bool,
         progress: Callable[[int, int], None] | None,
+        share_out: ShareOut | None = None,
     ) -> OutputBudget:
         """Tell what the error of an output is made of, see `qdebug.compare.budget`.
 
@@ -165,13 +174,17 @@ class NodeComparer:
             least: Smallest share of a node that has an entry of its own.
             places: Samples and steps that are looked at; None for all.
             parts: Whether the parts of each node's error are replayed, too.
-            progress: Called with the number of replays made and their total.
+            progress: Called with the number of tasks done and their total.
+            share_out: Has the replays made by others; None makes them here.
         """
-        of = ResultTable(results)
+        made, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
         with _alike():
-            return budget_of_output(
-                self._runs.graphs, plan, of, output, least=least, places=places, parts=parts, progress=progress
-            )
+            return made(graphs, plan, ResultTable(results), output, progress=progress, share_out=share_out)
+
+    def budget_powers(self, task: BudgetTask) -> BudgetPowers:
+        """Make the replays of a part of a budget, see `qdebug.compare.budget.budget_powers`."""
+        with _alike():
+            return budget_powers(self._runs.graphs, task)
 
     def errors_by_input(self, tensor: str, names: Sequence[str], sample: int) -> Mapping[str, float] | None:
         """Return the error that each of some inputs alone makes of a compared tensor in one sample.

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -26,11 +26,13 @@ from qdebug.compare.result.result import json_safe
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import QuantParams, RunInfo
 from qdebug.model.recording import places_of
+from qdebug.replay import Arithmetic
 from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
 from qdebug.workflow.repair_metric import Metric, find_metric
 from qdebug.workflow.repair_model import run_score, write_repaired
+from qdebug.workflow.repair_replays import replays_of
 from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search
 
 __all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
@@ -46,6 +48,7 @@ class RepairOptions:
         minutes: Most time; what was found until then is given.
         arithmetic: How nodes on codes are replayed; None for the default.
         cost: What edits cost, and which are allowed.
+        start: Names of the edits to begin with, each a kind and a node, as an earlier repair found them.
     """
 
     metric: str = "output-sqnr"
@@ -53,6 +56,7 @@ class RepairOptions:
     minutes: float = 10.0
     arithmetic: str | None = None
     cost: EditCost = field(default_factory=EditCost)
+    start: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -110,6 +114,7 @@ class Repair:
         return {
             "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": overrides},
             "nncf": {"ignored_scope": {"names": names}},
+            "aimet": _aimet(self.edits),
             "ai-edge-quantizer": [
                 {"regex": name, "operation": "*", "algorithm_key": "no_quantize", "op_config": {}} for name in names
             ],
@@ -144,6 +149,43 @@ class Repair:
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
+def _aimet(edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return the edits as encodings of AIMET, version 0.6.1: 32 bits of float where a node is in float.
+
+    Its offset is the lowest code less the zero point, so that the lowest value is scale * offset.
+    """
+    activations, parameters = dict[str, Any](), dict[str, Any]()
+    for edit in edits:
+        quant = edit.change.quants.get(edit.unit.tensor)
+        if quant is not None and edit.reference_tensor:
+            activations[edit.reference_tensor] = _encodings(quant)
+        codes = list(edit.codes.values())
+        if edit.kind == "per-channel" and edit.reference_weight:
+            parameters[edit.reference_weight] = _encodings(codes[0])
+        if edit.kind == "float":
+            floating = [{"bitwidth": 32, "dtype": "float"}]
+            activations |= {edit.reference_tensor: floating} if edit.reference_tensor else {}
+            parameters |= {edit.reference_weight: floating} if edit.reference_weight else {}
+    return {"version": "0.6.1", "activation_encodings": activations, "param_encodings": parameters}
+
+
+def _encodings(quant: QuantParams) -> list[dict[str, Any]]:
+    bits = 8 * np.dtype(quant.dtype).itemsize
+    least = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
+    return [
+        {
+            "bitwidth": bits,
+            "dtype": "int",
+            "is_symmetric": str(bool(quant.axis is not None)),
+            "scale": float(scale),
+            "offset": least - int(zero),
+            "min": float(scale) * (least - int(zero)),
+            "max": float(scale) * (least + (1 << bits) - 1 - int(zero)),
+        }
+        for scale, zero in zip(quant.scale.ravel(), quant.zero_point.ravel(), strict=True)
+    ]
+
+
 def _override(quant: QuantParams) -> dict[str, Any]:
     """Return other codes of a tensor as ONNX Runtime's quantizer takes them."""
     if quant.dtype.endswith("16"):
@@ -174,7 +216,7 @@ def find_repair(
         progress: Called with what was done of the time, all of it, and what the metric is.
 
     Raises:
-        UsageError: The net is stateful, has no compared output, or the labels do not fit.
+        UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
         KernelError: The net cannot be replayed.
     """
     looked = prepare_search(session, options, labels=labels, progress=progress)
@@ -208,7 +250,7 @@ def find_repair(
         reached=looked.reached(),
         minimal=minimal,
         replays=trials.count,
-        faithful=_faithful(session, trials.replay, places[0]),
+        faithful=_faithful(session, looked.arithmetic, places[0]),
         proof=proof,
         stopped=looked.clock.stopped,
         notes=tuple(notes),
@@ -231,7 +273,7 @@ def prepare_search(
         progress: Called with what was done of the time, all of it, and what the metric is.
 
     Raises:
-        UsageError: The net is stateful, has no compared output, or the labels do not fit.
+        UsageError: The net is stateful, has no compared output, or the labels or edits to begin with do not fit.
     """
     if session.backend.steps > 1:
         raise UsageError("A stateful network is not repaired.", hint="Record a run of one step.")
@@ -246,7 +288,7 @@ def prepare_search(
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), search)
     arithmetic = find_arithmetic(options.arithmetic or DEFAULT_PRESET).arithmetic
-    trials = EditTrials(session, catalog, EditedReplay(session.backend, arithmetic), metric, known)
+    trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, known)
     if not trials.reference(places[0]):
         raise UsageError("No output of the network was compared.", hint="See why: qdebug diff REF BACKEND.")
     within = metric.within if options.within is None else options.within
@@ -258,6 +300,7 @@ def prepare_search(
             progress(min(whole - int(clock.ends - time.monotonic()), whole), whole, f"{value:.4g} {what}")
 
     return Search(
+        found=[catalog.named(name) for name in options.start],
         session=session,
         catalog=catalog,
         trials=trials,
@@ -266,13 +309,14 @@ def prepare_search(
         goal=goal,
         clock=clock,
         told=told,
+        arithmetic=arithmetic,
     )
 
 
-def _faithful(session: DiffSession, replay: EditedReplay, place: tuple[int, int]) -> float:
+def _faithful(session: DiffSession, arithmetic: Arithmetic, place: tuple[int, int]) -> float:
     """Return the SQNR of the whole run, replayed without edits, against what was recorded."""
     run = session.backend
-    made = replay.outputs(Change(), place, everything=True)
+    made = EditedReplay(run, arithmetic).outputs(Change(), place, everything=True)
     signal = noise = 0.0
     for name in run.graph.outputs:
         if run.has(name, *place):

@@ -13,12 +13,12 @@ from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.folded_constants import output_axis
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import own_error
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
-from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scales, weight_codes, widened
+from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
 from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes
 
 __all__ = ["KINDS", "Edit", "EditCatalog"]
@@ -27,8 +27,8 @@ KINDS: Mapping[str, str] = {
     "bias": "the bias takes back the mean error of each channel",
     "range": "the codes of the result get the range with the least squared error",
     "equalize": "channels are scaled so that this weight and the next have the same range in each",
-    "wide-sum": "the sums are exact and rounded once, as with 32 bits",
-    "split": "operands that share a scale get a scale each, and what joins them is rounded to 16 bits",
+    "wide-sum": "the sums are exact, as with 32 bits: narrow ones overflow",
+    "split": "a branch gets a scale of its own, and what joins it with others is rounded to 16 bits",
     "per-channel": "the weights get a scale for each output channel",
     "16-bit": "the result is rounded to 16 bits",
     "float": "the node is computed in float, and its result stays float where float nodes alone read it",
@@ -50,6 +50,7 @@ class Edit:
         reference_tensor: The reference's tensor of the result; "" likewise.
         reference_weight: The reference's weight; "" likewise.
         codes: Codes that constants are kept in, by node and name; the others that are changed are in float.
+        wide: Whether it takes exact sums, where the backend's are not: whatever is changed is computed with such.
     """
 
     kind: str
@@ -61,6 +62,7 @@ class Edit:
     reference_tensor: str
     reference_weight: str
     codes: Mapping[tuple[str, str], QuantParams] = field(default_factory=dict)
+    wide: bool = False
 
     @property
     def name(self) -> str:
@@ -112,9 +114,17 @@ class EditCatalog:
         return self._known[name]
 
     def named(self, name: str) -> Edit:
-        """Return the edit that is called so."""
+        """Return the edit that is called so.
+
+        Raises:
+            UsageError: The node cannot be changed like this.
+        """
         kind, _, node = name.partition(" ")
-        return next(edit for edit in self.edits_of(node) if edit.kind == kind)
+        found = self.edits_of(node) if node in self.units else ()
+        for edit in found:
+            if edit.kind == kind:
+                return edit
+        raise UsageError(f"Node {node!r} has no edit {kind!r}.", hint="Take edits that a repair of this run found.")
 
     def change(self, edits: Sequence[Edit]) -> Change:
         """Return all that some edits change together."""
@@ -141,6 +151,7 @@ class EditCatalog:
             reference_node="" if main is None else main.name,
             reference_tensor="" if entry is None else entry.reference_tensor,
             reference_weight="" if main is None or not weight else operators.titled_input(main, 1),
+            wide=self._sums_overflow(unit),
         )
         yield from self._of_result(only)
         if weight and (shift := self._shift(node)) is not None:
@@ -154,7 +165,7 @@ class EditCatalog:
         if weights or not weight:
             size = 3 * sum(array.size for array in weights.values())
             macs = nodes.macs(node) / nodes.all_macs if nodes.all_macs else 0.0
-            yield replace(only, change=replace(only.change, constants=weights), macs=macs, size=size)
+            yield replace(only, change=replace(only.change, constants=weights), macs=macs, size=size, wide=False)
 
     def _of_result(self, only: Edit) -> Iterator[Edit]:
         """Yield what can be done about the codes of a result."""
@@ -167,10 +178,11 @@ class EditCatalog:
             yield replace(only, kind="16-bit", change=Change(nodes=rounder, quants={unit.tensor: wide}), size=elements)
         if (better := fitted(nodes.values(unit), quant)) is not None:
             yield replace(only, kind="range", change=Change(nodes=rounder, quants={unit.tensor: better}))
-        if self._sums_roughly(unit, quant):
+        if only.wide:
             yield replace(only, kind="wide-sum")
-        if (own := own_scales(nodes, unit)) is not None:
-            yield replace(only, kind="split", change=own, size=elements)
+        if (own := own_scale(nodes, unit)) is not None:
+            joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in own.quants)
+            yield replace(only, kind="split", change=own, size=joined - elements)
 
     # -- what edits are made of --------------------------------------------------------------------------------------
 
@@ -181,17 +193,18 @@ class EditCatalog:
             return None
         return weight_codes(values, axis % values.ndim)
 
-    def _sums_roughly(self, unit: ChangeableNode, quant: QuantParams) -> bool:
-        """Tell whether the backend's codes are not those of exact sums: narrow sums overflow, or are rounded twice."""
-        node, run = unit.node, self.nodes.run
-        if unit.rounder != node.name or not self.nodes.weight(node):
+    def _sums_overflow(self, unit: ChangeableNode) -> bool:
+        """Tell whether the backend's codes are farther from those of exact sums than another rounding brings them."""
+        node, run, quant = unit.node, self.nodes.run, self.nodes.result_quant(unit)
+        if quant is None or unit.rounder != node.name or not self.nodes.weight(node):
             return False
         for place in self.nodes.places:
             try:
-                made, recorded = replay(run, node, unit.tensor, place), run.load(unit.tensor, *place)
+                made = quantize(replay(run, node, unit.tensor, place), quant).astype(np.int64)
+                recorded = run.load(unit.tensor, *place).astype(np.int64)
             except (KernelError, RecordingError):
                 return False
-            if not np.array_equal(quantize(made, quant).ravel(), recorded.ravel()):
+            if np.abs(made.ravel() - recorded.ravel()).max(initial=0) > 1:
                 return True
         return False
 

@@ -26,7 +26,7 @@ from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Consta
 from qdebug.workflow.scales_choose import with_codes_of
 from qdebug.workflow.scales_flags import coded_quant, joined_branches
 
-__all__ = ["equalized", "equalizing", "fitted", "in_codes", "own_scales", "weight_codes", "widened"]
+__all__ = ["equalized", "equalizing", "fitted", "in_codes", "own_scale", "weight_codes", "widened"]
 
 _WIDE = 16
 _TRIED = (2.0**-16, 2.0**16)
@@ -125,32 +125,28 @@ def widened(quant: QuantParams) -> QuantParams | None:
     )
 
 
-def own_scales(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
-    """Return what gives the operands of a node a scale each, and its result 16 bits; None if they share no scale.
+def own_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
+    """Return what gives a branch a scale of its own, and 16 bits to what joins it with others.
 
     Args:
         nodes: Knows what is recorded of them.
-        unit: The node.
+        unit: The node that makes the branch.
+
+    Returns:
+        The change; None if the branch shares no scale with what joins it, or has the best one already.
     """
-    graph = nodes.run.graph
-    node, shared, branches = next(
-        (each for each in joined_branches(graph) if each[0].name == unit.node.name), (unit.node, "", ())
-    )
-    common, wide = coded_quant(graph, shared), coded_quant(graph, unit.tensor)
-    wide = None if wide is None else widened(wide)
-    if common is None or wide is None:
-        return None
-    rounders, quants = {node.name, unit.rounder}, {unit.tensor: wide}
-    for branch in dict.fromkeys(branches):
-        maker = next((each for each in nodes.units.values() if branch in each.tensors), None)
-        quant = None if maker is None else nodes.result_quant(maker)
-        if maker is None or quant is None or not np.array_equal(quant.scale, common.scale):
+    quant = nodes.result_quant(unit)
+    for node, shared, branches in joined_branches(nodes.run.graph) if quant is not None else ():
+        join, common = nodes.units.get(node.name), coded_quant(nodes.run.graph, shared)
+        if join is None or quant is None or common is None or shared not in join.tensors:
             continue
-        better = fitted(nodes.values(maker), quant)
-        if better is not None:
-            quants[maker.tensor] = better
-            rounders.add(maker.rounder)
-    return Change(nodes=frozenset(rounders), quants=quants) if len(quants) > 1 else None
+        wide, better = widened(common), fitted(nodes.values(unit), quant)
+        if unit.tensors.isdisjoint(branches) or not np.array_equal(quant.scale, common.scale):
+            continue
+        if wide is not None and better is not None:
+            rounders = frozenset({unit.rounder, join.node.name, join.rounder})
+            return Change(nodes=rounders, quants={unit.tensor: better, join.tensor: wide})
+    return None
 
 
 def equalized(

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.model.outline import shape_of
+from qdebug.model.recording import places_of
+from qdebug.replay import Arithmetic
 from qdebug.session import DiffSession
-from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import KINDS, Edit, EditCatalog
-from qdebug.workflow.repair_metric import Metric, Outputs, confidence, measured
+from qdebug.workflow.repair_metric import Metric, Outputs, confidence, find_metric, measured
+from qdebug.workflow.repair_replays import Replays, ReplayTask
 
-__all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search"]
+__all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search", "Tried"]
 
 _LEAST = (1e-3, 1e-7, 0.0)
 """Shares of an output's error from which on nodes are looked at: smaller ones once the others are repaired."""
@@ -52,6 +56,18 @@ class Score:
         }
 
 
+class Tried(NamedTuple):
+    """What a set of edits gives. Sets compare by the metric, and where it is the same by the outputs' SQNR.
+
+    A share of samples that are right stands still over many edits, each of which may be needed.
+    """
+
+    value: float
+    """The metric."""
+    sqnr_db: float
+    """SQNR in dB of the worst output."""
+
+
 @dataclass(slots=True)
 class Clock:
     """Tells whether there is time left, and whether somebody stopped the search.
@@ -76,8 +92,7 @@ class EditTrials:
 
     Args:
         session: The two runs.
-        catalog: The edits.
-        replay: Replays the backend.
+        replays: Replays the backend.
         metric: The metric.
         labels: Labels by place; None without.
     """
@@ -85,16 +100,15 @@ class EditTrials:
     def __init__(
         self,
         session: DiffSession,
-        catalog: EditCatalog,
-        replay: EditedReplay,
+        replays: Replays,
         metric: Metric,
         labels: Mapping[tuple[int, int], Any] | None,
     ) -> None:
-        self._session, self._catalog, self.replay = session, catalog, replay
+        self._session, self._replays = session, replays
         self.metric, self._labels = metric, labels
         names = session.backend.graph.outputs
         self._pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
-        self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], float] = {}
+        self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], Tried] = {}
         self.count = 0
 
     def reference(self, place: tuple[int, int]) -> Outputs:
@@ -108,19 +122,37 @@ class EditTrials:
         """Return the backend's outputs of one sample, as recorded."""
         return self.named({name: real_values(self._session.backend, name, place) for name in self._pairs}, place)
 
-    def replayed(self, edits: Sequence[Edit], place: tuple[int, int]) -> Outputs:
-        """Return the backend's outputs of one sample with some edits."""
-        change = self._catalog.change(edits) if edits else Change()
-        return self.named(self.replay.outputs(change, place), place)
-
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
         """Return the metric with some edits."""
-        key = frozenset(edit.name for edit in edits), tuple(places)
-        if key not in self._known:
-            self.count += 1
-            made = [self.replayed(edits, place) if edits else self.recorded(place) for place in places]
-            self._known[key] = measured(self.metric, made, list(map(self.reference, places)), self._of(places))
-        return self._known[key]
+        return next(self.scores([edits], places)).value
+
+    def scores(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Tried]:
+        """Yield what each of some sets of edits gives; whoever stops early has the rest not replayed."""
+        keys = [(frozenset(edit.name for edit in edits), tuple(places)) for edits in sets]
+        new = {key: edits for key, edits in zip(keys, sets, strict=True) if key not in self._known}
+        made = self._outputs(list(new.values()), places)
+        for key in keys:
+            while key not in self._known:
+                self.count += 1
+                outputs = [next(made) for _ in places]
+                done = next(each for each in new if each not in self._known)
+                theirs = list(map(self.reference, places))
+                value = measured(self.metric, outputs, theirs, self._of(places))
+                self._known[done] = Tried(value, measured(find_metric("output-sqnr"), outputs, theirs, None))
+            yield self._known[key]
+
+    def _outputs(self, sets: Sequence[Sequence[Edit]], places: Sequence[tuple[int, int]]) -> Iterator[Outputs]:
+        """Yield the outputs with each set in each sample."""
+        tasks = [
+            ReplayTask(edits=tuple(edit.name for edit in edits), place=place)
+            for edits in sets
+            if edits
+            for place in places
+        ]
+        replays = self._replays(tasks)
+        for edits in sets:
+            for place in places:
+                yield self.named(next(replays), place) if edits else self.recorded(place)
 
     def own(self, places: Sequence[tuple[int, int]]) -> float:
         """Return the metric of the reference itself."""
@@ -148,15 +180,20 @@ class EditTrials:
 
     def scored(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> Score:
         """Return the metric before and after some edits, and the reference's."""
-        made = [self.replayed(edits, place) if edits else self.recorded(place) for place in places]
-        return self.of_outputs(made, places)
+        return self.of_outputs(list(self._outputs([edits], places)), places)
 
     def _of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:
-    return any(entry.tensor == name for entry in session.entries())
+    """Tell whether an output has a partner of as many elements."""
+    entry = next((each for each in session.entries() if each.tensor == name), None)
+    if entry is None:
+        return False
+    sides = (session.backend, name), (session.reference, entry.reference_tensor)
+    places = [place for place in places_of(session.backend) if all(run.has(each, *place) for run, each in sides)]
+    return all(len({math.prod(shape_of(run, each, *place)) for run, each in sides}) == 1 for place in places)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,13 +204,17 @@ class EditCost:
         macs: What multiply-adds in higher precision cost, all of the net being 1.
         size: What a megabyte costs.
         kinds: Kinds of edits that are allowed; None for all.
-        most: Most edits.
+        most: Most edits; None for any number.
     """
 
     macs: float = 1.0
     size: float = 0.01
     kinds: Sequence[str] | None = None
-    most: int = 32
+    most: int | None = None
+
+    def allows(self, edit: Edit) -> bool:
+        """Tell whether an edit, and the exact sums that it may take, are allowed."""
+        return self.kinds is None or {edit.kind, *(["wide-sum"] if edit.wide else [])} <= set(self.kinds)
 
     def of(self, edit: Edit) -> float:
         """Return what an edit costs."""
@@ -193,6 +234,7 @@ class Search:
         goal: The least value of the metric that is good.
         clock: Tells when to stop.
         told: Called with what is tried, and the metric so far.
+        arithmetic: How nodes on codes are replayed.
         found: The edits so far.
     """
 
@@ -204,72 +246,130 @@ class Search:
     goal: float
     clock: Clock
     told: Callable[[str, float], None]
+    arithmetic: Arithmetic
     found: list[Edit] = field(default_factory=list)
 
     def reached(self) -> bool:
         """Tell whether the edits so far reach the goal."""
-        return self._score(self.found) >= self.goal
+        return self._score(self.found).value >= self.goal
 
-    def _score(self, edits: Sequence[Edit]) -> float:
-        return self.trials.score(edits, self.places)
+    def _score(self, edits: Sequence[Edit]) -> Tried:
+        return next(self._scores([edits]))
+
+    def _scores(self, sets: Sequence[Sequence[Edit]]) -> Iterator[Tried]:
+        return self.trials.scores(sets, self.places)
 
     def run(self) -> None:
         """Add edits until the goal is reached, or nothing is left to try: then the best that were seen are kept."""
         best, kept = self._score(self.found), list(self.found)
         try:
-            for value in self._steps(best):
-                if value > best:
-                    best, kept = value, list(self.found)
+            for tried in self._steps(best):
+                if tried > best:
+                    best, kept = tried, list(self.found)
         finally:
             self.found[:] = kept
 
-    def _steps(self, best: float) -> Iterator[float]:
-        """Add one edit after the other; yield what the metric is with each."""
-        done, waiting, shares = set[str](), list[str](), list(_LEAST)
-        while best < self.goal and len(self.found) < self.cost.most and not self.clock.over():
-            front = [name for name in waiting if name not in done][:_AT_ONCE]
-            if not front:
+    def _steps(self, best: Tried) -> Iterator[Tried]:
+        """Add edits, one at a time where few will do; yield what they give."""
+        done, waiting, shares = set[str](), dict[str, float](), list(_LEAST)
+        most = math.inf if self.cost.most is None else self.cost.most
+        while best.value < self.goal and len(self.found) < most and not self.clock.over():
+            left = [name for name in waiting if name not in done]
+            if not left:
                 if not shares:
                     return
                 waiting = self._ranked(shares.pop(0))
+                continue
+            front = left[:_AT_ONCE]
+            if len(left) > len(front) and not self._enough(front):
+                done.update(left)
+                for tried in self._grown(left):
+                    best = max(best, tried)
+                    yield tried
                 continue
             scored = self._tried(front, best)
             if not scored:
                 done.update(front)
                 continue
-            value, _, edit = max(scored, key=lambda each: each[:2])
-            if not value > best:  # none helps alone: the strongest one of the worst node is kept on trial
+            tried, _, edit = max(scored, key=lambda each: each[:2])
+            if not tried > best:  # none helps alone: the strongest one of the worst node is kept on trial
                 first = [each for each in scored if each[2].unit.node.name == front[0]] or scored
-                value, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
+                tried, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
             self.found[:] = _with(self.found, edit)
             name = edit.unit.node.name
             if edit.kind == "float" or not self._open(name):
                 done.add(name)
-            best = value
+            best = tried
             yield best
 
-    def _tried(self, names: Sequence[str], best: float) -> list[tuple[float, float, Edit]]:
-        """Return what each edit of some nodes gives, its cost below zero, and the edit."""
-        scored: list[tuple[float, float, Edit]] = []
+    def _enough(self, names: Sequence[str]) -> bool:
+        """Tell whether the goal is reached with all that can be done about some nodes: then few edits will do."""
+        edits = list(self.found)
         for name in names:
-            for edit in self._open(name):
-                if self.clock.over():
-                    return scored
-                self.told(f"{edit.kind} of {name}", best)
-                scored.append((self._score(_with(self.found, edit)), -self.cost.of(edit), edit))
+            for edit in _strongest(self._open(name)):
+                edits = _with(edits, edit)
+        return self._score(edits).value >= self.goal
+
+    def _grown(self, names: Sequence[str]) -> Iterator[Tried]:
+        """Change as many nodes at once as the goal takes, the worst first: without multiply-adds in float if that does.
+
+        The number is doubled until the goal is reached, and then halved in between.
+        """
+        edits = {name: self._open(name) for name in names}
+        in_codes = [[edit for edit in edits[name] if edit.kind != "float"] for name in names]
+        cheap = [edit for each in in_codes for edit in _strongest(each)]
+        floats = [edit for name in names for edit in edits[name] if edit.kind == "float"]
+        start, ladder = list(self.found), [*cheap, *floats]
+        if self.cost.most is not None:
+            ladder = ladder[: self.cost.most - len(start)]
+        low, high = 0, min(_AT_ONCE, len(ladder))
+        while high > low and not self.clock.over():
+            tried = self._climbed(start, ladder[:high])
+            yield tried
+            if tried.value >= self.goal:
+                break
+            low, high = high, min(2 * high, len(ladder))
+        else:
+            return
+        while high - low > 1 and not self.clock.over():
+            middle = (low + high) // 2
+            if self._climbed(start, ladder[:middle]).value >= self.goal:
+                high = middle
+            else:
+                low = middle
+        yield self._climbed(start, ladder[:high])
+
+    def _climbed(self, start: Sequence[Edit], more: Sequence[Edit]) -> Tried:
+        self.found[:] = start
+        for edit in more:
+            self.found[:] = _with(self.found, edit)
+        tried = self._score(self.found)
+        self.told(f"{len(self.found)} edits", tried.value)
+        return tried
+
+    def _tried(self, names: Sequence[str], best: Tried) -> list[tuple[Tried, float, Edit]]:
+        """Return what each edit of some nodes gives, its cost below zero, and the edit."""
+        edits = list[Edit]()
+        for name in names:
+            if self.clock.over():
+                return []
+            self.told(f"edits of {name}", best.value)
+            edits += self._open(name)
+        scored = list[tuple[Tried, float, Edit]]()
+        for edit, tried in zip(edits, self._scores([_with(self.found, each) for each in edits]), strict=False):
+            scored.append((tried, -self.cost.of(edit), edit))
+            if self.clock.over():
+                break
+            self.told(edit.name, best.value)
         return scored
 
     def _open(self, name: str) -> list[Edit]:
         """List the allowed edits of a node that were not taken."""
         taken = {edit.name for edit in self.found}
-        return [
-            edit
-            for edit in self.catalog.edits_of(name)
-            if (self.cost.kinds is None or edit.kind in self.cost.kinds) and edit.name not in taken
-        ]
+        return [edit for edit in self.catalog.edits_of(name) if self.cost.allows(edit) and edit.name not in taken]
 
-    def _ranked(self, least: float) -> list[str]:
-        """Return the nodes that can be changed, those with the largest share of an output's error first.
+    def _ranked(self, least: float) -> dict[str, float]:
+        """Return the shares of an output's error of the nodes that can be changed, the largest first.
 
         Two samples tell an order; which edits help is measured on all.
         """
@@ -279,24 +379,51 @@ class Search:
                 unit = self.catalog.nodes.unit_of(node.node)
                 if unit is not None:
                     shares[unit.node.name] += node.share
-        return sorted((name for name, share in shares.items() if share), key=lambda name: -shares[name])
+        return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
 
     def prune(self) -> bool:
-        """Take edits out, and put cheaper ones in their place, as long as the goal is reached; tell if it was done."""
+        """Take edits out, and put cheaper ones in their place, as long as the goal is reached; tell if it was done.
+
+        Half of them at once first, then a quarter, and so on: what is not needed goes in few tries.
+        """
+        size = len(self.found) // 2
+        while size > 1:
+            order = sorted(self.found, key=lambda each: -self.cost.of(each))
+            for start in range(0, len(order), size):
+                if self.clock.over():
+                    return False
+                part = order[start : start + size]
+                self.told(f"without {len(part)} of {len(self.found)} edits", self._score(self.found).value)
+                without = [each for each in self.found if each not in part]
+                if self._score(without).value >= self.goal:
+                    self.found[:] = without
+            size //= 2
         changed = True
         while changed:
             changed = False
             for edit in sorted(self.found, key=lambda each: -self.cost.of(each)):
                 if self.clock.over():
                     return False
-                self.told(f"without {edit.name}", self._score(self.found))
+                self.told(f"without {edit.name}", self._score(self.found).value)
                 without = [each for each in self.found if each is not edit]
                 cheaper = [each for each in self._open(edit.unit.node.name) if self.cost.of(each) < self.cost.of(edit)]
-                tried = [without, *(_with(without, each) for each in cheaper)]
-                better = next((each for each in tried if self._score(each) >= self.goal), None)
+                sets = [without, *(_with(without, each) for each in cheaper)]
+                pairs = zip(sets, self._scores(sets), strict=True)
+                better = next((each for each, tried in pairs if tried.value >= self.goal), None)
                 if better is not None:
                     self.found[:], changed = better, True
         return True
+
+
+def _strongest(edits: Sequence[Edit]) -> list[Edit]:
+    """Return the edits of a node that go together and do most: of those that set the same, the last, dearest one.
+
+    A bias and factors are fitted to the weight in use: they are left out where another weight comes.
+    """
+    found = list[Edit]()
+    for edit in edits:
+        found = _with([each for each in found if each.kind not in ("bias", "equalize")], edit)
+    return found
 
 
 def _with(edits: Sequence[Edit], one: Edit) -> list[Edit]:

@@ -163,3 +163,18 @@ def test_an_output_that_is_not_finite_has_no_budget_and_is_not_called_right():
     made = qdebug.budget(chain(), chain(second=np.nan))
     assert np.isnan(made.outputs[0].sqnr_db)
     assert document_text(budget_document(made), "table", plain=True).startswith("NOT FINITE")
+
+
+def test_workers_give_the_same_budget(tmp_path):
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = [tmp_path / f"{form}.h5" for form in ("float", "int8")]
+    for path in paths:
+        path.write_bytes(files(data).joinpath(f"digits.{path.name}").read_bytes())
+    alone = DiffSession(*map(open_recording, paths)).budget()
+    shared = DiffSession(*map(open_recording, paths))
+    with ThreadPoolExecutor(2) as executor:
+        shared.compare_in(executor, *paths)
+        seen = []
+        assert shared.budget(progress=lambda done, total: seen.append((done, total))) == alone
+    assert seen[-1][0] == seen[-1][1]

@@ -1,5 +1,6 @@
 """A repair is the smallest set of edits that reaches the goal, measured on samples that it was not looked for with."""
 
+from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -8,7 +9,8 @@ import pytest
 
 from qdebug import data
 from qdebug.errors import UsageError
-from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
+from qdebug.numerics.affine import dequantize, quantize
 from qdebug.present.reports.schema import load_schema
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.repair import RepairOptions, find_repair
@@ -179,3 +181,176 @@ def test_edits_that_led_nowhere_are_not_kept():
     assert (found.reached, found.edits) == (False, ())
     assert found.search.after == found.search.before
     assert find_repair(session, RepairOptions(within=40, cost=_floats())).reached
+
+
+def test_an_output_of_another_size_is_no_goal():
+    backend = net(**ruined("a"))
+    cut = {(name, sample, step): backend.load(name, sample, step) for name, sample, step in _held(backend)}
+    cut |= {key: array[:2] for key, array in cut.items() if key[0] == "y"}
+    with pytest.raises(UsageError, match="No output of the network was compared"):
+        repaired(MemoryRecording(backend.graph, cut))
+
+
+def _held(run):
+    return [(name, sample, 0) for name in run.names for sample in range(4) if run.has(name, sample)]
+
+
+def coded(name, dtype, scale, zero_point=0):
+    return TensorInfo(name=name, dtype=dtype, quant=QuantParams(dtype=dtype, scale=scale, zero_point=zero_point))
+
+
+def test_sums_of_pairs_that_saturate_are_repaired_by_wide_ones():
+    """x w in codes, where two products at a time are added in 16 bits, as on processors without dot products."""
+    rng, scales = np.random.default_rng(1), {"x": 0.01, "w": 0.02, "y": 0.25}
+    w = rng.integers(60, 128, (8, 5)).astype(np.int8)
+    floats = Graph(
+        [Node(name="product", op="MatMul", inputs=("x", "w"), outputs=("y",))],
+        tensors=[TensorInfo(name="w", role=Role.CONSTANT)],
+        inputs=("x",),
+        outputs=("y",),
+        opset={"": 17},
+    )
+    names = ("x", "xs", "xz", "w", "ws", "wz", "ys", "yz")
+    codes = Graph(
+        [Node(name="product", op="QLinearMatMul", inputs=names, outputs=("y",))],
+        tensors=[
+            coded("x", "uint8", scales["x"]),
+            coded("y", "uint8", scales["y"]),
+            TensorInfo(name="w", role=Role.CONSTANT, quant=QuantParams(dtype="int8", scale=scales["w"], zero_point=0)),
+            *(TensorInfo(name=name, role=Role.CONSTANT) for name in names if len(name) == 2),
+        ],
+        inputs=("x",),
+        outputs=("y",),
+        opset={"": 17},
+    )
+    theirs = {("w", 0, 0): (w * np.float32(scales["w"])).astype(np.float32)}
+    ours = {("w", 0, 0): w}
+    for name in "xwy":
+        ours[f"{name}s", 0, 0] = np.float32(scales[name])
+        ours[f"{name}z", 0, 0] = np.zeros((), np.int8 if name == "w" else np.uint8)
+    for sample in range(4):
+        x = rng.integers(100, 256, (3, 8)).astype(np.uint8)
+        real = x.astype(np.float32) * np.float32(scales["x"])
+        pairs = (x[:, :, None].astype(np.int64) * w[None]).reshape(3, 4, 2, 5).sum(axis=2)
+        sums = np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1)
+        y = np.clip(np.rint(sums * (scales["x"] * scales["w"] / scales["y"])), 0, 255).astype(np.uint8)
+        theirs |= {("x", sample, 0): real, ("y", sample, 0): real @ theirs["w", 0, 0]}
+        ours |= {("x", sample, 0): x, ("y", sample, 0): y}
+    session = DiffSession(MemoryRecording(floats, theirs), MemoryRecording(codes, ours))
+    options = RepairOptions(within=30, arithmetic="onnx-spec", cost=EditCost(kinds=["range", "wide-sum"]))
+    found = find_repair(session, options)
+    assert (found.reached, [edit.wide for edit in found.edits]) == (True, [True])
+    other = replace(options, cost=EditCost(kinds=["range"]))
+    assert not find_repair(session, other).reached, "other codes do not help while the sums overflow"
+    found = find_repair(session, replace(options, cost=EditCost(kinds=["wide-sum"])))
+    assert [edit.kind for edit in found.edits] == ["wide-sum"]
+    assert found.search.before < 20 < 30 < found.search.after
+
+
+def test_branches_that_share_a_scale_get_one_each():
+    """A wide and a narrow branch are joined in the codes of the wide one; a product needs the narrow one."""
+    rng = np.random.default_rng(3)
+    gains = np.repeat(np.float32([2.0, 0.001]), 4)[:, None] * rng.standard_normal((8, 3)).astype(np.float32)
+    quant = QuantParams(dtype="int8", scale=np.float32(0.8), zero_point=0)
+    branches = [
+        node
+        for at, name in enumerate("pq")
+        for node in (
+            Node(name=f"branch {name}", op=("Tanh", "Relu")[at], inputs=(f"x{name}",), outputs=(f"f{name}",)),
+            Node(name=f"codes {name}", op="QuantizeLinear", inputs=(f"f{name}", "s", "z"), outputs=(f"c{name}",)),
+            Node(name=f"real {name}", op="DequantizeLinear", inputs=(f"c{name}", "s", "z"), outputs=(f"r{name}",)),
+        )
+    ]
+    nodes = [
+        *branches,
+        Node(name="join", op="Concat", inputs=("rp", "rq"), outputs=("j",), attrs={"axis": 1}),
+        Node(name="codes j", op="QuantizeLinear", inputs=("j", "s", "z"), outputs=("cj",)),
+        Node(name="real j", op="DequantizeLinear", inputs=("cj", "s", "z"), outputs=("rj",)),
+        Node(name="product", op="MatMul", inputs=("rj", "w"), outputs=("y",)),
+    ]
+    constants = {("s", 0, 0): quant.scale[0], ("z", 0, 0): np.int8(0), ("w", 0, 0): gains}
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in "szw"]
+    infos += [TensorInfo(name=name, dtype="int8", quant=quant) for name in ("cp", "cq", "cj")]
+    options = {"inputs": ("xp", "xq"), "outputs": ("y",), "opset": {"": 17}}
+    floats = [
+        *(Node(name=n.name, op=n.op, inputs=n.inputs, outputs=n.outputs) for n in branches if "branch" in n.name),
+        Node(name="join", op="Concat", inputs=("fp", "fq"), outputs=("j",), attrs={"axis": 1}),
+        Node(name="product", op="MatMul", inputs=("j", "w"), outputs=("y",)),
+    ]
+    theirs, ours = {("w", 0, 0): gains}, dict(constants)
+    for sample in range(4):
+        x = {"xp": 3 * rng.standard_normal((5, 4)), "xq": 100 * rng.standard_normal((5, 4))}
+        x = {name: array.astype(np.float32) for name, array in x.items()}
+        made = {"fp": np.tanh(x["xp"]), "fq": np.maximum(x["xq"], 0)}
+        real = {f"r{name}": dequantize(quantize(made[f"f{name}"], quant), quant) for name in "pq"}
+        j, rj = (
+            np.concatenate([each[f"{kind}p"], each[f"{kind}q"]], axis=1) for each, kind in ((made, "f"), (real, "r"))
+        )
+        theirs |= {(name, sample, 0): array for name, array in (x | made | {"j": j, "y": j @ gains}).items()}
+        held = {f"c{name}": quantize(made[f"f{name}"], quant) for name in "pq"} | {"cj": quantize(rj, quant)}
+        more = {"j": rj, "rj": rj, "y": rj @ gains}
+        ours |= {(name, sample, 0): array for name, array in (x | made | real | held | more).items()}
+    session = DiffSession(
+        MemoryRecording(Graph(floats, tensors=[infos[2]], **options), theirs),
+        MemoryRecording(Graph(nodes, tensors=infos, **options), ours),
+    )
+    found = find_repair(session, RepairOptions(within=30, cost=EditCost(kinds=["split"])))
+    assert (found.reached, [edit.unit.node.name for edit in found.edits]) == (True, ["branch p"])
+    assert found.search.before < 15
+
+
+def test_a_repair_goes_on_from_the_edits_of_another():
+    backend = net(**ruined("a", "b"), d=WEIGHTS["d"] + np.float32(0.01))
+    first = repaired(backend, within=25, cost=_floats())
+    names = [edit.name for edit in first.edits]
+    again = repaired(backend, within=25, cost=_floats(), start=names)
+    assert nodes_of(again) == nodes_of(first)
+    given = repaired(backend, within=60, minutes=0, start=names)
+    assert (given.reached, given.search.after) == (False, first.search.after), "what was given is measured"
+    with pytest.raises(UsageError, match="has no edit"):
+        repaired(backend, start=["16-bit one"])
+
+
+def test_many_small_errors_are_repaired_at_once_and_what_is_not_needed_goes():
+    """Twelve products in a row, each with an error of its own, and a goal that takes most of them."""
+    rng = np.random.default_rng(2)
+    weights = {f"w{at}": (np.linalg.qr(rng.standard_normal((6, 6)))[0]).astype(np.float32) for at in range(12)}
+    nodes = [Node(name=f"n{at}", op="MatMul", inputs=(f"t{at}", f"w{at}"), outputs=(f"t{at + 1}",)) for at in range(12)]
+    infos = [TensorInfo(name=name, role=Role.CONSTANT) for name in weights]
+    graph = Graph(nodes, tensors=infos, inputs=("t0",), outputs=("t12",), opset={"": 17})
+
+    def run(error):
+        held = {
+            name: w + np.float32(error) * rng.standard_normal(w.shape).astype(np.float32) for name, w in weights.items()
+        }
+        values = {(name, 0, 0): array for name, array in held.items()}
+        for sample in range(2):
+            t = np.random.default_rng(sample).standard_normal((4, 6)).astype(np.float32)
+            values["t0", sample, 0] = t
+            for at in range(12):
+                values[f"t{at + 1}", sample, 0] = t = t @ held[f"w{at}"]
+        return MemoryRecording(graph, values)
+
+    session = DiffSession(run(0), run(0.02))
+    found = find_repair(session, RepairOptions(within=20, cost=_floats()))
+    assert (found.reached, found.minimal) == (True, True)
+    assert 6 < len(found.edits) < 12
+    few = find_repair(session, RepairOptions(within=20, cost=_floats(most=3)))
+    assert (few.reached, len(few.edits)) == (False, 3)
+    assert few.search.after > few.search.before
+
+
+def test_workers_find_the_same_repair(tmp_path, digits):
+    from concurrent.futures import ThreadPoolExecutor
+
+    paths = [tmp_path / f"{form}.h5" for form in ("float", "int8")]
+    for path in paths:
+        path.write_bytes(files(data).joinpath(f"digits.{path.name}").read_bytes())
+    options = RepairOptions(within=46)
+    alone = find_repair(DiffSession(*digits), options)
+    shared = DiffSession(*map(open_recording, paths))
+    with ThreadPoolExecutor(2) as executor:
+        shared.compare_in(executor, *paths)
+        found = find_repair(shared, options)
+    assert [edit.name for edit in found.edits] == [edit.name for edit in alone.edits]
+    assert found.search == alone.search

@@ -1,0 +1,90 @@
+"""Replays of sets of edits: made here, or by the workers that share the comparison."""
+
+from __future__ import annotations
+
+import pickle
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from uuid import uuid4
+
+import numpy as np
+
+from qdebug.compare.graph_checks.graph_check import GraphCheck
+from qdebug.compare.measure.recordings import as_compared
+from qdebug.compare.workers import check_version, in_workers
+from qdebug.recording.opening import open_recording
+from qdebug.replay import Arithmetic
+from qdebug.session import DiffSession
+from qdebug.version import __version__
+from qdebug.workflow.edited_replay import Change, EditedReplay
+from qdebug.workflow.repair_edits import EditCatalog
+
+__all__ = ["ReplayTask", "Replays", "replays_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayTask:
+    """One sample to be replayed with some edits.
+
+    Args:
+        edits: Their names.
+        place: Sample and step.
+    """
+
+    edits: tuple[str, ...]
+    place: tuple[int, int]
+
+
+Replays = Callable[[Sequence[ReplayTask]], Iterator[Mapping[str, np.ndarray]]]
+"""Makes replays, and gives the real values of the network's outputs by name, in the order of the tasks."""
+
+
+def replays_of(session: DiffSession, catalog: EditCatalog, arithmetic: Arithmetic) -> Replays:
+    """Return what makes replays: this process, or the workers that the session was given.
+
+    Args:
+        session: The two runs.
+        catalog: The edits.
+        arithmetic: How nodes on codes are computed.
+    """
+    if session.workers is None:
+        replay = EditedReplay(session.backend, arithmetic)
+        return lambda tasks: (_replayed(catalog, replay, task) for task in tasks)
+    executor, *paths = session.workers
+    given = pickle.dumps((paths, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))
+    return partial(in_workers, executor, partial(_replayed_apart, uuid4().hex, __version__, given))
+
+
+def _replayed(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Mapping[str, np.ndarray]:
+    edits = list(map(catalog.named, task.edits))
+    return replay.outputs(catalog.change(edits) if edits else Change(), task.place)
+
+
+class _Worker(threading.local):
+    """What a worker keeps from replay to replay of one search."""
+
+    search: str = ""
+    known: tuple[EditCatalog, EditedReplay] | None = None
+
+
+_worker = _Worker()
+
+
+def _replayed_apart(search: str, version: str, given: bytes, task: ReplayTask) -> Mapping[str, np.ndarray]:
+    """Make a replay in a worker.
+
+    Args:
+        search: Tells it from others.
+        version: Version of the qdebug that asks for it.
+        given: The two paths, all pairs, what is compared, the samples that edits are fitted to, and the arithmetic.
+        task: What is to be replayed.
+    """
+    check_version(version)
+    if _worker.known is None or _worker.search != search:
+        paths, pairs, entries, places, arithmetic = pickle.loads(given)  # noqa: S301  made above, by this program
+        reference, backend = (as_compared(open_recording(path)) for path in paths)
+        catalog = EditCatalog(GraphCheck(reference, backend, pairs), entries, places)
+        _worker.search, _worker.known = search, (catalog, EditedReplay(backend, arithmetic))
+    return _replayed(*_worker.known, task)
