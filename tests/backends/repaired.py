@@ -33,6 +33,7 @@ from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
 from qdebug.workflow.repair_search import Search
 
 HEADS = ("net", "before", "after", "model run", "edits", "in float", "by own error", "one at a time", "minutes")
+_SIDE = 224
 Inputs = Mapping[str, np.ndarray]
 
 
@@ -50,6 +51,10 @@ def nets(folder: Path, samples: int) -> dict[str, Callable[[], tuple[Path, Input
     known = {
         "cls": lambda: (held.net("cls", folder), {"x": held.crops(samples, cache=folder)[:, None]}),
         "rec": lambda: (held.net("rec", folder), {"x": held.crops(samples, width=320, cache=folder)[:, None]}),
+        "det": lambda: (held.net("det", folder), {"x": _parts(held, samples, folder)}),
+        "orientation": lambda: (held.net("orientation", folder), {"x": _parts(held, samples, folder)}),
+        "file-type": lambda: (held.net("file-type", folder), {"bytes": _files(samples)}),
+        "voice": lambda: (held.net("voice", folder), _frames(held, samples)),
         "basic-pitch": lambda: (held.net("pitch-onnx", folder), _sounds(held, samples)),
         "swift-f0": lambda: (held.net("swift-f0", folder), _voices(held, samples)),
     }
@@ -57,6 +62,37 @@ def nets(folder: Path, samples: int) -> dict[str, Callable[[], tuple[Path, Input
         if path.with_suffix(".npz").exists() and "int8" not in path.name:
             known[path.stem] = lambda path=path: (path, dict(np.load(path.with_suffix(".npz"))))
     return known
+
+
+def _parts(held: ModuleType, samples: int, folder: Path) -> np.ndarray:
+    """Cut squares out of two scanned pages, every other turned upside down: float32 [samples, 1, 3, 224, 224]."""
+    pages, rng = [held.picture(name, folder) for name in ("page", "text")], np.random.default_rng(0)
+    out = np.empty((samples, 1, 3, _SIDE, _SIDE), np.float32)
+    for at in range(samples):
+        page = np.pad(pages[at % 2], ((0, _SIDE), (0, _SIDE)), mode="reflect")
+        top, left = (int(rng.integers(0, extent - _SIDE)) for extent in page.shape)
+        part = page[top : top + _SIDE, left : left + _SIDE] / 127.5 - 1
+        out[at] = part if at % 2 else part[::-1, ::-1]
+    return out
+
+
+def _files(samples: int) -> np.ndarray:
+    """Return the first and last 1024 bytes of files of this project, int32 [samples, 1, 2048]; 256 is no byte."""
+    home = Path(__file__).resolve().parents[2]
+    out = np.full((samples, 1, 2048), 256, np.int32)
+    found = sorted(path for path in home.rglob("qdebug/**/*") if path.suffix in (".py", ".md", ".json", ".h5", ".npz"))
+    for at, path in enumerate(found[:: max(1, len(found) // samples)][:samples]):
+        content = np.frombuffer(path.read_bytes(), np.uint8)
+        first, last = content[:1024], content[-1024:]
+        out[at, 0, : first.size], out[at, 0, 2048 - last.size :] = first, last
+    return out
+
+
+def _frames(held: ModuleType, samples: int) -> Inputs:
+    wave = held.sound(samples, seconds=1)
+    frames = np.stack([wave[:, start : start + 576] for start in range(0, wave.shape[1] - 576, 512)], axis=1)
+    state = np.zeros((samples, 1, 1, 128), np.float32)
+    return {"input": frames, "h": state, "c": state}
 
 
 def _voices(held: ModuleType, samples: int) -> Inputs:
