@@ -305,11 +305,13 @@ def _rows_shown(result: RunComparison, first: NodeResult | None) -> list[NodeRes
 def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element:
     floor = result.limits.get("min_sqnr")
     made = element("div", class_="plots")
-    caption = "SQNR in dB of each tensor along the net; higher is better. A click on a dot leads to its row."
+    plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor)
+    clicks = " A click on a dot leads to its row." if plot.find("a") is not None else ""
+    caption = f"SQNR in dB of each tensor along the net; higher is better.{clicks}"
     together = nodes_together(result.nodes)
     if together > 1:
         caption += f" The band goes from the worst to the best of each {together} neighbours, the line along the worst."
-    made.append(_figure(error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor), caption))
+    made.append(_figure(plot, caption))
     parts = parts_plot(result.nodes)
     if parts is not None:
         caption = (
@@ -358,11 +360,12 @@ def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapp
     table.set("role", "region")
     table.set("aria-label", "table of nodes, scrolls")
     made.append(table)
-    order = f"The {which} first, then all" if 0 < len(about) < len(result.nodes) else "All nodes"
+    stand = "stands" if len(about) == 1 else "stand"
+    order = f"The {which} {stand} first, then all others" if 0 < len(about) < len(result.nodes) else "All nodes"
     said = f"{order} in topological order." if not fail or len(about) < len(result.nodes) else "The worst first."
     left = len(result.nodes) - len(shown)
     if left:
-        said += f" {numbers.grouped(left)} more nodes, better than all these, are left out; the JSON has them all."
+        said += f" {numbers.grouped(left)} more nodes, less wrong than these, are left out; the JSON has them all."
     made.append(element("p", said, class_="faint"))
     if len(shown) > _ON_PAPER:
         made.append(element("p", f"On paper the table ends after {_ON_PAPER} rows.", class_="onpaper"))

@@ -138,9 +138,10 @@ def _box(node: Neighbour, middle: float, y: float, wide: float, *, prefix: str, 
         rx=5,
     )
     name = element("text", shorten(safe_text(node.name), most), class_="code name", x=f"{middle:.1f}", y=y + 17)
-    said = f"{safe_text(node.op)} {error}"
+    number = "" if result is None else f"#{result.index} "
+    said = f"{number}{safe_text(node.op)} {error}"
     if len(said) > most:
-        said = error
+        said = f"{number}{error}"
     below = element("text", shorten(said, most), class_=f"code {status}", x=f"{middle:.1f}", y=y + 33)
     for text in (name, below):
         text.set("text-anchor", "middle")

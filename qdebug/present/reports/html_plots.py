@@ -95,8 +95,8 @@ def rendered(root: Element) -> str:
     return ET.tostring(root, encoding="unicode", method="html")
 
 
-_WIDTH, _HEIGHT = 720, 300
-_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 56, 72
+_WIDTH, _HEIGHT = 720, 312
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 68, 72
 _COLUMNS = 240
 """Columns of a plot along the net: of more nodes, neighbours share one."""
 _LARGE_DOTS = 60
@@ -204,10 +204,10 @@ def error_profile(
         frame.bars(((column, min(inside), max(inside)) for column, inside in known), "band")
     frame.line(((column, min(inside)) for column, inside in known), "trace")
     if math.inf in sqnr:
-        frame.root.append(element("text", "equal", x=_LEFT - 6, y=_TOP - 11, text_anchor="end"))
+        frame.root.append(element("text", "equal", x=_LEFT - 6, y=_TOP - 20, text_anchor="end"))
         if frame.together > 1:
             same = [column for column, inside in enumerate(frame.columns) if any(sqnr[at] == math.inf for at in inside)]
-            marks = "".join(f"M{frame.x(column):.1f} {_TOP - 20}v8" for column in same)
+            marks = "".join(f"M{frame.x(column):.1f} {_TOP - 31}v8" for column in same)
             frame.root.append(element("path", class_="same", d=marks, stroke_width=f"{max(1.0, frame.wide):.2f}"))
     if any(value is None or math.isnan(value) for value in sqnr):
         frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
@@ -216,7 +216,7 @@ def error_profile(
         for position in chosen:
             node, value = nodes[position], sqnr[position]
             if value == math.inf:
-                at = _TOP - 16.0
+                at = _TOP - 26.0
             else:
                 at = frame.bottom + 18.0 if value is None or math.isnan(value) else frame.y(max(value, low))
             size = 1.6 if len(frame.columns) <= _LARGE_DOTS else 1.0
@@ -305,7 +305,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
     root.append(element("title", "SQNR by node and sample, stronger is worse"))
     for row, node in enumerate(nodes):
         y = row * side
-        name = shorten(safe_text(node.node), 25)
+        name = shorten(f"#{node.index} {safe_text(node.node)}", 25)
         root.append(element("text", name, x=label - 6, y=y + 13, text_anchor="end", class_="code"))
         by_sample = {entry.sample: entry for entry in node.samples}
         for column, sample in enumerate(samples):

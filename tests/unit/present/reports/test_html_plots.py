@@ -20,7 +20,7 @@ def test_marks_stay_in_the_picture(values, made):
     nodes = [made.node(i, Status.DIVERGED, metrics=made.stats(sqnr_db=value)) for i, value in enumerate(values)]
     svg = error_profile(nodes, prefix="n", floor=1000.0)
     assert all(0 <= x <= 720 for x in numbers_of(svg, "cx"))
-    assert all(0 <= y <= 270 for y in numbers_of(svg, "cy"))
+    assert all(0 <= y <= 312 for y in numbers_of(svg, "cy"))
     assert len(numbers_of(svg, "cx")) == len(values)
     assert "nan" not in rendered(svg).replace("NaN", "").lower()
 
