@@ -362,7 +362,11 @@ def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapp
     made.append(table)
     stand = "stands" if len(about) == 1 else "stand"
     order = f"The {which} {stand} first, then all others" if 0 < len(about) < len(result.nodes) else "All nodes"
-    said = f"{order} in topological order." if not fail or len(about) < len(result.nodes) else "The worst first."
+    said = (
+        f"{order} in topological order."
+        if not fail or len(about) < len(result.nodes)
+        else "The first divergence, then the worst."
+    )
     left = len(result.nodes) - len(shown)
     if left:
         said += f" {numbers.grouped(left)} more nodes, less wrong than these, are left out; the JSON has them all."
