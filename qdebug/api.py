@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
 from dataclasses import fields, replace
@@ -22,9 +23,13 @@ from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.explain import explain as explain_run
 from qdebug.workflow.explain import explained_by
 from qdebug.workflow.map_file import load_map
+from qdebug.workflow.model_files import is_model, record_runs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
+
+    from qdebug.workflow.fitted_inputs import GivenInputs
+    from qdebug.workflow.model_runs import ModelRun
 
 __all__ = ["DiffResult", "Explanation", "diff", "explain"]
 
@@ -145,16 +150,19 @@ def diff(
     rtol: float | None = None,
     min_output_sqnr: float | None = None,
     map: str | Path | PairList | None = None,  # noqa: A002  as on the command line
+    inputs: str | Path | None = None,
     executor: Executor | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> DiffResult:
     """Compare a backend recording with a reference recording.
 
-    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time.
+    What was found out of two files is kept, in `BACKEND.qdebug-cache` or the user's cache folder, for the next time. A
+    model file is recorded first, as `qdebug diff` does: into `qdebug-runs/` in the current folder, or not at all if the
+    very same run is there.
 
     Args:
-        reference: A path or an open recording.
-        backend: A path or an open recording.
+        reference: A path of a recording or of a model file, or an open recording.
+        backend: The same.
         limits: What counts as divergence and what may be missing; derived limits if None.
         min_sqnr: Least SQNR of a tensor in dB; this and those below go before the same fields of `limits`.
         max_lsb: Largest difference in steps of the backend's scale.
@@ -162,13 +170,18 @@ def diff(
         rtol: Relative part of that, of the reference's value.
         min_output_sqnr: Least SQNR of an output of the network in dB.
         map: Pairs of your own, which go before all that is found: a file, see `qdebug.workflow.map_file`, or a list.
+        inputs: An .npz file with the inputs of a reference that is a model file, or further ones of a recorded one.
+            Random values if None, with a warning: they hide what real ones show.
         executor: Compares tensors in its workers; both sides must then be paths. The result is the same.
         progress: Called with the number of tensors compared and their total.
 
     Raises:
         RecordingError: A file cannot be read.
         AlignmentError: The two record different networks.
-        UsageError: The map cannot be read, or names a tensor of which there are no values; a limit means nothing.
+        UsageError: The map cannot be read, or names a tensor of which there are no values; a limit means nothing; a
+            model that no installed backend runs; inputs without a model.
+        BackendError: A model cannot be run.
+        InputError: The inputs are no .npz file of plain arrays, or do not fit.
 
     Example:
         >>> result = qdebug.diff("float.h5", "int8.h5", max_lsb=100)
@@ -184,12 +197,54 @@ def diff(
     }
     own: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
     limits = replace(limits or Limits(), **own) if own else limits
+    reference, backend = _recorded(reference, backend, inputs)
     opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
     given = load_map(map) if isinstance(map, str | Path) else map
     session = DiffSession(*opened, limits=limits, cache=True, given=given)
     if executor is not None:
         session.compare_in(executor, _path(reference), _path(backend))
     return DiffResult.made_of(session.result(progress=progress))
+
+
+def _recorded(
+    reference: str | Path | Recording, backend: str | Path | Recording, inputs: str | Path | None
+) -> tuple[str | Path | Recording, str | Path | Recording]:
+    """Return both sides with model files recorded.
+
+    Raises:
+        UsageError: There are inputs and no model, or no installed backend runs a model.
+        QdebugError: A model cannot be recorded.
+    """
+    first, second = (
+        None if isinstance(side, Recording) or not is_model(Path(side)) else Path(side) for side in (reference, backend)
+    )
+    if first is None and second is None:
+        if inputs is not None:
+            raise UsageError("inputs is for model files, and both of these are recordings.", hint="Leave it out.")
+        return reference, backend
+    from qdebug.workflow.model_runs import choose_backend, record_model
+
+    random: list[str] = []
+
+    def record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
+        done = record_model(run, given, adapt=adapt)
+        random.extend([done.random] if done.random is not None and not adapt else [])
+        return done.path
+
+    if first is not None:
+        source: ModelRun | Recording = choose_backend(first, reference=True)
+    else:
+        source = reference if isinstance(reference, Recording) else open_recording(reference)
+    made, others = record_runs(
+        source,
+        [choose_backend(second, reference=False)] if second is not None else [],
+        record,
+        title=str(reference) if isinstance(reference, str | Path) else "The reference",
+        inputs=inputs,
+    )
+    for said in random:
+        warnings.warn(f"The inputs are random ({said}); give inputs=FILE.npz.", stacklevel=3)
+    return made or reference, others[0] if others else backend
 
 
 def explain(

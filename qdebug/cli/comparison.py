@@ -86,6 +86,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
     """
     from qdebug.compare.result.result import Status
     from qdebug.present.detail import NodeDetail
+    from qdebug.present.surroundings import surroundings
 
     try:
         entry = session.part(name)
@@ -109,6 +110,7 @@ def node_detail(session: DiffSession, result: RunComparison, name: str, *, sampl
         worst=worst,
         sample=sample,
         profile=profile,
+        around=surroundings(graph, by_tensor, entry.tensor),
     )
 
 

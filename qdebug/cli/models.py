@@ -13,9 +13,10 @@ from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import progress
 from qdebug.cli.parser import TakesArguments, natural, positive
 from qdebug.cli.record import BackendChoice, backend_choice
-from qdebug.cli.sources import command, is_model, open_source
+from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
+from qdebug.workflow.model_files import is_model, record_runs
 
 if TYPE_CHECKING:
     from qdebug.workflow.fitted_inputs import GivenInputs
@@ -102,39 +103,23 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
             f"{str(models[0])!r} is a model, and --untrusted runs none.",
             hint=f"Record it first: {command('qdebug', 'record', models[0], '--help')} says how.",
         )
-    from qdebug.workflow.fitted_inputs import given_inputs, recorded_inputs
-
     reference = options.reference
-    if is_model(reference):
-        ranges = _ranges(options) if options.inputs is None else {}
-        given = given_inputs(options.inputs, samples=options.samples, seed=options.seed or 0, ranges=ranges)
-        reference = _record(_run(reference, options.ref_backend, reference=True), given, adapt=False)
-    else:
+    if not is_model(reference):
         _refuse(
             options, ("--ref-backend", "--samples", "--seed"), f"{str(reference)!r} is a recording with its own inputs"
         )
-    paths: list[Path] = []
-    fed: GivenInputs | None = None
-    for path, choice in _chosen(options):
-        if not is_model(path):
-            paths.append(path)
-            continue
-        fed = fed or recorded_inputs(open_source(reference), title=reference.name, extra=options.inputs)
-        paths.append(_record(_run(path, choice, reference=False), fed, adapt=True))
-    return reference, paths
-
-
-def _ranges(options: ModelOptions) -> dict[str, tuple[float, float]]:
-    """Return what the codes of the quantized model's inputs reach: random values outside would only be cut off."""
-    from qdebug.workflow.fitted_inputs import input_ranges
-    from qdebug.workflow.model_runs import model_graph
-
-    for path, choice in _chosen(options):
-        if is_model(path):
-            found = input_ranges(model_graph(_run(path, choice, reference=False)))
-            if found:
-                return found
-    return {}
+    backends = _chosen(options)
+    made, recordings = record_runs(
+        _run(reference, options.ref_backend, reference=True) if is_model(reference) else open_source(reference),
+        [_run(path, choice, reference=False) for path, choice in backends if is_model(path)],
+        _record,
+        title=reference.name,
+        inputs=options.inputs,
+        samples=options.samples,
+        seed=options.seed or 0,
+    )
+    left = iter(recordings)
+    return made or reference, [next(left) if is_model(path) else path for path, _ in backends]
 
 
 _GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(

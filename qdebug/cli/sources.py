@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 from qdebug.errors import NotARecordingError
 from qdebug.present.shell import command, shell_word
 from qdebug.regular_file import open_binary
+from qdebug.workflow.model_files import MODEL_ENDINGS, is_model
 
 if TYPE_CHECKING:
     from qdebug.model import Recording
 
-__all__ = ["command", "forget_caches", "is_model", "open_source", "verify_sources"]
-
-_HDF5 = b"\x89HDF\r\n\x1a\n"
-_MODEL_ENDINGS = {".onnx", ".tflite", ".pt2", ".pte", ".pt", ".pth", ".xml", ".pb"}
+__all__ = ["command", "forget_caches", "open_source", "verify_sources"]
 
 
 def open_source(path: Path) -> Recording:
@@ -64,22 +62,6 @@ def verify_sources(arguments: argparse.Namespace) -> None:
                     raise
 
 
-def is_model(path: Path) -> bool:
-    """Tell whether a file is a model by its name and no recording by its content, which the name says nothing of.
-
-    Args:
-        path: As the user wrote it; a file that cannot be read is none.
-    """
-    if path.suffix.lower() not in _MODEL_ENDINGS:
-        return False
-    try:
-        with open_binary(path) as file:
-            start = file.read(64)
-    except OSError:
-        return False
-    return not start.startswith(_HDF5) and start.lstrip()[:1] != b"{"
-
-
 def forget_caches() -> None:
     """Read and write no results beside a file that is not trusted."""
     from qdebug.recording.cache import ColumnCache
@@ -98,7 +80,7 @@ def _kind(path: Path) -> tuple[str, str] | None:
         return None
     if not start:
         return "an empty file", "Record again: the run that wrote it did not get far."
-    run = f"qdebug record {'MODEL' if path.suffix not in _MODEL_ENDINGS else shell_word(path)}"
+    run = f"qdebug record {'MODEL' if path.suffix not in MODEL_ENDINGS else shell_word(path)}"
     if start.startswith(b"PK\x03\x04"):
         return (
             "a zip archive (such as .npz)",
@@ -106,7 +88,7 @@ def _kind(path: Path) -> tuple[str, str] | None:
         )
     if start.startswith(b"\x93NUMPY"):
         return "a single numpy array", "Save inputs by name with numpy.savez and record a run: qdebug record --help."
-    if path.suffix.lower() in _MODEL_ENDINGS:
+    if path.suffix.lower() in MODEL_ENDINGS:
         return "a model", f"Record a run of it: {run} --backend NAME --inputs FILE.npz -o OUT.h5."
     if start.lstrip().startswith((b"{", b"[")):
         return "JSON", "Give the recordings it was made from."

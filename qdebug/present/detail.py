@@ -14,6 +14,7 @@ from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.present import numbers
 from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, metric_title, on_rails, position
+from qdebug.present.surroundings import Surroundings
 from qdebug.present.text import safe_text
 
 __all__ = [
@@ -54,6 +55,7 @@ class NodeDetail:
         worst: The elements with the largest differences, worst first.
         sample: The only sample looked at; None for all.
         profile: The error in full detail; None if it was not asked for or there is none.
+        around: The part of the backend's graph around its node; None if nobody asked.
     """
 
     result: NodeResult
@@ -63,6 +65,7 @@ class NodeDetail:
     worst: Sequence[WorstElement] = field(default=())
     sample: int | None = None
     profile: TensorProfile | None = None
+    around: Surroundings | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,10 +1,13 @@
 """Model files in place of recordings: recorded once, used again, said loudly; an interrupted run leaves nothing."""
 
 import json
+import warnings
 
 import numpy as np
 import pytest
 
+import qdebug
+from qdebug.errors import UsageError
 from qdebug.recording.opening import open_recording
 from qdebug.workflow import model_runs
 
@@ -182,3 +185,22 @@ def test_a_budget_takes_models_too(run, nets):
     assert done.err.count("recorded in") == 2
     assert "fc" in done.out
     assert run("repair", *nets, "--within", "5", "--minutes", "0.2").err.count("used again") == 2
+
+
+def test_python_takes_models_as_the_command_line_does_and_uses_its_recordings(run, nets, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.warns(UserWarning, match="inputs are random"):
+        result = qdebug.diff(*nets)
+    first = made(tmp_path)
+    assert result["fc"].status == "diverged"
+    assert run("diff", *nets).err.count("used again") == 2
+    assert made(tmp_path) == first
+    np.savez(tmp_path / "x.npz", x=np.ones((2, 6), np.float32))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        given = qdebug.diff(nets[0], nets[1], inputs="x.npz")
+        assert given.backend.model == "bad.onnx"
+        reference = open_recording(next(path for path in (tmp_path / "qdebug-runs").glob("net-*.h5")))
+        assert qdebug.diff(reference, nets[0]).status == "identical"
+    with pytest.raises(UsageError, match="inputs is for model files"):
+        qdebug.diff(reference, reference, inputs="x.npz")

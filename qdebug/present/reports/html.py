@@ -6,19 +6,20 @@ import base64
 import hashlib
 import math
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from importlib import resources
 
+from qdebug.compare.align.pairs import Match
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
-from qdebug.errors import LimitsError
 from qdebug.numerics.agreement import Agreement
 from qdebug.present import numbers, sentences
 from qdebug.present.detail import NodeDetail
 from qdebug.present.matrix import matrix_of
 from qdebug.present.profile import error_bars, profile_facts, value_bars
-from qdebug.present.reports.comparison import comparison_facts, coverage, remarks
+from qdebug.present.reports.comparison import comparison_facts, coverage, remarks, title
+from qdebug.present.reports.definitions import definitions_document
 from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Paragraph, Section
+from qdebug.present.reports.html_graph import graph_plot
 from qdebug.present.reports.html_plots import (
     Element,
     channel_map,
@@ -26,37 +27,56 @@ from qdebug.present.reports.html_plots import (
     error_profile,
     facts,
     histogram,
+    nodes_together,
     parts_plot,
     rendered,
     sample_map,
     table,
 )
 from qdebug.present.reports.node import node_facts, node_numbers, worst_blocks
-from qdebug.present.rows import Gap, badness, columns, node_row, select
-from qdebug.workflow.map_file import map_text
+from qdebug.present.reports.short import deciding, key_facts
+from qdebug.present.rows import Cell, Gap, badness, columns, node_row, row_cell, select
 
 __all__ = ["DETAILS_SHOWN", "detail_section", "diff_fragment", "diff_html", "worth_detail"]
 
 _BARS = 48
 
 
-def detail_section(detail: NodeDetail, *, anchor: str) -> Element:
+def detail_section(detail: NodeDetail, *, prefix: str, shown: frozenset[int], opened: bool = False) -> Element:
     """Make the part of the page that shows a node.
 
     Args:
         detail: What to show.
-        anchor: Its id.
+        prefix: Of the ids of this backend's part of the page.
+        shown: Numbers of the nodes that have a row.
+        opened: Whether it is open from the start. One of them is open at a time.
     """
     result = detail.result
     status = element("span", str(result.status), class_=str(result.status))
-    made = element("details", element("summary", f"#{result.index} {result.node} ({result.op}): ", status), id=anchor)
+    summary = element("summary", f"#{result.index} {result.node} ({result.op}): ", status)
+    # A link to what is inside opens it, also without script; the element itself would stay closed.
+    inside = element("div", id=f"{prefix}d{result.index}")
     if result.reason:
-        made.append(element("p", result.reason))
-    made.extend(elements([FactList(node_facts(detail))]))
+        inside.append(element("p", result.reason))
+    if result.index in shown:
+        inside.append(element("p", element("a", "Its row in the table", href=f"#{prefix}{result.index}")))
+    inside.extend(elements([FactList(node_facts(detail))]))
+    if detail.around is not None and detail.around.edges:
+        caption = (
+            "The graph around it, from top to bottom. An edge is as wide as its error (rel L2): thin up to 1e-4, "
+            "widest from 1; dashed if not compared."
+        )
+        inside.append(_figure(graph_plot(detail.around, prefix=prefix, shown=shown), caption))
     if detail.profile is not None:
-        made.append(_pictures(detail))
-    made.extend(elements([*node_numbers(detail), *worst_blocks(detail)]))
-    return made
+        inside.append(_pictures(detail))
+    inside.extend(elements([*map(_without_definitions, node_numbers(detail)), *worst_blocks(detail)]))
+    return element("details", summary, inside, name=f"{prefix}node", open_="" if opened else None)
+
+
+def _without_definitions(grid: Grid) -> Grid:
+    """Leave out the columns that stand behind the others: the page says once what its numbers mean."""
+    kept = [at for at in range(len(grid.titles)) if at not in grid.dim]
+    return Grid(titles=[grid.titles[at] for at in kept], rows=[[row[at] for at in kept] for row in grid.rows])
 
 
 def elements(document: Document) -> list[Element]:
@@ -112,27 +132,37 @@ def _figure(plot: Element, caption: str) -> Element:
 
 
 DETAILS_SHOWN = 12
-"""Nodes that are shown in full: the worst ones."""
+"""Nodes that are shown in full: those that the verdict is about, then the worst ones."""
 
 _KEYS = (
-    *("index", "status", "node", "tensor", "op", "sqnr_db"),
-    *("arithmetic", "clipping", "constants", "introduced", "gain", "max_lsb", "rel_l2", "max_abs"),
-    *("mismatches", "cosine", "saturated", "quant", "match", "reason"),
+    *("index", "status", "node", "sqnr_db", "op", "why", "arithmetic", "clipping", "constants", "introduced", "gain"),
+    *("max_lsb", "rel_l2", "max_abs", "mismatches", "cosine", "saturated", "quant", "match", "tensor"),
 )
+"""Columns of the table; those that say something of no node are left out."""
+_ALWAYS = ("index", "status", "node", "sqnr_db", "op")
+"""Columns that are there whatever they say."""
+_MOST_ROWS = 10_000
+"""Rows of the table: of more nodes the worst ones, so that a browser stays quick."""
+_ON_PAPER = 200
+"""Rows of the table that are printed; `report.css` leaves out the others."""
 _MAP_ROWS, _MAP_COLUMNS = 24, 64
 _PAIRS_SHOWN = 2000
 
 
 def worth_detail(result: RunComparison) -> list[NodeResult]:
-    """Choose the nodes that are shown in full: the first divergence, then the worst, none that is identical.
+    """Choose the nodes that are shown in full: those that the verdict is about, the origin second, then the worst.
+
+    None that is identical or was not compared is among them.
 
     Args:
         result: The comparison.
     """
-    wrong = [node for node in result.nodes if node.status not in (Status.IDENTICAL, Status.INCOMPARABLE)]
-    first = [node for node in wrong if is_beyond(node)][:1]
-    chosen = [*first, *(node for node in sorted(wrong, key=badness) if node not in first)]
-    return chosen[:DETAILS_SHOWN]
+    about = [result.nodes[at] for at in deciding(result)]
+    origin = [node for node in result.nodes if node.node == result.origin]
+    others = sorted(result.nodes, key=badness)
+    found = {node.tensor: node for node in (*about[:1], *origin, *about, *others)}
+    wrong = [node for node in found.values() if node.status not in (Status.IDENTICAL, Status.INCOMPARABLE)]
+    return wrong[:DETAILS_SHOWN]
 
 
 def diff_html(
@@ -148,14 +178,18 @@ def diff_html(
         agreement: Whether several backends are wrong alike, by reference tensor; None if nobody asked.
     """
     known = details or {}
-    title = " and ".join(f"{name}: {result.status}" for name, result in results.items())
-    several = len(results) > 1
-    main = element("main", element("h1", f"qdebug: {len(results)} backends" if several else "qdebug"))
-    if several:
+    said = " and ".join(f"{name}: {result.status}" for name, result in results.items())
+    main = element("main")
+    if len(results) > 1:
+        main.append(element("h1", f"qdebug: {len(results)} backends"))
         main.append(_verdicts(results))
         main.append(_beside(results, agreement))
     for number, (name, result) in enumerate(results.items()):
-        main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-"))
+        heading = "h2" if len(results) > 1 else "h1"
+        main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-", heading=heading))
+    words = element("details", element("summary", "What the numbers mean"))
+    words.extend(elements(definitions_document()))
+    main.append(words)
     files = resources.files("qdebug.present.reports").joinpath("page")
     style = files.joinpath("report.css").read_text(encoding="utf-8")
     script = files.joinpath("report.js").read_text(encoding="utf-8")
@@ -170,7 +204,7 @@ def diff_html(
         ),
         element("meta", name="viewport", content="width=device-width, initial-scale=1"),
         element("meta", name="referrer", content="no-referrer"),
-        element("title", f"qdebug: {title}"),
+        element("title", f"qdebug: {said}"),
         _raw("style", style),
     )
     page = element("html", head, element("body", main, _raw("script", script)), lang="en")
@@ -224,38 +258,65 @@ def _said(result: RunComparison) -> str:
     return "" if first is None else f"first at {first}"
 
 
-def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str) -> Element:
-    made = element("section", element("h2", f"{name} against its reference"), id=prefix)
-    verdict = element("span", str(result.status).upper(), class_=f"badge {result.status}")
+def _section(name: str, result: RunComparison, details: Sequence[NodeDetail], *, prefix: str, heading: str) -> Element:
+    """Make the part of a backend: its verdict, its nodes, the net as plots, then what ran and what was left out."""
+    made = element("section", element(heading, f"{name} against its reference"), id=prefix)
+    verdict = title(result)
     first = next((node for node in result.nodes if is_beyond(node)), None)
+    shown = _rows_shown(result, first)
     link = None if first is None else element("a", "Show its row.", href=f"#{prefix}{first.index}")
-    made.append(element("p", verdict, " ", sentences.verdict_sentence(result), " ", link))
-    made.extend(elements([comparison_facts(result), remarks(result.nodes)]))
+    badge = element("span", verdict.word, class_=f"badge {result.status}")
+    made.append(element("p", badge, " ", verdict.text, " ", link, class_="verdict"))
+    made.extend(elements([key_facts(result, rest="further down")]))
     if not result.nodes:
         made.append(element("p", "No node was compared."))
         return made
-    made.append(_plots(result, prefix))
-    shown = {detail.result.tensor: f"{prefix}d{detail.result.index}" for detail in details}
-    made.append(element("h3", "Every node"))
-    made.append(_node_table(result, shown, prefix))
+    numbers_shown = frozenset(node.index for node in shown)
+    anchors = {detail.result.tensor: f"{prefix}d{detail.result.index}" for detail in details}
+    beside = element("div", _node_part(result, shown, anchors, prefix), class_="beside" if details else None)
     if details:
-        made.append(element("h3", f"The worst {len(details)} nodes in full" if len(details) > 1 else "The worst node"))
-        for detail in details:
-            made.append(detail_section(detail, anchor=shown[detail.result.tensor]))
+        pane = element("section", element("h3", "In full"), class_="pane", aria_label="nodes in full")
+        for at, detail in enumerate(details):
+            pane.append(detail_section(detail, prefix=prefix, shown=numbers_shown, opened=at == 0))
+        beside.append(pane)
+    made.append(beside)
+    made.append(element("h3", "Along the net"))
+    made.append(_plots(result, prefix, numbers_shown))
+    made.append(element("h3", "What ran"))
+    made.extend(elements([comparison_facts(result), remarks(result.nodes)]))
     made.append(_coverage(result))
     made.append(_pairs(result))
     return made
 
 
-def _plots(result: RunComparison, prefix: str) -> Element:
+def _rows_shown(result: RunComparison, first: NodeResult | None) -> list[NodeResult]:
+    """Return the nodes that have a row: those that the verdict is about, then the others in topological order."""
+    about = [result.nodes[at] for at in deciding(result)]
+    if first is not None and first not in about[:1]:
+        about = [first, *(node for node in about if node is not first)]
+    known = {node.index for node in about}
+    others = [node for node in result.nodes if node.index not in known]
+    room = max(_MOST_ROWS - len(about), 0)
+    if len(others) > room:
+        others = sorted(sorted(others, key=badness)[:room], key=lambda node: node.index)
+    return [*about[:_MOST_ROWS], *others]
+
+
+def _plots(result: RunComparison, prefix: str, shown: frozenset[int]) -> Element:
     floor = result.limits.get("min_sqnr")
     made = element("div", class_="plots")
-    caption = "SQNR in dB of each tensor along the net; higher is better. A click on a dot leads to its row."
-    made.append(_figure(error_profile(result.nodes, prefix=prefix, floor=floor), caption))
+    plot = error_profile(result.nodes, prefix=prefix, shown=shown, floor=floor)
+    clicks = " A click on a dot leads to its row." if plot.find("a") is not None else ""
+    caption = f"SQNR in dB of each tensor along the net; higher is better.{clicks}"
+    together = nodes_together(result.nodes)
+    if together > 1:
+        caption += f" The band goes from the worst to the best of each {together} neighbours, the line along the worst."
+    made.append(_figure(plot, caption))
     parts = parts_plot(result.nodes)
     if parts is not None:
         caption = (
             "Error relative to the signal (rel L2): what the node adds itself, and what reaches it; lower is better."
+            f"{f' The largest of each {together} neighbours.' if together > 1 else ''}"
         )
         made.append(_figure(parts, caption))
     samples = sorted({entry.sample for node in result.nodes for entry in node.samples})
@@ -284,41 +345,74 @@ def _samples(result: RunComparison, samples: Sequence[int]) -> Element:
     return _figure(sample_map(rows, chosen), caption)
 
 
-def _node_table(result: RunComparison, shown: Mapping[str, str], prefix: str) -> Element:
+def _node_part(result: RunComparison, shown: Sequence[NodeResult], anchors: Mapping[str, str], prefix: str) -> Element:
+    """Make the table of nodes, with the box that leaves only those that the verdict is about; it needs no script."""
+    about = frozenset(result.nodes[at].index for at in deciding(result))
+    made = element("section", element("h3", "Nodes"), aria_label="nodes")
+    fail = any(breaks_limit(node) or node.status is Status.INCOMPARABLE for node in result.nodes if node.index in about)
+    many = f"{numbers.grouped(len(about))} {'node' if len(about) == 1 else 'nodes'}"
+    which = f"{many} that {'fail' if len(about) > 1 else 'fails'}" if fail else f"{many} that the verdict names"
+    if 0 < len(about) < len(result.nodes):
+        made.append(element("input", type="checkbox", id=f"{prefix}only", class_="only"))
+        made.append(element("label", f"only the {which}", for_=f"{prefix}only"))
+    table = _node_table(result, shown, about, anchors, prefix)
+    table.set("tabindex", "0")
+    table.set("role", "region")
+    table.set("aria-label", "table of nodes, scrolls")
+    made.append(table)
+    stand = "stands" if len(about) == 1 else "stand"
+    order = f"The {which} {stand} first, then all others" if 0 < len(about) < len(result.nodes) else "All nodes"
+    said = (
+        f"{order} in topological order."
+        if not fail or len(about) < len(result.nodes)
+        else "The first divergence, then the worst."
+    )
+    left = len(result.nodes) - len(shown)
+    if left:
+        said += f" {numbers.grouped(left)} more nodes, less wrong than these, are left out; the JSON has them all."
+    made.append(element("p", said, class_="faint"))
+    if len(shown) > _ON_PAPER:
+        made.append(element("p", f"On paper the table ends after {_ON_PAPER} rows.", class_="onpaper"))
+    return made
+
+
+def _node_table(
+    result: RunComparison, shown: Sequence[NodeResult], about: frozenset[int], anchors: Mapping[str, str], prefix: str
+) -> Element:
     known = columns()
-    same = all(node.node == node.tensor for node in result.nodes)
-    keys = [key for key in _KEYS if not (same and key == "tensor")]
-    made = table([*(known[key].title for key in keys), "why"], (), class_="sortable")
-    head, body = made.iter("th"), next(made.iter("tbody"))
-    for cell, key in zip(head, keys, strict=False):
+    cells = {key: [row_cell(node, key) for node in shown] for key in _KEYS}
+    if all(node.node == node.tensor for node in shown):
+        del cells["tensor"]
+    dull = {numbers.MISSING, str(Match.EXACT)}
+    keys = [key for key in cells if key in _ALWAYS or not {cell.text for cell in cells[key]} <= dull]
+    made = table([known[key].title for key in keys], (), class_="sortable")
+    body = next(made.iter("tbody"))
+    for cell, key in zip(made.iter("th"), keys, strict=True):
         if known[key].numeric:
             cell.set("class", "number")
         if known[key].definition:
             cell.set("title", known[key].definition)
     first = next((node.index for node in result.nodes if is_beyond(node)), None)
-    for node in result.nodes:
-        classes = "first" if node.index == first else None
-        body.append(element("tr", *_cells(node, keys, shown), id=f"{prefix}{node.index}", class_=classes))
+    for at, node in enumerate(shown):
+        classes = " ".join(["deciding"] * (node.index in about) + ["first"] * (node.index == first)) or None
+        row = [_cell(node, key, cells[key][at], anchors.get(node.tensor)) for key in keys]
+        body.append(element("tr", *row, id=f"{prefix}{node.index}", class_=classes))
     return made
 
 
-def _cells(node: NodeResult, keys: Sequence[str], shown: Mapping[str, str]) -> list[Element]:
-    row, known = node_row(node), columns()
-    excused = breaks_limit(node) and is_excused(node)
-    cells = []
-    for key in keys:
-        cell = row.cells[key]
-        content: Element | str = cell.text
-        if key == "node" and node.tensor in shown:
-            content = element("a", cell.text, href=f"#{shown[node.tensor]}")
-        elif key == "status":
-            content = element("span", cell.text, class_=str(node.status))
-        sort = _sort_value(cell.value) if known[key].numeric else None
-        named = {"node": "name key", "tensor": "name"}
-        numeric = "number" if known[key].numeric else named.get(key)
-        cells.append(element("td", content, class_=numeric, data_sort=sort))
-    said = [node.reason or "", f"acknowledged: {node.acknowledged.reason}" if excused and node.acknowledged else ""]
-    return [*cells, element("td", "; ".join(part for part in said if part), class_="why")]
+def _cell(node: NodeResult, key: str, cell: Cell, anchor: str | None) -> Element:
+    """Make a cell of a node's row; why it fails stands below its name, which is in sight however narrow it is."""
+    if key == "node":
+        name = element("th", cell.text if anchor is None else element("a", cell.text, href=f"#{anchor}"), scope="row")
+        excused = breaks_limit(node) and is_excused(node)
+        accepted = f"acknowledged: {node.acknowledged.reason}" if excused and node.acknowledged else ""
+        said = "; ".join(part for part in (node.reason or "", accepted) if part)
+        if said:
+            name.append(element("small", said))
+        return name
+    if key == "status":
+        return element("td", element("span", cell.text, class_=str(node.status)))
+    return element("td", cell.text, data_sort=_sort_value(cell.value) if columns()[key].numeric else None)
 
 
 def _sort_value(value: float | str | None) -> str:
@@ -327,23 +421,26 @@ def _sort_value(value: float | str | None) -> str:
         return ""
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else f"{'-' if value < 0 else ''}Infinity"
-    return str(value)
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
 def _pairs(result: RunComparison) -> Element:
-    """Show how each pair was made, and the map that makes it again."""
+    """Show how each pair was made that has not simply one name."""
+    named = [node for node in result.nodes if node.match is Match.EXACT and node.tensor == node.reference_tensor]
+    known = {node.index for node in named}
+    others = [node for node in result.nodes if node.index not in known]
     made = element("div", element("h3", "How tensors were paired"))
-    shown = result.nodes[:_PAIRS_SHOWN]
-    rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
-    pairs = element("details", element("summary", f"{len(result.nodes)} pairs"))
-    pairs.append(table(("backend tensor", "reference tensor", "how it was made, and its layout"), rows))
-    if len(shown) < len(result.nodes):
-        pairs.append(element("p", f"{len(result.nodes) - len(shown)} more pairs; the JSON has them all"))
-    made.append(pairs)
-    with suppress(LimitsError):  # of a name that no map can hold
-        kept = element("details", element("summary", "A map to complete by hand, for qdebug diff --map FILE"))
-        kept.append(element("pre", map_text(result)))
-        made.append(kept)
+    if named:
+        made.append(element("p", f"{numbers.grouped(len(named))} of {numbers.grouped(len(result.nodes))} by one name."))
+    if others:
+        shown = others[:_PAIRS_SHOWN]
+        rows = [(node.tensor, node.reference_tensor, sentences.pair_words(node)) for node in shown]
+        pairs = element("details", element("summary", f"{numbers.grouped(len(others))} pairs with how they were made"))
+        pairs.append(table(("backend tensor", "reference tensor", "how it was made, and its layout"), rows))
+        if len(shown) < len(others):
+            pairs.append(element("p", f"{len(others) - len(shown)} more pairs; the JSON has them all"))
+        made.append(pairs)
+    made.append(element("p", "To pair by hand: qdebug diff REF BACKEND --write-map FILE writes the pairs."))
     return made
 
 

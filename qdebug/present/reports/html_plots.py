@@ -11,6 +11,7 @@ from qdebug.compare.result.result import NodeResult, Status
 from qdebug.numerics.channels import ChannelErrors
 from qdebug.present import numbers
 from qdebug.present.profile import Bar
+from qdebug.present.rows import badness
 from qdebug.present.text import safe_text, shorten
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "error_profile",
     "facts",
     "histogram",
+    "nodes_together",
     "parts_plot",
     "rendered",
     "sample_map",
@@ -93,28 +95,47 @@ def rendered(root: Element) -> str:
     return ET.tostring(root, encoding="unicode", method="html")
 
 
-_WIDTH, _HEIGHT = 720, 270
-_LEFT, _RIGHT, _TOP, _BOTTOM = 48, 12, 36, 62
-_EVERY_DOT = 400
-"""Nodes up to which each one is a dot to click on; of more, those beyond a limit are."""
+_WIDTH, _HEIGHT = 720, 312
+_LEFT, _RIGHT, _TOP, _BOTTOM = 78, 12, 68, 72
+_COLUMNS = 240
+"""Columns of a plot along the net: of more nodes, neighbours share one."""
 _LARGE_DOTS = 60
-"""Nodes up to which there is room for dots that are easy to hit."""
+"""Columns up to which there is room for dots that are easy to hit."""
 _SHADES = 9
 _MOST_CHANNELS = 256
+_LEAST_BAR = 2
+"""Height of a bar whose value is at its foot or below."""
+_DECADES = 7
+"""Decades that a logarithmic axis goes down from the largest value."""
+
+
+def nodes_together(nodes: Sequence[NodeResult]) -> int:
+    """Return how many neighbouring nodes share a column of a plot along the net."""
+    return -(-len(nodes) // _COLUMNS) or 1
 
 
 class _Frame:
-    """The area of a plot: places for positions along the net and for values, and bands for what has no value."""
+    """The area of a plot: columns of neighbouring nodes along the net, values upwards, and room for what has none."""
 
-    def __init__(self, count: int, low: float, high: float) -> None:
-        self._count, self._low = count, low
-        self._span = (high - low) or 1.0
-        self.root = element("svg", viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img")
+    def __init__(self, nodes: Sequence[NodeResult], low: float, high: float, *, title: str) -> None:
+        self._low, self._span = low, (high - low) or 1.0
+        together = nodes_together(nodes)
+        self.columns = [range(at, min(at + together, len(nodes))) for at in range(0, len(nodes), together)]
+        self.together = together
+        self.wide = (_WIDTH - _LEFT - _RIGHT) / max(len(self.columns), 1)
         self.bottom = _HEIGHT - _BOTTOM
+        self.root = element("svg", element("title", title), viewBox=f"0 0 {_WIDTH} {_HEIGHT}", role="img")
+        last = len(nodes) - 1
+        for position in sorted({round(share * last) for share in (0, 0.25, 0.5, 0.75, 1)}):
+            at = self.x(position // together)
+            anchor = "end" if position == last > 0 else "middle"
+            self.root.append(
+                element("text", f"#{nodes[position].index}", x=f"{at:.1f}", y=self.bottom + 40, text_anchor=anchor)
+            )
 
-    def x(self, position: float) -> float:
-        """Return the place of a position along the net."""
-        return _LEFT + (position + 0.5) / max(self._count, 1) * (_WIDTH - _LEFT - _RIGHT)
+    def x(self, column: float) -> float:
+        """Return the middle of a column."""
+        return _LEFT + (column + 0.5) * self.wide
 
     def y(self, value: float) -> float:
         """Return the place of a value."""
@@ -126,82 +147,104 @@ class _Frame:
         for value, label in ticks:
             at = f"{self.y(value):.1f}"
             self.root.append(element("path", class_="axis", d=f"M{_LEFT} {at}H{_WIDTH - _RIGHT}"))
-            self.root.append(element("text", label, x=_LEFT - 6, y=f"{self.y(value) + 4:.1f}", text_anchor="end"))
+            self.root.append(element("text", label, x=_LEFT - 6, y=f"{self.y(value) + 5:.1f}", text_anchor="end"))
 
-    def numbers(self, nodes: Sequence[NodeResult]) -> None:
-        """Write below the plot where along the net one is: numbers of the first node, of the last, of some between."""
-        last = len(nodes) - 1
-        for position in sorted({round(share * last) for share in (0, 0.25, 0.5, 0.75, 1)}):
-            anchor = "end" if position == last > 0 else "middle"
-            at = {"x": f"{self.x(position):.1f}", "y": self.bottom + 40, "text_anchor": anchor}
-            self.root.append(element("text", f"#{nodes[position].index}", **at))
+    def known(self, values: Sequence[float | None]) -> list[tuple[int, list[float]]]:
+        """Return the values that there are in each column that has any."""
+        found = [
+            (column, [value for at in positions if (value := values[at]) is not None])
+            for column, positions in enumerate(self.columns)
+        ]
+        return [(column, inside) for column, inside in found if inside]
 
-    def line(self, values: Sequence[float | None], class_: str) -> None:
-        """Draw values along the net as one line, with gaps where there is none."""
-        steps, drawing = [], False
-        for position, value in enumerate(values):
-            if value is None:
-                drawing = False
-                continue
+    def line(self, values: Iterable[tuple[int, float]], class_: str) -> None:
+        """Draw one value a column as a line, with gaps where there is none."""
+        steps, before = [], None
+        for column, value in values:
             # A value between two gaps is a dot: a round cap needs a line to sit on, if one of no length.
-            steps.append(
-                f"{'L' if drawing else 'M'}{self.x(position):.1f} {self.y(value):.1f}{'' if drawing else 'h0'}"
-            )
-            drawing = True
+            joined = before == column - 1
+            steps.append(f"{'L' if joined else 'M'}{self.x(column):.1f} {self.y(value):.1f}{'' if joined else 'h0'}")
+            before = column
         if steps:
             self.root.append(element("path", class_=class_, d="".join(steps)))
 
+    def bars(self, spans: Iterable[tuple[int, float, float]], class_: str, *, share: float = 1.0) -> None:
+        """Draw a bar a column, from one value to another, as wide as a share of the column."""
+        steps = [
+            f"M{self.x(column):.1f} {self.y(low):.1f}V{min(self.y(high), self.y(low) - _LEAST_BAR):.1f}"
+            for column, low, high in spans
+        ]
+        if steps:
+            width = f"{max(1.0, self.wide * share):.2f}"
+            self.root.append(element("path", class_=class_, d="".join(steps), stroke_width=width))
 
-def error_profile(nodes: Sequence[NodeResult], *, prefix: str, floor: float | None = None) -> Element:
-    """Draw the SQNR of every node along the net.
+
+def error_profile(
+    nodes: Sequence[NodeResult], *, prefix: str, shown: frozenset[int] | None = None, floor: float | None = None
+) -> Element:
+    """Draw the SQNR of every node along the net; where nodes share a column, the band from the worst to the best.
 
     Args:
         nodes: All nodes, in topological order.
         prefix: Of the ids of their rows, to link to.
+        shown: Numbers of the nodes that have a row; all of them if None.
         floor: A limit on the SQNR to draw; None for none.
     """
-    known = [None if node.metrics is None else node.metrics.sqnr_db for node in nodes]
-    finite = [value for value in known if value is not None and math.isfinite(value)]
-    low = min([0.0, *(math.floor(value / 10) * 10 for value in finite)])
-    high = max([20.0, *(math.ceil(value / 10) * 10 for value in finite)])
-    low = max(low, -60.0)
-    frame = _Frame(len(nodes), low, high)
+    sqnr = [None if node.metrics is None else node.metrics.sqnr_db for node in nodes]
+    finite = [value if value is not None and math.isfinite(value) else None for value in sqnr]
+    low = max(min([0.0, *(math.floor(value / 10) * 10 for value in finite if value is not None)]), -60.0)
+    high = max([20.0, *(math.ceil(value / 10) * 10 for value in finite if value is not None)])
+    frame = _Frame(nodes, low, high, title="SQNR in dB along the net, higher is better")
     step = 10 * max(1, math.ceil((high - low) / 60))
     frame.axis((value, f"{value:g}") for value in range(int(low), int(high) + 1, step))
-    frame.root.insert(0, element("title", "SQNR in dB along the net, higher is better"))
     if floor is not None:
         frame.root.append(element("path", class_="limit", d=f"M{_LEFT} {frame.y(floor):.1f}H{_WIDTH - _RIGHT}"))
-    frame.line([value if value is not None and math.isfinite(value) else None for value in known], "trace")
-    if math.inf in known:
-        frame.root.append(element("text", "identical", x=_LEFT, y=14))
-    if any(value is None or math.isnan(value) for value in known):
+    known = frame.known(finite)
+    if frame.together > 1:
+        frame.bars(((column, min(inside), max(inside)) for column, inside in known), "band")
+    frame.line(((column, min(inside)) for column, inside in known), "trace")
+    if math.inf in sqnr:
+        frame.root.append(element("text", "equal", x=_LEFT - 6, y=_TOP - 20, text_anchor="end"))
+        if frame.together > 1:
+            same = [column for column, inside in enumerate(frame.columns) if any(sqnr[at] == math.inf for at in inside)]
+            marks = "".join(f"M{frame.x(column):.1f} {_TOP - 31}v8" for column in same)
+            frame.root.append(element("path", class_="same", d=marks, stroke_width=f"{max(1.0, frame.wide):.2f}"))
+    if any(value is None or math.isnan(value) for value in sqnr):
         frame.root.append(element("text", "no SQNR: not finite, or not compared", x=_LEFT, y=_HEIGHT - 4))
-    frame.numbers(nodes)
-    for position, (node, value) in enumerate(zip(nodes, known, strict=True)):
-        if len(nodes) > _EVERY_DOT and not (breaks_limit(node) or node.status is Status.INCOMPARABLE):
-            continue
-        if value == math.inf:
-            at = 22.0
-        else:
-            at = frame.bottom + 20.0 if value is None or math.isnan(value) else frame.y(max(value, low))
-        size = 1.6 if len(nodes) <= _LARGE_DOTS else 1.0
-        frame.root.append(_dot(node, frame.x(position), at, prefix, size=size))
+    for column, positions in enumerate(frame.columns):
+        chosen = positions if frame.together == 1 else _worst_of(nodes, positions)
+        for position in chosen:
+            node, value = nodes[position], sqnr[position]
+            if value == math.inf:
+                at = _TOP - 26.0
+            else:
+                at = frame.bottom + 18.0 if value is None or math.isnan(value) else frame.y(max(value, low))
+            size = 1.6 if len(frame.columns) <= _LARGE_DOTS else 1.0
+            frame.root.append(
+                _dot(node, frame.x(column), at, prefix, size=size, linked=shown is None or node.index in shown)
+            )
     first = next((position for position, node in enumerate(nodes) if is_beyond(node)), None)
     if first is not None:
-        frame.root.append(_flag(nodes[first], frame.x(first)))
+        frame.root.append(_flag(nodes[first], frame.x(first // frame.together)))
     return frame.root
+
+
+def _worst_of(nodes: Sequence[NodeResult], positions: Iterable[int]) -> list[int]:
+    """Return the worst of some nodes that break a limit or could not be compared; nothing if there is none."""
+    wrong = [at for at in positions if breaks_limit(nodes[at]) or nodes[at].status is Status.INCOMPARABLE]
+    return sorted(wrong, key=lambda at: badness(nodes[at]))[:1]
 
 
 def _flag(node: NodeResult, x: float) -> Element:
     """Name the first divergence above its place."""
-    name = f"first: #{node.index} {shorten(safe_text(node.node), 34)}"
+    name = f"first: #{node.index} {shorten(safe_text(node.node), 24)}"
     end = x > _WIDTH / 2
-    at = {"x": f"{x - 6 if end else x + 6:.1f}", "y": 28, "text_anchor": "end" if end else "start"}
-    line = element("path", class_="flag", d=f"M{x:.1f} {_TOP - 18}V{_HEIGHT - _BOTTOM}")
+    at = {"x": f"{x - 6 if end else x + 6:.1f}", "y": 18, "text_anchor": "end" if end else "start"}
+    line = element("path", class_="flag", d=f"M{x:.1f} 4V{_HEIGHT - _BOTTOM}")
     return element("g", line, element("text", name, class_="diverged", **at))
 
 
-def _dot(node: NodeResult, x: float, y: float, prefix: str, *, size: float) -> Element:
+def _dot(node: NodeResult, x: float, y: float, prefix: str, *, size: float, linked: bool) -> Element:
     excused = is_excused(node) and breaks_limit(node)
     classes = f"dot {node.status}{' acknowledged' if excused else ''}"
     sqnr = None if node.metrics is None else node.metrics.sqnr_db
@@ -211,11 +254,14 @@ def _dot(node: NodeResult, x: float, y: float, prefix: str, *, size: float) -> E
     large = breaks_limit(node) or node.status is Status.INCOMPARABLE
     radius = f"{(3.5 if large else 2.2) * size:.1f}"
     circle = element("circle", element("title", said), class_=classes, cx=f"{x:.1f}", cy=f"{y:.1f}", r=radius)
-    return element("a", circle, href=f"#{prefix}{node.index}")
+    # The keyboard goes through the table, which has the same links: hundreds of dots would only be in its way.
+    return element("a", circle, href=f"#{prefix}{node.index}", tabindex=-1) if linked else circle
 
 
 def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
-    """Draw what each node introduces against what reaches it, relative to the signal; None if nothing is known.
+    """Draw what each node introduces within what reaches it, relative to the signal; None if nothing is known.
+
+    Where nodes share a column, the largest of each counts.
 
     Args:
         nodes: All nodes, in topological order.
@@ -225,18 +271,19 @@ def parts_plot(nodes: Sequence[NodeResult]) -> Element | None:
     finite = [value for value in (*own, *passed) if value is not None]
     if not finite:
         return None
-    low, high = math.floor(min(finite)), math.ceil(max(finite))
-    frame = _Frame(len(nodes), low, max(high, low + 1))
+    high = math.ceil(max(finite))
+    least = math.floor(min(finite))
+    low = min(max(least, high - _DECADES), high - 1)
+    frame = _Frame(nodes, low, high, title="relative error, introduced and propagated, along the net; lower is better")
     step = max(1, math.ceil((high - low) / 6))
-    frame.axis((power, f"1e{power}") for power in range(low, high + 1, step))
-    frame.root.insert(0, element("title", "relative error, introduced and propagated, along the net; lower is better"))
-    frame.line(passed, "passed")
-    frame.line(own, "own")
+    ticks = range(low, high + 1, step)
+    frame.axis((power, f"{'<' if power == low > least else ''}1e{power}") for power in ticks)
+    frame.bars(((column, low, max(inside)) for column, inside in frame.known(passed)), "passed")
+    frame.bars(((column, low, max(inside)) for column, inside in frame.known(own)), "own", share=0.45)
     for at, (label, class_) in enumerate((("introduced", "ownfill"), ("propagated", "passedfill"))):
-        x = _LEFT + at * 130
-        frame.root.append(element("rect", class_=class_, x=x, y=6, width=10, height=10))
-        frame.root.append(element("text", label, x=x + 16, y=16))
-    frame.numbers(nodes)
+        x = _LEFT + at * 190
+        frame.root.append(element("rect", class_=class_, x=x, y=10, width=14, height=14))
+        frame.root.append(element("text", label, x=x + 22, y=23))
     frame.root.append(element("text", "a gap: no error, or not known", x=_LEFT, y=_HEIGHT - 4))
     return frame.root
 
@@ -252,13 +299,14 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
         nodes: Rows.
         samples: Columns, by their numbers.
     """
-    label, side = 240, 17
-    wide = max(4.0, min(28.0, (_WIDTH - label) / max(1, len(samples))))
-    root = element("svg", viewBox=f"0 0 {_WIDTH} {side * len(nodes) + 26}", role="img")
+    width, label, side = 480, 190, 17
+    wide = max(4.0, min(28.0, (width - label) / max(1, len(samples))))
+    root = element("svg", viewBox=f"0 0 {width} {side * len(nodes) + 28}", role="img", class_="narrow")
     root.append(element("title", "SQNR by node and sample, stronger is worse"))
     for row, node in enumerate(nodes):
         y = row * side
-        root.append(element("text", shorten(safe_text(node.node), 30), x=label - 6, y=y + 13, text_anchor="end"))
+        name = shorten(f"#{node.index} {safe_text(node.node)}", 25)
+        root.append(element("text", name, x=label - 6, y=y + 13, text_anchor="end", class_="code"))
         by_sample = {entry.sample: entry for entry in node.samples}
         for column, sample in enumerate(samples):
             entry = by_sample.get(sample)
@@ -274,7 +322,7 @@ def sample_map(nodes: Sequence[NodeResult], samples: Sequence[int]) -> Element:
             )
             root.append(cell)
     ends = f"sample {samples[0]}" if len(samples) == 1 else f"samples {samples[0]} to {samples[-1]}"
-    root.append(element("text", ends, x=label, y=side * len(nodes) + 18))
+    root.append(element("text", ends, x=label, y=side * len(nodes) + 22))
     return root
 
 
@@ -328,28 +376,32 @@ def histogram(bars: Sequence[Bar], over: Sequence[Bar] = (), *, title: str) -> E
         over: The second histogram; none if empty.
         title: What is counted.
     """
-    width, height, foot = 640, 200, 26
+    width, height, foot, head = 640, 220, 30, 22
     root = element("svg", viewBox=f"0 0 {width} {height}", role="img")
     root.append(element("title", title))
     wide = width / max(1, len(bars))
-    room = height - foot - 4
+    room = height - foot - head
     for place, bar in enumerate(bars):
         # A count that is not zero is seen, however small it is beside the others.
         tall = max(bar.length * room, 1.0) if bar.count else 0.0
         said = f"{bar.label}: {numbers.grouped(bar.count)}"
         if over:
             said += f" and {numbers.grouped(over[place].count)}"
-        shape = element("rect", class_="bar", x=f"{place * wide:.1f}", y=f"{4 + room - tall:.1f}", height=f"{tall:.1f}")
+        shape = element(
+            "rect", class_="bar", x=f"{place * wide:.1f}", y=f"{head + room - tall:.1f}", height=f"{tall:.1f}"
+        )
         shape.set("width", f"{max(1.0, wide - 1):.1f}")
         shape.append(element("title", said))
         root.append(shape)
     if over:
-        steps = [f"M0 {4 + room}"]
+        steps = [f"M0 {head + room}"]
         for place, bar in enumerate(over):
             tall = max(bar.length * room, 1.0) if bar.count else 0.0
-            steps.append(f"V{4 + room - tall:.1f}H{(place + 1) * wide:.1f}")
-        root.append(element("path", class_="over", d="".join([*steps, f"V{4 + room}"])))
+            steps.append(f"V{head + room - tall:.1f}H{(place + 1) * wide:.1f}")
+        root.append(element("path", class_="over", d="".join([*steps, f"V{head + room}"])))
     if bars:
         root.append(element("text", bars[0].label, x=0, y=height - 6))
         root.append(element("text", bars[-1].label, x=width, y=height - 6, text_anchor="end"))
+        most = max(bar.count for bar in (*bars, *over))
+        root.append(element("text", f"highest: {numbers.grouped(most)} elements", x=width, y=16, text_anchor="end"))
     return root

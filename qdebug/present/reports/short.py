@@ -15,7 +15,7 @@ from qdebug.present.rows import STYLES, RowChoice, columns, node_row, ranked
 from qdebug.present.text import safe_text
 from qdebug.workflow.fitted_inputs import random_inputs_said
 
-__all__ = ["MOST_ROWS", "short_document"]
+__all__ = ["MOST_ROWS", "deciding", "key_facts", "short_document"]
 
 MOST_ROWS = 20
 """Rows of nodes in a short report that no screen limits."""
@@ -39,7 +39,7 @@ def short_document(result: RunComparison, *, choice: RowChoice | None = None, mo
         most: Most rows, where none were asked for.
     """
     if choice is None:
-        positions = ranked(result.nodes, RowChoice(only_failing=True)) or _contributing(result)
+        positions = deciding(result)
         left = len(positions) - len(positions[:most])
         positions = positions[:most]
     else:
@@ -47,13 +47,33 @@ def short_document(result: RunComparison, *, choice: RowChoice | None = None, mo
     blocks: list[Block] = [title(result), _rows(result, sorted(positions))]
     if left:
         blocks.append(Paragraph(f"{numbers.grouped(left)} more like these: --only-failing", "dim"))
-    return [*blocks, FactList([*_outputs(result), *_coverage(result), *_runs(result)])]
+    return [*blocks, key_facts(result)]
 
 
-def _contributing(result: RunComparison) -> list[int]:
-    """Return the rows of the nodes that the verdict names, where no node is beyond its limit."""
+def deciding(result: RunComparison) -> list[int]:
+    """Return the positions of the nodes that the verdict is about: the first divergence, then the worst first.
+
+    These are the nodes that fail or could not be compared. Where there are none, and an output alone is beyond its
+    limit, they are those that contribute most to that.
+
+    Args:
+        result: The comparison.
+    """
+    failing = ranked(result.nodes, RowChoice(only_failing=True))
+    if failing:
+        return failing
     named = [entry.tensor for entry in result.verdict.contributors[:_OUTPUTS]]
     return [at for at, node in enumerate(result.nodes) if node.tensor in named or node.node == result.origin]
+
+
+def key_facts(result: RunComparison, *, rest: str = "--verbose") -> FactList:
+    """Return the outputs, the coverage in a line, and what is unusual about the two runs.
+
+    Args:
+        result: The comparison.
+        rest: Where the reader finds what is only counted here.
+    """
+    return FactList([*_outputs(result), *_coverage(result, rest), *_runs(result, rest)])
 
 
 def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
@@ -106,7 +126,7 @@ def _how_far(node: NodeResult) -> str:
     return ", ".join(parts)
 
 
-def _coverage(result: RunComparison) -> list[Fact]:
+def _coverage(result: RunComparison, rest: str) -> list[Fact]:
     """Return in one line how much was compared, then the first of what was lost."""
     lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     counts = sentences.status_counts([node.status for node in result.nodes])
@@ -125,10 +145,10 @@ def _coverage(result: RunComparison) -> list[Fact]:
         for entry in lost[:_LOST]
     ]
     more = len(lost) - _LOST
-    return [*facts, Fact("", f"{numbers.grouped(more)} more lost: --verbose", "dim")] if more > 0 else facts
+    return [*facts, Fact("", f"{numbers.grouped(more)} more lost: {rest}", "dim")] if more > 0 else facts
 
 
-def _runs(result: RunComparison) -> list[Fact]:
+def _runs(result: RunComparison, rest: str) -> list[Fact]:
     """Return what is unusual about the two runs, the limits and the remarks."""
     facts: list[Fact] = []
     sides = {"reference": result.reference, "backend": result.backend}
@@ -149,4 +169,4 @@ def _runs(result: RunComparison) -> list[Fact]:
     accepted, found = sentences.acknowledged_sentences(result.nodes), sentences.found_sentences(result.nodes)
     said = [f"{len(accepted)} acknowledged"] if accepted else []
     said += [f"{len(found)} {'remark' if len(found) == 1 else 'remarks'}"] if found else []
-    return [*facts, Fact("notes", f"{', '.join(said)}: --verbose", "dim")] if said else facts
+    return [*facts, Fact("notes", f"{', '.join(said)}: {rest}", "dim")] if said else facts

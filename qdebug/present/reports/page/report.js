@@ -25,25 +25,39 @@ for (const table of document.querySelectorAll("table.sortable")) {
       heading.ariaSort = next;
       if (next === "none") return body.append(...original);
       const known = [], unknown = [];
-      for (const row of original) (key(row, column) === null ? unknown : known).push(row);
+      for (const row of original) {
+        const value = key(row, column);
+        (value === null ? unknown : known).push([value, row]);
+      }
       const way = next === "ascending" ? 1 : -1;
-      known.sort((one, other) => way * compare(key(one, column), key(other, column)));
-      body.append(...known, ...unknown);
+      known.sort((one, other) => way * compare(one[0], other[0]));
+      body.append(...[...known, ...unknown].map((pair) => pair[1]));
     });
   });
   const search = document.createElement("input");
   search.type = "search";
   search.placeholder = "name, operator or status";
-  search.ariaLabel = "show rows that contain";
+  search.ariaLabel = "show rows that contain all of these words";
+  const found = document.createElement("output");
+  found.className = "faint";
+  let texts = null;
   search.addEventListener("input", () => {
-    const wanted = search.value.toLowerCase();
-    for (const row of original) row.hidden = !row.textContent.toLowerCase().includes(wanted);
+    texts ??= original.map((row) => [...row.cells].map((cell) => cell.textContent).join(" ").toLowerCase());
+    const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    let many = 0;
+    original.forEach((row, at) => {
+      row.hidden = !words.every((word) => texts[at].includes(word));
+      many += row.hidden ? 0 : 1;
+    });
+    found.value = words.length ? `${many} of ${original.length}` : "";
   });
-  table.parentElement.before(search);
+  table.parentElement.before(search, found);
 }
-for (const link of document.querySelectorAll('a[href^="#"]')) {
-  link.addEventListener("click", () => {
-    const target = document.getElementById(link.hash.slice(1));
-    if (target instanceof HTMLDetailsElement) target.open = true;
-  });
-}
+const show = () => {
+  const target = document.getElementById(location.hash.slice(1));
+  const around = target?.closest("details");
+  if (around) around.open = true;
+  if (target?.hidden) target.hidden = false;
+};
+addEventListener("hashchange", show);
+show();

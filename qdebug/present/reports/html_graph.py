@@ -1,0 +1,151 @@
+"""The graph around a node as inline SVG: from top to bottom, each edge as wide as the error that it carries."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from qdebug.present import numbers
+from qdebug.present.reports.html_plots import Element, element
+from qdebug.present.surroundings import Neighbour, NeighbourEdge, Surroundings
+from qdebug.present.text import safe_text, shorten
+
+__all__ = ["graph_plot"]
+
+_WIDTH = 480
+_BOX, _PITCH, _GAP = 40, 84, 8
+"""Height of a box, from one row to the next, and between two boxes of a row."""
+_WIDEST = 300
+_CHARACTER = 7.3
+"""Width of a character of the names."""
+_FAINTEST = 1e-4
+"""Relative error up to which an edge is thin."""
+_THIN, _THICK = 1.0, 9.0
+
+
+def graph_plot(around: Surroundings, *, prefix: str, shown: frozenset[int]) -> Element:
+    """Draw the nodes around another one.
+
+    Args:
+        around: The nodes and their edges.
+        prefix: Of the ids of the rows of nodes, to link to.
+        shown: Numbers of the nodes that have a row.
+    """
+    levels = sorted({node.level for node in around.nodes})
+    rows = {level: row for row, level in enumerate(levels)}
+    middles = _middles(around)
+    before, after = around.left_out
+    top = 24 if before else 6
+    height = top + (len(levels) - 1) * _PITCH + _BOX + (24 if after else 6)
+    tops = [top + rows[node.level] * _PITCH for node in around.nodes]
+    root = element(
+        "svg",
+        viewBox=f"0 0 {_WIDTH} {height}",
+        class_="narrow",
+        role="group",
+        aria_label="the graph around this node, from its inputs at the top to its readers at the bottom",
+    )
+    # Thick edges are drawn first, so that none hides a thin one.
+    for edge in sorted(around.edges, key=_width, reverse=True):
+        root.append(_edge(edge, middles, tops))
+    for node, middle, y in zip(around.nodes, middles, tops, strict=True):
+        many = sum(other.level == node.level for other in around.nodes)
+        root.append(_box(node, middle, y, _box_width(many), prefix=prefix, shown=shown))
+    if before:
+        root.append(element("text", _left_out(before, "before"), x=_WIDTH / 2, y=14, text_anchor="middle"))
+    if after:
+        root.append(element("text", _left_out(after, "after"), x=_WIDTH / 2, y=height - 5, text_anchor="middle"))
+    return root
+
+
+def _left_out(many: int, where: str) -> str:
+    return f"{many} more {'node' if many == 1 else 'nodes'} {where} these, with less error"
+
+
+def _box_width(many: int) -> float:
+    return min(_WIDEST, (_WIDTH - _GAP * (many + 1)) / many)
+
+
+def _middles(around: Surroundings) -> list[float]:
+    """Return the middle of each box: those of a row side by side, in the order of what they are joined to."""
+    middles = [_WIDTH / 2] * len(around.nodes)
+    for level in sorted({node.level for node in around.nodes}, key=abs):
+        inside = [at for at, node in enumerate(around.nodes) if node.level == level]
+
+        def pull(at: int) -> float:
+            joined = [
+                middles[other]
+                for edge in around.edges
+                for one, other in ((edge.source, edge.target), (edge.target, edge.source))
+                if one == at and abs(around.nodes[other].level) < abs(around.nodes[at].level)
+            ]
+            return sum(joined) / len(joined) if joined else _WIDTH / 2
+
+        wide = _box_width(len(inside)) + _GAP
+        left = (_WIDTH - wide * (len(inside) - 1)) / 2
+        for place, at in enumerate(sorted(inside, key=pull)):
+            middles[at] = left + place * wide
+    return middles
+
+
+def _width(edge: NeighbourEdge) -> float:
+    """Return how wide an edge is, by the logarithm of its error."""
+    if edge.error is None:
+        return _THIN
+    if not math.isfinite(edge.error):
+        return _THICK
+    share = 1 - math.log10(max(edge.error, _FAINTEST)) / math.log10(_FAINTEST)
+    return _THIN + min(1.0, max(0.0, share)) * (_THICK - _THIN)
+
+
+def _edge(edge: NeighbourEdge, middles: Sequence[float], tops: Sequence[float]) -> Element:
+    source, target = middles[edge.source], middles[edge.target]
+    start, end = tops[edge.source] + _BOX, tops[edge.target]
+    rows = (end - start + _BOX) / _PITCH
+    # What passes a row goes around its boxes, at the side on which there is less.
+    aside = 0.0 if rows < 1.5 else (1 if source + target >= _WIDTH else -1) * _WIDTH * 0.42
+    bend = (end - start) / 2
+    drawn = (
+        f"M{source:.1f} {start:.1f}C{source + aside:.1f} {start + bend:.1f} {target + aside:.1f} {end - bend:.1f} "
+        f"{target:.1f} {end:.1f}"
+    )
+    said = "not compared" if edge.error is None else f"rel L2 {numbers.number(edge.error)}"
+    unknown = " unknown" if edge.error is None else ""
+    return element(
+        "path",
+        element("title", f"{edge.tensor}: {said}"),
+        class_=f"edge{unknown}",
+        d=drawn,
+        stroke_width=f"{_width(edge):.1f}",
+    )
+
+
+def _box(node: Neighbour, middle: float, y: float, wide: float, *, prefix: str, shown: frozenset[int]) -> Element:
+    result = node.result
+    status = "unknown" if result is None else str(result.status)
+    error = "not compared"
+    if result is not None:
+        error = str(result.status) if result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
+    most = max(int((wide - 10) / _CHARACTER), 4)
+    centre = " centre" if node.level == 0 else ""
+    rect = element(
+        "rect",
+        class_=f"box {status}{centre}",
+        x=f"{middle - wide / 2:.1f}",
+        y=y,
+        width=f"{wide:.1f}",
+        height=_BOX,
+        rx=5,
+    )
+    name = element("text", shorten(safe_text(node.name), most), class_="code name", x=f"{middle:.1f}", y=y + 17)
+    number = "" if result is None else f"#{result.index} "
+    said = f"{number}{safe_text(node.op)} {error}"
+    if len(said) > most:
+        said = f"{number}{error}"
+    below = element("text", shorten(said, most), class_=f"code {status}", x=f"{middle:.1f}", y=y + 33)
+    for text in (name, below):
+        text.set("text-anchor", "middle")
+    title = element("title", f"{node.name} ({node.op}): {status if result else 'not compared'}, {error}")
+    if result is not None and result.index in shown:
+        return element("a", title, rect, name, below, href=f"#{prefix}{result.index}")
+    return element("g", title, rect, name, below)

@@ -1,0 +1,89 @@
+"""Model files in place of recordings: which files are models, and in what order they are recorded and fed.
+
+Nothing is imported that a command line without a model does not need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from qdebug.regular_file import open_binary
+
+if TYPE_CHECKING:
+    from qdebug.model import Recording
+    from qdebug.workflow.fitted_inputs import GivenInputs
+    from qdebug.workflow.model_runs import ModelRun
+
+__all__ = ["MODEL_ENDINGS", "RecordsRun", "is_model", "record_runs"]
+
+MODEL_ENDINGS = frozenset({".onnx", ".tflite", ".pt2", ".pte", ".pt", ".pth", ".xml", ".pb"})
+"""Endings of the names of model files."""
+_HDF5 = b"\x89HDF\r\n\x1a\n"
+
+
+def is_model(path: Path) -> bool:
+    """Tell whether a file is a model by its name and no recording by its content, which the name says nothing of.
+
+    Args:
+        path: As the user wrote it; a file that cannot be read is none.
+    """
+    if path.suffix.lower() not in MODEL_ENDINGS:
+        return False
+    try:
+        with open_binary(path) as file:
+            start = file.read(64)
+    except OSError:
+        return False
+    return not start.startswith(_HDF5) and start.lstrip()[:1] != b"{"
+
+
+class RecordsRun(Protocol):
+    """Records a run and returns its recording, as `record_model` does."""
+
+    def __call__(self, run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
+        """Record a run; where `adapt`, the inputs are those of another model and may be changed to fit."""
+
+
+def record_runs(
+    reference: ModelRun | Recording,
+    backends: Sequence[ModelRun],
+    record: RecordsRun,
+    *,
+    title: str,
+    inputs: str | Path | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+) -> tuple[Path | None, list[Path]]:
+    """Record a reference and the backends' models, which get the reference's inputs.
+
+    Args:
+        reference: The model and what runs it, or its recording.
+        backends: The backends' models and what runs them.
+        record: Records one run.
+        title: What the reference is called in a message.
+        inputs: An .npz file of the inputs; random values if None, within what the codes of a quantized model reach.
+        samples: Length of the leading axis of samples; None for none.
+        seed: Seed of random values.
+
+    Returns:
+        The reference's recording, None if it is one already, and the backends' recordings.
+
+    Raises:
+        QdebugError: A model cannot be recorded, or the inputs cannot be read.
+    """
+    from qdebug.recording.opening import open_recording
+    from qdebug.workflow.fitted_inputs import given_inputs, input_ranges, recorded_inputs
+    from qdebug.workflow.model_runs import ModelRun, model_graph
+
+    made = None
+    if isinstance(reference, ModelRun):
+        found = (input_ranges(model_graph(run)) for run in backends if inputs is None)
+        ranges = next(filter(None, found), {})
+        made = record(reference, given_inputs(inputs, samples=samples, seed=seed, ranges=ranges), adapt=False)
+        if not backends:
+            return made, []
+        reference = open_recording(made)
+    fed = recorded_inputs(reference, title=title, extra=inputs)
+    return made, [record(run, fed, adapt=True) for run in backends]
