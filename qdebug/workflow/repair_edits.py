@@ -30,7 +30,7 @@ KINDS: Mapping[str, str] = {
     "wide-sum": "the sums are exact, as with 32 bits: narrow ones overflow",
     "split": "a branch gets a scale of its own, and what joins it with others is rounded to 16 bits",
     "per-channel": "the weights get a scale for each output channel",
-    "16-bit": "the result is rounded to 16 bits",
+    "16-bit": "the result is rounded to 16 bits, which hold all of its values",
     "float": "the node is computed in float, and its result stays float where float nodes alone read it",
 }
 """Kinds of edits, the cheapest first, and what each does."""
@@ -174,7 +174,7 @@ class EditCatalog:
         if quant is None:
             return
         rounder = frozenset({unit.rounder})
-        if (wide := widened(quant)) is not None:
+        if (wide := widened(nodes.values(unit), quant)) is not None:
             yield replace(only, kind="16-bit", change=Change(nodes=rounder, quants={unit.tensor: wide}), size=elements)
         if (better := fitted(nodes.values(unit), quant)) is not None:
             yield replace(only, kind="range", change=Change(nodes=rounder, quants={unit.tensor: better}))

@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.compare.attribute.backend_replay import read
+from qdebug.compare.attribute.code_spans import uniform_span
 from qdebug.compare.graph_checks.folded_constants import output_axis
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Node, QuantParams, operators
@@ -109,20 +110,31 @@ def equalizing(first: np.ndarray, channels: int, second: np.ndarray, summed: int
     return np.where(usable, np.sqrt(made * read) / np.where(usable, read, 1), 1).astype(np.float32)
 
 
-def widened(quant: QuantParams) -> QuantParams | None:
-    """Return 16-bit codes of the same range; None if there are no narrower ones."""
-    if quant.per_channel or quant.qmin is None or quant.qmax is None:
+def widened(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | None:
+    """Return 16-bit codes that hold what narrower ones hold, and all of some values.
+
+    Args:
+        values: Real values of any shape, sample by sample.
+        quant: The codes in use.
+
+    Returns:
+        Codes of one scale; None if those in use are no narrower, or have several scales.
+    """
+    low, high = uniform_span(quant)
+    if low is None or high is None or quant.qmin is None or quant.qmax is None:
         return None
     if not is_integer(quant.dtype) or quant.qmax - quant.qmin >= 2**_WIDE - 1:
         return None
-    dtype = "uint16" if quant.dtype.startswith("u") else "int16"
-    factor = 2**_WIDE / 2 ** math.ceil(math.log2(quant.qmax - quant.qmin + 1))
-    low = -(2 ** (_WIDE - 1)) if dtype == "int16" else 0
-    return QuantParams(
-        dtype=dtype,
-        scale=(quant.scale / factor).astype(np.float32),
-        zero_point=np.clip(np.rint(quant.zero_point * factor), low, low + 2**_WIDE - 1).astype(dtype),
-    )
+    for each in values:
+        finite = each[np.isfinite(each)]
+        if finite.size:
+            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+    signed = not quant.dtype.startswith("u")
+    centred = signed and not np.any(quant.zero_point)
+    kind = "symmetric" if centred else "asymmetric"
+    scheme = QuantScheme(kind=kind, bits=_WIDE, signed=signed, rule="onnxruntime")
+    found = scheme.parameters(low, high)
+    return replace(found, zero_point=found.zero_point.astype(scheme.dtype))
 
 
 def own_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
@@ -140,7 +152,7 @@ def own_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
         join, common = nodes.units.get(node.name), coded_quant(nodes.run.graph, shared)
         if join is None or quant is None or common is None or shared not in join.tensors:
             continue
-        wide, better = widened(common), fitted(nodes.values(unit), quant)
+        wide, better = widened(nodes.values(join), common), fitted(nodes.values(unit), quant)
         if unit.tensors.isdisjoint(branches) or not np.array_equal(quant.scale, common.scale):
             continue
         if wide is not None and better is not None:

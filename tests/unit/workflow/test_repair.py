@@ -89,7 +89,8 @@ def test_a_goal_that_is_reached_already_takes_no_edit():
 def test_what_cannot_be_reached_is_said():
     found = repaired(net(**ruined("a", "b")), within=30, cost=EditCost(kinds=["16-bit"]))
     assert (found.reached, found.exit_code, found.edits) == (False, 1, ())
-    assert "no allowed edit changes 'one' (" in found.notes[0]
+    assert "no allowed edit changes" in found.notes[0]
+    assert "'one' (" in found.notes[0]
 
 
 def test_a_repair_that_runs_out_of_time_gives_what_it_has():
