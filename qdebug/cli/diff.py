@@ -27,7 +27,15 @@ from qdebug.cli.parser import (
     suffix_format,
     typed,
 )
-from qdebug.cli.reports import ReportExtent, definitions_text, diff_text, exchange_text, matrix_text, node_text
+from qdebug.cli.reports import (
+    ReportExtent,
+    definitions_text,
+    diff_text,
+    document_text,
+    exchange_text,
+    matrix_text,
+    node_text,
+)
 from qdebug.cli.sources import command
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.present.text import safe_text
@@ -42,6 +50,7 @@ if TYPE_CHECKING:
     from qdebug.compare.timing import Timing
     from qdebug.numerics.agreement import Agreement
     from qdebug.present.detail import NodeDetail
+    from qdebug.present.reports.document import Document
     from qdebug.present.rows import RowChoice
     from qdebug.session import DiffSession
 
@@ -115,6 +124,7 @@ class DiffOptions:
     seed: int | None
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
+    budget: bool
     untrusted: bool
 
     @property
@@ -190,6 +200,7 @@ def add_parser(verbs: Verbs) -> None:
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
     shown.add_argument("--top", type=positive, metavar="N", help="the N worst nodes, in JSON too (qdebug help agent)")
     shown.add_argument("--only-failing", action="store_true", help="every node that fails, and no other; in JSON too")
+    shown.add_argument("--budget", action="store_true", help="what each node's own error does to the outputs, too")
     much = parser.add_mutually_exclusive_group()
     much.add_argument("-q", "--quiet", action="store_true", help="the verdict alone")
     much.add_argument(
@@ -220,6 +231,7 @@ def run(arguments: argparse.Namespace) -> int:
     details: list[NodeDetail] = []
     pages: dict[str, Sequence[NodeDetail]] = {}
     sessions: list[DiffSession] = []
+    budgets: dict[str, Document] = {}
     with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
         for backend in options.backends:
             session, result = _compared(options, backend, limits, executor)
@@ -233,9 +245,13 @@ def run(arguments: argparse.Namespace) -> int:
                 texts.append(_node_part(details[-1], options))
             elif options.form != "json":
                 texts.append(_whole_part(result, options))
+            if options.budget:
+                budgets[name] = _budget(session)
+                if options.form not in _EXCHANGE:
+                    texts[-1] += "\n" + document_text(budgets[name], options.form, plain=options.output is not None)
     agreement = _agreement(sessions) if len(sessions) > 1 and options.node is None else {}
     if options.form in _EXCHANGE:
-        write_result(exchange_text(results, options.form, pages, agreement), options.output)
+        write_result(exchange_text(results, options.form, pages, agreement, budgets), options.output)
     else:
         paged = options.everything and options.output is None and options.form == "table"
         text = _joined(options, results, agreement, texts, details)
@@ -262,6 +278,10 @@ def _check(options: DiffOptions) -> None:
         raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
     if options.node is not None and options.form in ("junit", "csv"):
         raise UsageError(f"-f {options.form} has no form for one node.", hint="Leave out --node, or use -f json.")
+    if options.budget and (options.form in ("json", "junit", "csv") or options.node is not None or options.quiet):
+        raise UsageError(
+            "--budget is a part of a report for people.", hint="For all else: qdebug budget REF BACKEND, with --json."
+        )
     if options.form == "html" and options.output is None and terminal_width() is not None:
         raise UsageError("A page is not for a terminal to show.", hint="Write it to a file: -o diff.html.")
 
@@ -284,6 +304,13 @@ def _compared(
 
 def _unique(name: str, taken: dict[str, RunComparison]) -> str:
     return name if name not in taken else f"{name} ({len(taken) + 1})"
+
+
+def _budget(session: DiffSession) -> Document:
+    from qdebug.present.reports.budget import budget_document
+
+    with progress("replaying") as note:
+        return budget_document(session.budget(progress=note))
 
 
 def _in_full(session: DiffSession, result: RunComparison, options: DiffOptions) -> Sequence[NodeDetail]:

@@ -106,6 +106,7 @@ def exchange_text(
     form: str,
     details: Mapping[str, Sequence[NodeDetail]] | None = None,
     agreement: Mapping[str, Agreement] | None = None,
+    budgets: Mapping[str, Document] | None = None,
 ) -> str:
     """Return comparisons in a form that other programs read.
 
@@ -114,6 +115,7 @@ def exchange_text(
         form: "html", "junit" or "csv".
         details: Nodes that a page shows in full, by the same names.
         agreement: Whether several backends are wrong alike, by reference tensor, for a page.
+        budgets: What each node's own error does to the outputs, by the same names, for a page.
     """
     if form == "csv":
         from qdebug.present.reports.exports import diff_csv
@@ -125,7 +127,7 @@ def exchange_text(
         return diff_junit(results)
     from qdebug.present.reports.html import diff_html
 
-    return diff_html(results, details, agreement)
+    return diff_html(results, details, agreement, budgets)
 
 
 def matrix_text(

@@ -42,3 +42,13 @@ def test_the_same_is_written_as_json(capsys, runs, tmp_path):
 def test_a_share_beyond_one_is_refused(capsys, runs):
     assert main(["budget", *runs, "--least", "5"]) == 2
     assert "from 0 to 1" in capsys.readouterr().err
+
+
+def test_a_report_has_the_budget_too(capsys, runs, tmp_path):
+    assert main(["diff", *runs, "--budget"]) == 0
+    assert "the own error of QLinearConv 'conv2_quant' alone makes 46.1 %" in capsys.readouterr().out
+    page = tmp_path / "page.html"
+    assert main(["diff", *runs, "--budget", "-o", str(page)]) == 0
+    assert "some errors cancel each other" in page.read_text()
+    assert main(["diff", *runs, "--budget", "--json"]) == 2
+    assert "qdebug budget REF BACKEND" in capsys.readouterr().err

@@ -59,3 +59,15 @@ def test_labels_are_read_from_one_array(capsys, runs, tmp_path):
     np.save(labels, np.zeros(1, np.int64))
     assert main(["repair", *runs, "--metric", "top1", "--labels", str(labels)]) == 0
     assert "top1" in capsys.readouterr().out
+
+
+def test_a_result_is_where_the_next_one_begins(capsys, runs, tmp_path):
+    kept, wrong = tmp_path / "repair.json", tmp_path / "wrong.json"
+    assert main(["repair", *runs, "--within", "45", "--kinds", "float", "-o", str(kept)]) == 0
+    words = ["repair", *runs, "--within", "45", "--minutes", "0", "--json", "--resume"]
+    capsys.readouterr()
+    assert main([*words, str(kept)]) == 0
+    assert json.loads(capsys.readouterr().out)["edits"] == json.loads(kept.read_text())["edits"]
+    wrong.write_text('{"edits": [{"kind": "float"}]}')
+    assert main([*words, str(wrong)]) == 2
+    assert "is no result of a repair" in capsys.readouterr().err

@@ -169,6 +169,7 @@ def diff_html(
     results: Mapping[str, RunComparison],
     details: Mapping[str, Sequence[NodeDetail]] | None = None,
     agreement: Mapping[str, Agreement] | None = None,
+    budgets: Mapping[str, Document] | None = None,
 ) -> str:
     """Return comparisons as a page.
 
@@ -176,6 +177,7 @@ def diff_html(
         results: One comparison for each backend, by the name shown for it.
         details: Nodes to show in full, by the same names; those of `worth_detail` are worth it.
         agreement: Whether several backends are wrong alike, by reference tensor; None if nobody asked.
+        budgets: What each node's own error does to the outputs, by the same names; None if nobody asked.
     """
     known = details or {}
     said = " and ".join(f"{name}: {result.status}" for name, result in results.items())
@@ -187,6 +189,10 @@ def diff_html(
     for number, (name, result) in enumerate(results.items()):
         heading = "h2" if len(results) > 1 else "h1"
         main.append(_section(name, result, known.get(name, ()), prefix=f"b{number}-", heading=heading))
+        if budgets is not None and name in budgets:
+            budget = element("section", element("h3", "What each node's own error does to the outputs"))
+            budget.extend(elements(budgets[name]))
+            main.append(budget)
     words = element("details", element("summary", "What the numbers mean"))
     words.extend(elements(definitions_document()))
     main.append(words)
