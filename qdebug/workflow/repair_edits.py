@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
 from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
-from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes
+from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
 
 __all__ = ["KINDS", "Edit", "EditCatalog"]
 
@@ -100,18 +101,17 @@ class EditCatalog:
 
     def __init__(self, graphs: GraphCheck, plan: Sequence[PlannedNode], places: Sequence[tuple[int, int]]) -> None:
         self.nodes = ChangeableNodes(graphs, plan, places)
-        self._known: dict[str, list[Edit]] = {}
+        self._known: dict[tuple[str, str], Edit | None] = {}
+        self._plain: dict[str, tuple[Edit, Constants]] = {}
 
     @property
     def units(self) -> Mapping[str, ChangeableNode]:
         """The nodes that can be changed, by name."""
         return self.nodes.units
 
-    def edits_of(self, name: str) -> list[Edit]:
+    def edits_of(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
         """List what can be done about a node, the cheapest first."""
-        if name not in self._known:
-            self._known[name] = sorted(self._edits(self.units[name]), key=lambda edit: list(KINDS).index(edit.kind))
-        return self._known[name]
+        return [edit for edit in (self._edit(kind, name) for kind in KINDS if kind in kinds) if edit is not None]
 
     def named(self, name: str) -> Edit:
         """Return the edit that is called so.
@@ -120,11 +120,10 @@ class EditCatalog:
             UsageError: The node cannot be changed like this.
         """
         kind, _, node = name.partition(" ")
-        found = self.edits_of(node) if node in self.units else ()
-        for edit in found:
-            if edit.kind == kind:
-                return edit
-        raise UsageError(f"Node {node!r} has no edit {kind!r}.", hint="Take edits that a repair of this run found.")
+        edit = self._edit(kind, node) if kind in KINDS and node in self.units else None
+        if edit is None:
+            raise UsageError(f"Node {node!r} has no edit {kind!r}.", hint="Take edits that a repair of this run found.")
+        return edit
 
     def change(self, edits: Sequence[Edit]) -> Change:
         """Return all that some edits change together."""
@@ -137,52 +136,64 @@ class EditCatalog:
         whole = merged(*(edit.change for edit in edits))
         return replace(whole, floats=kept, nodes=whole.nodes | rounders)
 
-    def _edits(self, unit: ChangeableNode) -> Iterator[Edit]:
-        nodes, node = self.nodes, unit.node
-        weight, weights = nodes.weight(node), nodes.reference_constants(node)
-        entry = nodes.entry(unit)
+    def _edit(self, kind: str, name: str) -> Edit | None:
+        """Return an edit of a node; None if there is none. To fit one takes time: each is made when it is asked for."""
+        if (kind, name) not in self._known:
+            if name not in self._plain:
+                self._plain[name] = self._of_node(self.units[name])
+            only, weights = self._plain[name]
+            made = self._of_weight(kind, only, weights) or self._of_result(kind, only)
+            self._known[kind, name] = made
+        return self._known[kind, name]
+
+    def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
+        """Return an edit that changes nothing yet, and the reference's constants for the node."""
+        nodes, entry = self.nodes, self.nodes.entry(unit)
         main = None if entry is None else nodes.reference_node(entry)
         only = Edit(
-            kind="float",
+            kind="",
             unit=unit,
-            change=Change(nodes=frozenset({node.name})),
+            change=Change(nodes=frozenset({unit.node.name})),
             macs=0.0,
             size=0,
             reference_node="" if main is None else main.name,
             reference_tensor="" if entry is None else entry.reference_tensor,
-            reference_weight="" if main is None or not weight else operators.titled_input(main, 1),
+            reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
             wide=self._sums_overflow(unit),
         )
-        yield from self._of_result(only)
-        if weight and (shift := self._shift(node)) is not None:
-            yield replace(only, kind="bias", change=replace(only.change, shifts={node.name: shift}))
-        if weights and (fine := self._by_channel(node, weights[node.name, weight])):
-            key = node.name, weight
+        return only, nodes.reference_constants(unit.node)
+
+    def _of_weight(self, kind: str, only: Edit, weights: Constants) -> Edit | None:
+        """Return what can be done about a weight or bias, or in float."""
+        nodes, node, made = self.nodes, only.unit.node, partial(replace, only, kind=kind)
+        key = node.name, nodes.weight(node)
+        if kind == "bias" and key[1] and (shift := self._shift(node)) is not None:
+            return made(change=replace(only.change, shifts={node.name: shift}))
+        if kind == "per-channel" and weights and (fine := self._by_channel(node, weights[key])):
             change = replace(only.change, constants={key: in_codes(weights[key], fine)})
-            yield replace(only, kind="per-channel", change=change, size=4 * fine.scale.size, codes={key: fine})
-        if weights and (equal := equalized(nodes, unit, weights)):
-            yield replace(only, kind="equalize", change=equal[0], codes=equal[1])
-        if weights or not weight:
+            return made(change=change, size=4 * fine.scale.size, codes={key: fine})
+        if kind == "equalize" and weights and (equal := equalized(nodes, only.unit, weights)):
+            return made(change=equal[0], codes=equal[1])
+        if kind == "float" and (weights or not key[1]):
             size = 3 * sum(array.size for array in weights.values())
             macs = nodes.macs(node) / nodes.all_macs if nodes.all_macs else 0.0
-            yield replace(only, change=replace(only.change, constants=weights), macs=macs, size=size, wide=False)
+            return made(change=replace(only.change, constants=weights), macs=macs, size=size, wide=False)
+        return None
 
-    def _of_result(self, only: Edit) -> Iterator[Edit]:
-        """Yield what can be done about the codes of a result."""
-        unit, nodes = only.unit, self.nodes
-        quant, elements = nodes.result_quant(unit), nodes.elements(unit.node)
+    def _of_result(self, kind: str, only: Edit) -> Edit | None:
+        """Return what can be done about the codes of a result."""
+        unit, nodes, made = only.unit, self.nodes, partial(replace, only, kind=kind)
+        quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:
-            return
-        rounder = frozenset({unit.rounder})
-        if (wide := widened(nodes.values(unit), quant)) is not None:
-            yield replace(only, kind="16-bit", change=Change(nodes=rounder, quants={unit.tensor: wide}), size=elements)
-        if (better := fitted(nodes.values(unit), quant)) is not None:
-            yield replace(only, kind="range", change=Change(nodes=rounder, quants={unit.tensor: better}))
-        if only.wide:
-            yield replace(only, kind="wide-sum")
-        if (own := own_scale(nodes, unit)) is not None:
+            return None
+        if kind == "16-bit" and (wide := widened(nodes.values(unit), quant)) is not None:
+            return made(change=Change(nodes=rounder, quants={unit.tensor: wide}), size=elements)
+        if kind == "range" and (better := fitted(nodes.values(unit), quant)) is not None:
+            return made(change=Change(nodes=rounder, quants={unit.tensor: better}))
+        if kind == "split" and (own := own_scale(nodes, unit)) is not None:
             joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in own.quants)
-            yield replace(only, kind="split", change=own, size=joined - elements)
+            return made(change=own, size=joined - elements)
+        return made() if kind == "wide-sum" and only.wide else None
 
     # -- what edits are made of --------------------------------------------------------------------------------------
 

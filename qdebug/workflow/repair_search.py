@@ -308,7 +308,7 @@ class Search:
         """Tell whether the goal is reached with all that can be done about some nodes: then few edits will do."""
         edits = list(self.found)
         for name in names:
-            for edit in _strongest(self._open(name)):
+            for edit in self._strongest(name):
                 edits = _with(edits, edit)
         return self._score(edits).value >= self.goal
 
@@ -317,10 +317,8 @@ class Search:
 
         The number is doubled until the goal is reached, and then halved in between.
         """
-        edits = {name: self._open(name) for name in names}
-        in_codes = [[edit for edit in edits[name] if edit.kind != "float"] for name in names]
-        cheap = [edit for each in in_codes for edit in _strongest(each)]
-        floats = [edit for name in names for edit in edits[name] if edit.kind == "float"]
+        cheap = [edit for name in names for edit in self._strongest(name, in_float=False)]
+        floats = [edit for name in names for edit in self._open(name, ("float",))]
         start, ladder = list(self.found), [*cheap, *floats]
         if self.cost.most is not None:
             ladder = ladder[: self.cost.most - len(start)]
@@ -365,10 +363,20 @@ class Search:
             self.told(edit.name, best.value)
         return scored
 
-    def _open(self, name: str) -> list[Edit]:
+    def _open(self, name: str, kinds: Sequence[str] = tuple(KINDS)) -> list[Edit]:
         """List the allowed edits of a node that were not taken."""
         taken = {edit.name for edit in self.found}
-        return [edit for edit in self.catalog.edits_of(name) if self.cost.allows(edit) and edit.name not in taken]
+        allowed = [kind for kind in kinds if self.cost.kinds is None or kind in self.cost.kinds]
+        made = self.catalog.edits_of(name, allowed)
+        return [edit for edit in made if self.cost.allows(edit) and edit.name not in taken]
+
+    def _strongest(self, name: str, *, in_float: bool = True) -> list[Edit]:
+        """Return the edits of a node that together do most: float, or the best of its weight and of its result."""
+        if in_float and (best := self._open(name, ("float",))):
+            return best
+        codes = self._open(name, ("16-bit",)) or self._open(name, ("range",))
+        found = [*codes, *self._open(name, ("wide-sum", "per-channel"))]
+        return found or self._open(name, ("bias", "equalize", "split"))[-1:]
 
     def _ranked(self, least: float) -> dict[str, float]:
         """Return the shares of an output's error of the nodes that can be changed, the largest first.
@@ -379,11 +387,16 @@ class Search:
         for output in self.session.budget(least=least, places=self.places[:2], parts=False).outputs:
             for node in output.nodes:
                 unit = self.catalog.nodes.unit_of(node.node)
-                if unit is not None and any(map(self.cost.allows, self.catalog.edits_of(unit.node.name))):
+                if unit is not None and self._changeable(unit.node.name):
                     shares[unit.node.name] += node.share
                 else:
                     self.beyond[node.node] = max(self.beyond.get(node.node, 0.0), node.share)
         return {name: shares[name] for name in sorted(shares, key=lambda name: -shares[name]) if shares[name]}
+
+    def _changeable(self, name: str) -> bool:
+        """Tell whether a node has an allowed edit; what takes longest to fit is asked for last."""
+        changed = any(edit.unit.node.name == name for edit in self.found)
+        return changed or any(self._open(name, (kind,)) for kind in reversed(KINDS))
 
     def prune(self) -> bool:
         """Take edits out, and put cheaper ones in their place, as long as the goal is reached; tell if it was done.
@@ -417,17 +430,6 @@ class Search:
                 if better is not None:
                     self.found[:], changed = better, True
         return True
-
-
-def _strongest(edits: Sequence[Edit]) -> list[Edit]:
-    """Return the edits of a node that go together and do most: of those that set the same, the last, dearest one.
-
-    A bias and factors are fitted to the weight in use: they are left out where another weight comes.
-    """
-    found = list[Edit]()
-    for edit in edits:
-        found = _with([each for each in found if each.kind not in ("bias", "equalize")], edit)
-    return found
 
 
 def _with(edits: Sequence[Edit], one: Edit) -> list[Edit]:
