@@ -17,8 +17,6 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from qdebug.cli.parser import Verbs
     from qdebug.cli.record import BackendChoice
     from qdebug.workflow.repair import Repair
@@ -143,6 +141,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options = replace(options, reference=path, backend=other)
     from qdebug.session import DiffSession
     from qdebug.workflow.repair import RepairOptions, find_repair
+    from qdebug.workflow.repair_metric import load_labels
 
     wanted = RepairOptions(
         metric=options.metric,
@@ -151,7 +150,7 @@ def _run(arguments: argparse.Namespace) -> int:
         arithmetic=options.arithmetic,
         cost=_cost(options),
     )
-    labels = None if options.labels is None else _labels(options.labels)
+    labels = None if options.labels is None else load_labels(options.labels)
     session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
     with progress("comparing") as note:
         for count, _ in enumerate(session.results(), 1):
@@ -203,27 +202,6 @@ def _cost(options: RepairArguments) -> EditCost:
         if not known:
             raise UsageError(f"{pair!r} is no cost.", hint="Write --cost macs=1,bytes=0.01.")
     return EditCost(macs=given["macs"], size=given["bytes"], kinds=kinds, most=options.max_edits)
-
-
-def _labels(path: Path) -> np.ndarray:
-    """Load labels.
-
-    Raises:
-        UsageError: The file holds no single array of numbers.
-    """
-    import numpy as np
-
-    from qdebug.regular_file import open_binary
-
-    try:
-        with open_binary(path) as file:
-            held = np.load(file, allow_pickle=False)
-            arrays = list(held.values()) if hasattr(held, "values") else [held]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} holds no labels: {error}.", hint="Save them with numpy.save.") from error
-    if len(arrays) != 1:
-        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
-    return np.asarray(arrays[0])
 
 
 def _text(found: Repair, options: RepairArguments) -> str:

@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.regular_file import open_binary
 
-__all__ = ["Metric", "Outputs", "confidence", "find_metric", "measured"]
+__all__ = ["Metric", "Outputs", "confidence", "find_metric", "load_labels", "measured"]
 
 Outputs = Mapping[str, np.ndarray]
 """The network's outputs by the reference's names, samples along a new leading axis."""
@@ -112,6 +114,23 @@ def _module(home: str) -> Any:
         return importlib.import_module(home)
     except ImportError as error:
         raise UsageError(f"{home!r} cannot be imported: {error}.", hint="Give a module or a file: FILE.py.") from error
+
+
+def load_labels(path: Path) -> np.ndarray:
+    """Load labels: an .npy file, or an .npz with one array.
+
+    Raises:
+        UsageError: The file holds no single array.
+    """
+    try:
+        with open_binary(path) as file:
+            held = np.load(file, allow_pickle=False)
+            arrays = list(held.values()) if hasattr(held, "values") else [held]
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise UsageError(f"{str(path)!r} holds no labels: {error}.", hint="Save them with numpy.save.") from error
+    if len(arrays) != 1:
+        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
+    return np.asarray(arrays[0])
 
 
 def confidence(

@@ -6,6 +6,7 @@ Sizes of blocks and caches, timings, seeds and limits of what is shown stand wit
 from __future__ import annotations
 
 from qdebug.model.thresholds import (
+    accuracy,
     alignment,
     attribution,
     checks,
@@ -21,7 +22,7 @@ __all__ = ["TABLE"]
 
 TABLE: tuple[Threshold, ...] = tuple(
     row
-    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales)
+    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales, accuracy)
     for row in part.threshold.rows
 )
 """All thresholds, group by group."""

@@ -11,10 +11,12 @@ from qdebug.errors import UsageError
 __all__ = ["SCHEMAS", "load_schema"]
 
 SCHEMAS = (
+    "accuracy",
     "budget",
     "diff",
     "diffs",
     "explain",
+    "history",
     "import",
     "info",
     "probe",
