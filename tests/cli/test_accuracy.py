@@ -65,7 +65,8 @@ def test_diff_and_explain_are_tracked(capsys, tmp_path, recordings):
     main(["explain", str(recordings.within), "--track", str(database)])
     capsys.readouterr()
     assert main(["accuracy", "--history", str(database)]) == 1
-    assert "node 'conv2' of net on numpy: was within, is diverged: SQNR fell from" in " ".join(capsys.readouterr().out.split())
+    said = " ".join(capsys.readouterr().out.split())
+    assert "node 'conv2' of net on numpy: was within, is diverged: SQNR fell from" in said
     with sqlite3.connect(database) as opened:
         assert [row[0] for row in opened.execute("SELECT verb FROM runs")] == ["diff", "diff", "explain"]
 

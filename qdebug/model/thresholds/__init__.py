@@ -12,6 +12,7 @@ from qdebug.model.thresholds import (
     checks,
     explanation,
     patterns,
+    rewrites,
     rounding,
     scales,
     verdict,
@@ -22,7 +23,7 @@ __all__ = ["TABLE"]
 
 TABLE: tuple[Threshold, ...] = tuple(
     row
-    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales, accuracy)
+    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales, accuracy, rewrites)
     for row in part.threshold.rows
 )
 """All thresholds, group by group."""
