@@ -114,6 +114,9 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
         raise UsageError(
             f"{str(path)!r} has no graph.", hint="Record it with nodes and their inputs: qdebug help recording."
         )
+    constants = [name for name in recording.graph.tensors if recording.graph.is_constant(name)]
+    if constants and not any(map(recording.has, constants)):
+        raise UsageError(f"{str(path)!r} has no weights.", hint="Record it again without --no-weights.")
     understood = with_understood_graph(recording)
     return LintModel(title=str(path), graph=understood.graph, recording=understood, raw=raw, copies=copies)
 
@@ -124,6 +127,7 @@ def lint(
     *,
     needs: str | None = None,
     allow: bool = False,
+    inputs: Mapping[str, np.ndarray] | None = None,
     progress: Callable[[int, int], None] | None = None,
 ) -> LintReport:
     """Look for rewrites that change numerics.
@@ -133,6 +137,7 @@ def lint(
         after: Its form after it; None to look at one model by itself.
         needs: The backend whose needs are checked, one of `SYMMETRIC`; None for none.
         allow: Whether other scales are allowed where they only change how values are rounded.
+        inputs: What the model is run with; recorded or random values if left out.
         progress: Called with the number of parts that were looked at, and of all.
 
     Raises:
@@ -140,7 +145,7 @@ def lint(
         AlignmentError: The two are not forms of one network.
     """
     undecided: dict[str, str] = {}
-    feed = first_input(before, None)
+    feed = first_input(before, inputs)
     if after is None:
         findings, parts = own_findings(before, before.run(feed), needs, undecided)
         return LintReport(before=before.title, after=None, findings=tuple(findings), parts=parts, undecided=undecided)
@@ -178,7 +183,7 @@ def lint(
 class _Rewrites:
     """Goes through the tensors that two forms have in common, in topological order.
 
-    A tensor that differs may be no partner at all: a node that a rewrite leaves may keep its name and do something else.
+    A tensor that differs may be no partner at all: a node that is left may keep its name and do something else.
     So the next tensors are also made without it. If one comes out the same, the pair was none. If it differs, and does
     not with the pair, the pair is where the forms part.
 
@@ -400,7 +405,7 @@ def _codes_of(model: LintModel, name: str) -> QuantParams | None:
         row = operators.of(node.op)
         if row.dequantizes:
             return model.stated(node, 0)
-        if not (row.arranges or row.keeps_values):
+        if not (row.arranges or row.keeps_values or (row.passes_codes and not row.clamps)):
             return None
         name = node.inputs[0]
     return None
@@ -475,8 +480,10 @@ def _kind(before: Part, after: Part) -> str:
     ours, theirs = _Traits(before), _Traits(after)
     if ours.count["norm"] > theirs.count["norm"]:
         return "batch_norm"
+    if ours.count["product"] and _other_bias(before, after):
+        return "bias"
     if theirs.count["quantize"] < ours.count["quantize"]:
-        if theirs.quants and theirs.quants[-1] == ours.quants[-1]:
+        if ours.count["quantize"] - theirs.count["quantize"] > 1 or theirs.quants[-1:] == ours.quants[-1:]:
             return "rescale_merged"
         follows = ours.order[len(ours.order) - ours.order[::-1].index("quantize") :][:1]
         return "rescale_in_dequantize" if follows == ["dequantize"] else "dequantize_quantize_removed"
@@ -488,8 +495,6 @@ def _kind(before: Part, after: Part) -> str:
         return "duplicated"
     if ours.order != theirs.order and sorted(ours.order) == sorted(theirs.order):
         return "moved"
-    if ours.count["product"] and _biases(before) != _biases(after):
-        return "bias"
     return "parameters" if ours.order == theirs.order else "rewrite"
 
 
@@ -510,12 +515,16 @@ class _Traits:
             row = operators.of(each.op)
             if row.quantizes or row.dequantizes:
                 data = part.model.constant(each.inputs[0])
-                if data is not None:
+                if data is not None or (row.quantizes and self._rounded_so(part, each)):
                     continue  # what is done to constants is done beforehand
                 yield "quantize" if row.quantizes else "dequantize"
                 self.quants += [part.model.stated(each, -1)] if row.quantizes else []
                 continue
-            plain = operators.plain(each)
+            plain, model = operators.plain(each), part.model
+            rescale = model.quant(each.outputs[0]) if row.passes_codes and not model.raw else None
+            if rescale is not None and not row.clamps and rescale != model.quant(each.inputs[0]):
+                yield "quantize"
+                self.quants.append(rescale)
             if row.clamps:
                 yield "clamp"
             elif row.activation:
@@ -530,18 +539,32 @@ class _Traits:
                 yield "quantize"
                 self.quants.append(quant)
 
+    @staticmethod
+    def _rounded_so(part: Part, node: Node) -> bool:
+        """Tell whether what a node rounds to codes is on the grid of these codes already."""
+        quant, found = part.model.stated(node, -1), _codes_of(part.model, node.inputs[0])
+        return quant is not None and found == quant
 
-def _biases(part: Part) -> list[tuple[bytes, ...]]:
-    """Return the biases of the products of a part, with their scales."""
+
+def _other_bias(before: Part, after: Part) -> bool:
+    """Tell whether products have the same weights and another bias."""
+    return (
+        len({_products(part, bias=False) for part in (before, after)})
+        == 1
+        < len({_products(part, bias=True) for part in (before, after)})
+    )
+
+
+def _products(part: Part, *, bias: bool) -> tuple[bytes, ...]:
+    """Return the constants that the products of a part read, all but the biases or these alone, as they are stored."""
     found = []
     for node in part.nodes:
         row, plain = operators.of(node.op), operators.plain(node)
         place = row.bias if row.bias is not None else plain.bias
-        name = node.inputs[place] if plain.product and place is not None and place < len(node.inputs) else ""
-        maker = part.model.graph.producer(name)
-        if maker is not None and operators.of(maker.op).dequantizes:
-            name = maker.inputs[0]
-        array, quant = part.model.constant(name), part.model.quant(name)
-        if array is not None:
-            found.append((array.tobytes(), b"" if quant is None else quant.scale.tobytes()))
-    return found
+        for at, name in enumerate(node.inputs if plain.product else ()):
+            maker = part.model.graph.producer(name)
+            source = maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
+            array = part.model.constant(source)
+            if array is not None and array.ndim and (at == place) == bias:
+                found.append(array.tobytes())
+    return tuple(sorted(found))

@@ -9,7 +9,7 @@ Each rule makes a second form of a small part, the one that is meant, and looks 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from types import MappingProxyType
 
@@ -23,7 +23,7 @@ from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.workflow.lint_finding import LintFinding
-from qdebug.workflow.lint_replay import LintModel, between, coded, span_of
+from qdebug.workflow.lint_replay import LintModel, Span, between, coded, span_of
 from qdebug.workflow.lint_search import Part, Witness, wide_step, witness
 
 __all__ = ["SYMMETRIC", "own_findings"]
@@ -44,11 +44,22 @@ _QUANTIZE, _DEQUANTIZE = (
     for asked in (lambda row: row.quantizes, lambda row: row.dequantizes)
 )
 
-Values = Mapping[str, np.ndarray]
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Seen:
+    """What is known of a model's tensors.
+
+    Args:
+        seen: _Seen that were computed from inputs of the network.
+        spans: What values each can have.
+    """
+
+    values: Mapping[str, np.ndarray]
+    spans: Mapping[str, Span]
 
 
 def own_findings(
-    model: LintModel, values: Values, needs: str | None, undecided: dict[str, str]
+    model: LintModel, values: Mapping[str, np.ndarray], needs: str | None, undecided: dict[str, str]
 ) -> tuple[list[LintFinding], int]:
     """Look for what a model does wrong by itself.
 
@@ -61,10 +72,12 @@ def own_findings(
     Returns:
         The findings, and how many places were looked at.
     """
+    inputs = {name: model.span(name, {}) for name in model.graph.inputs}
+    seen = _Seen(values=values, spans=model.spans(model.graph.nodes, inputs))
     asked = needs or ("litert" if model.copies else None)
     rules: list[Iterator[Callable[[], LintFinding | None]]] = [
-        _misread(model, values), _zero_points(model), _duplicated(model, values), _biases(model, values),
-        _asymmetric(model, values, SYMMETRIC[asked] if asked else frozenset()),
+        _misread(model, seen), _zero_points(model), _duplicated(model, seen), _biases(model, seen),
+        _asymmetric(model, seen, SYMMETRIC[asked] if asked else frozenset()),
     ]  # fmt: skip
     found, looked = [], sum(coded(info.quant) for info in model.graph.tensors.values())
     for rule in rules:
@@ -79,11 +92,12 @@ def own_findings(
     return found, looked
 
 
-def _finding(kind: str, before: Part, after: Part, values: Values, model: LintModel, detail: str) -> LintFinding | None:
+def _finding(kind: str, before: Part, after: Part, seen: _Seen, detail: str) -> LintFinding | None:
     """Return a finding if an input shows that two parts differ."""
-    spans = [after.model.span(name, {}) for name in after.leaves]
-    seen = [model.real(name, values[name]) if name in values else None for name in after.leaves]
-    shown = witness(before, after, spans, seen, checkpoint)
+    model = after.model
+    spans = [model.span(name, seen.spans) for name in after.leaves]
+    values = [model.real(name, seen.values[name]) if name in seen.values else None for name in after.leaves]
+    shown = witness(before, after, spans, values, checkpoint)
     if shown is None:
         return None
     return LintFinding(
@@ -110,7 +124,7 @@ def _same(one: QuantParams, other: QuantParams) -> bool:
     return np.array_equal(one.scale, other.scale) and np.array_equal(one.zero_point, other.zero_point)
 
 
-def _misread(model: LintModel, values: Values) -> Iterator[Callable[[], LintFinding | None]]:
+def _misread(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding | None]]:
     """Find codes that are read by another scale than they were made with."""
     made: dict[str, dict[str, QuantParams]] = {}
     for name in model.graph.inputs:
@@ -123,7 +137,7 @@ def _misread(model: LintModel, values: Values) -> Iterator[Callable[[], LintFind
             read = model.stated(node, place)
             for origin, quant in made.get(node.inputs[place], {}).items():
                 if read is not None and _unequal(read, quant):
-                    yield partial(_read_wrongly, model, values, node, origin, (quant, read))
+                    yield partial(_read_wrongly, model, seen, node, origin, (quant, read))
         stated = model.stated(node, -1) if row.quantizes or row.real is not None else None
         declared = stated if stated is not None else model.quant(out)
         known = {out: declared} if declared is not None and coded(declared) else {}
@@ -135,7 +149,7 @@ def _misread(model: LintModel, values: Values) -> Iterator[Callable[[], LintFind
             known = handed if model.raw else known
             for quant in handed.values() if model.copies and declared is not None else ():
                 if declared is not None and _unequal(quant, declared):
-                    yield partial(_copied, model, values, node, quant, declared)
+                    yield partial(_copied, model, seen, node, quant, declared)
         elif stated is None and model.raw:
             known = {}
         if known:
@@ -148,7 +162,7 @@ def _unequal(one: QuantParams, other: QuantParams) -> bool:
 
 
 def _read_wrongly(
-    model: LintModel, values: Values, node: Node, origin: str, quants: tuple[QuantParams, QuantParams]
+    model: LintModel, seen: _Seen, node: Node, origin: str, quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
     """Hold codes that are read by another scale against codes that are brought to that scale first."""
     stops = {origin, *(name for name in model.graph.tensors if model.quant(name) is not None)} - set(
@@ -175,7 +189,7 @@ def _read_wrongly(
     direct = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
     kind = "moved" if moved else direct
     made, read = map(_said, quants)
-    return _finding(kind, before, after, values, model, f"{origin!r} has {made} and is read with {read}")
+    return _finding(kind, before, after, seen, f"{origin!r} has {made} and is read with {read}")
 
 
 def _path(model: LintModel, node: Node, origin: str) -> Iterator[str]:
@@ -212,14 +226,12 @@ def _requantized(
     return nodes, infos, dict(zip(names, arrays, strict=True))
 
 
-def _copied(
-    model: LintModel, values: Values, node: Node, quant: QuantParams, declared: QuantParams
-) -> LintFinding | None:
+def _copied(model: LintModel, seen: _Seen, node: Node, quant: QuantParams, declared: QuantParams) -> LintFinding | None:
     """Hold codes that are handed on as they are against what their scales say."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
     after = Part(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies=False))
-    return _finding("moved", before, after, values, model, f"it reads {_said(quant)} and gives {_said(declared)}")
+    return _finding("moved", before, after, seen, f"it reads {_said(quant)} and gives {_said(declared)}")
 
 
 def _zero_points(model: LintModel) -> Iterator[Callable[[], LintFinding | None]]:
@@ -250,7 +262,7 @@ def _no_zero(model: LintModel, name: str, quant: QuantParams) -> LintFinding | N
     )  # fmt: skip
 
 
-def _duplicated(model: LintModel, values: Values) -> Iterator[Callable[[], LintFinding | None]]:
+def _duplicated(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding | None]]:
     """Find real values that are quantized in two ways which meet again in a sum."""
     graph = model.graph
     for name in graph.tensors:
@@ -261,7 +273,7 @@ def _duplicated(model: LintModel, values: Values) -> Iterator[Callable[[], LintF
             if not at or wanted is None or quant is None or quant.per_channel or wanted.per_channel:
                 continue
             if not _same(wanted, quant) and _meet(graph, first, node):
-                yield partial(_two_ways, model, values, name, (first, node), (wanted, quant))
+                yield partial(_two_ways, model, seen, name, (first, node), (wanted, quant))
 
 
 def _meet(graph: Graph, one: Node, other: Node) -> bool:
@@ -280,7 +292,7 @@ def _meet(graph: Graph, one: Node, other: Node) -> bool:
 
 
 def _two_ways(
-    model: LintModel, values: Values, name: str, pair: tuple[Node, Node], quants: tuple[QuantParams, QuantParams]
+    model: LintModel, seen: _Seen, name: str, pair: tuple[Node, Node], quants: tuple[QuantParams, QuantParams]
 ) -> LintFinding | None:
     parts = []
     for node in pair:
@@ -295,13 +307,13 @@ def _two_ways(
             [node, back], tensors=model.graph.tensors.values(), inputs=(name,), outputs=(real,), opset=model.graph.opset
         )
         parts.append(Part(model=model.with_graph(graph, {}), nodes=graph.nodes, output=real, leaves=[name]))
-    found = _finding("duplicated", parts[0], parts[1], values, model, " and ".join(map(_said, quants)))
+    found = _finding("duplicated", parts[0], parts[1], seen, " and ".join(map(_said, quants)))
     if found is None:
         return None
     return replace(found, tensor=name, before=(pair[0].name,), after=(pair[1].name,))
 
 
-def _biases(model: LintModel, values: Values) -> Iterator[Callable[[], LintFinding | None]]:
+def _biases(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding | None]]:
     """Find biases in codes whose scale is not that of the sums that they are added to."""
     for node in model.graph.nodes:
         row = operators.of(node.op)
@@ -317,7 +329,7 @@ def _biases(model: LintModel, values: Values) -> Iterator[Callable[[], LintFindi
             continue
         ratio = np.max(np.abs(sb.scale.astype(np.float64) / np.where(wanted == 0, np.nan, wanted) - 1))
         if ratio > BIAS_SCALE_MAX_REL_DIFFERENCE and x:
-            yield partial(_bias, model, values, node, name, wanted)
+            yield partial(_bias, model, seen, node, name, wanted)
 
 
 def _source(model: LintModel, name: str) -> tuple[str, QuantParams | None]:
@@ -328,7 +340,7 @@ def _source(model: LintModel, name: str) -> tuple[str, QuantParams | None]:
     return (name, model.quant(name)) if not model.raw else ("", None)
 
 
-def _bias(model: LintModel, values: Values, node: Node, name: str, wanted: np.ndarray) -> LintFinding | None:
+def _bias(model: LintModel, seen: _Seen, node: Node, name: str, wanted: np.ndarray) -> LintFinding | None:
     """Hold a bias by its own scale against the same codes by the scale of the sums."""
     maker = model.graph.producer(node.inputs[operators.of(node.op).bias or 0])
     old = model.graph.tensors[name].quant
@@ -340,15 +352,17 @@ def _bias(model: LintModel, values: Values, node: Node, name: str, wanted: np.nd
     constants = {}
     if maker is not None:
         constants[maker.inputs[1]] = scale if scale.size > 1 else scale.reshape(())
-    return _beside(
-        model, values, node, "bias", infos, constants, "its scale is not the product of the operands' scales"
-    )
+    said = "its scale is not the product of the operands' scales"
+    return _beside(model, seen, node, (infos, constants), ("bias", said))
 
 
 def _beside(
-    model: LintModel, values: Values, node: Node, kind: str, infos: Mapping[str, TensorInfo],
-    constants: Mapping[str, np.ndarray], detail: str,
-) -> LintFinding | None:  # fmt: skip
+    model: LintModel,
+    seen: _Seen,
+    node: Node,
+    changed: tuple[Mapping[str, TensorInfo], Mapping[str, np.ndarray]],
+    told: tuple[str, str],
+) -> LintFinding | None:
     """Hold a node against the same node with other constants."""
     stops = {
         name for name in model.graph.tensors if model.quant(name) is not None and not model.graph.is_constant(name)
@@ -359,10 +373,11 @@ def _beside(
         raise KernelError(f"More than {_MOST_NODES} nodes make the inputs of {node.name!r}.")
     nodes, leaves = part
     graph = Graph(
-        nodes, tensors=infos.values(), inputs=sorted(leaves), outputs=node.outputs[:1], opset=model.graph.opset
+        nodes, tensors=changed[0].values(), inputs=sorted(leaves), outputs=node.outputs[:1], opset=model.graph.opset
     )
     before = Part(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
-    return _finding(kind, before, replace(before, model=model.with_graph(graph, constants)), values, model, detail)
+    after = replace(before, model=model.with_graph(graph, changed[1]))
+    return _finding(told[0], before, after, seen, told[1])
 
 
 def _of_constants(model: LintModel, name: str) -> bool:
@@ -372,18 +387,18 @@ def _of_constants(model: LintModel, name: str) -> bool:
     )
 
 
-def _asymmetric(model: LintModel, values: Values, needs: frozenset[str]) -> Iterator[Callable[[], LintFinding | None]]:
+def _asymmetric(model: LintModel, seen: _Seen, needs: frozenset[str]) -> Iterator[Callable[[], LintFinding | None]]:
     """Find zero points that a backend takes for 0."""
     for node in model.graph.nodes if "weights" in needs else ():
         if operators.plain(node).product and len(node.inputs) > 1:
-            yield partial(_weight, model, values, node)
+            yield partial(_weight, model, seen, node)
     for node in model.graph.nodes if "activations" in needs else ():
         quant = model.stated(node, -1) if operators.of(node.op).quantizes else None
         if quant is not None and quant.zero_point.any():
-            yield partial(_activation, model, values, node, quant)
+            yield partial(_activation, model, seen, node, quant)
 
 
-def _weight(model: LintModel, values: Values, node: Node) -> LintFinding | None:
+def _weight(model: LintModel, seen: _Seen, node: Node) -> LintFinding | None:
     places = operators.coded_inputs(node.op, len(node.inputs))
     place = places[1] if len(places) > 1 else 1
     maker = model.graph.producer(node.inputs[place])
@@ -397,10 +412,10 @@ def _weight(model: LintModel, values: Values, node: Node) -> LintFinding | None:
     zero = reader.inputs[at + 2] if len(reader.inputs) > at + 2 and model.stated(reader, at) is not None else ""
     known = model.constant(zero)
     constants = {} if known is None else {zero: np.zeros_like(known)}
-    return _beside(model, values, node, "asymmetric", infos, constants, f"weight {name!r} has {_said(quant)}")
+    return _beside(model, seen, node, (infos, constants), ("asymmetric", f"weight {name!r} has {_said(quant)}"))
 
 
-def _activation(model: LintModel, values: Values, node: Node, quant: QuantParams) -> LintFinding | None:
+def _activation(model: LintModel, seen: _Seen, node: Node, quant: QuantParams) -> LintFinding | None:
     flat = replace(quant, zero_point=np.zeros_like(quant.zero_point))
     parts = []
     for each in (quant, flat):
@@ -415,4 +430,4 @@ def _activation(model: LintModel, values: Values, node: Node, quant: QuantParams
         parts.append(
             Part(model=model.with_graph(graph, {}), nodes=graph.nodes, output=node.outputs[0], leaves=node.inputs[:1])
         )
-    return _finding("asymmetric", parts[0], parts[1], values, model, _said(quant))
+    return _finding("asymmetric", parts[0], parts[1], seen, _said(quant))

@@ -23,9 +23,9 @@ from qdebug.workflow.lint_replay import LintModel, Span, bounds_of, coded, diffe
 __all__ = ["Part", "Witness", "witness"]
 
 _SEED = 20261126
-_ELEMENTS = 1 << 20
+_ELEMENTS = 1 << 19
 """Elements that are tried for one part, about."""
-_MOST, _LEAST = 64, 3
+_MOST, _LEAST = 24, 3
 """Arrays that are tried at most, and at least, besides what was computed from the network's inputs."""
 _TIMES = (4.0, 16.0)
 """By what these are enlarged."""
@@ -99,18 +99,17 @@ class Witness:
     reached: bool
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the witness as plain values: of larger arrays the element at the same place, if there is one."""
+        """Return the witness as plain values: all values of small arrays, and the one at the same place."""
         tensors = []
         for name, array in zip(self.leaves, self.values, strict=True):
             whole = array.size <= _SHOWN
-            at = self.index if len(self.index) == array.ndim and not whole else None
-            alike = at is not None and all(place < extent for place, extent in zip(at, array.shape, strict=True))
+            alike = len(self.index) == array.ndim and all(map(int.__lt__, self.index, array.shape))
             tensors.append(
                 {
                     "tensor": name,
                     "shape": list(array.shape),
                     "values": [float(each) for each in array.ravel()] if whole else None,
-                    "value": float(array[at]) if at is not None and alike else None,
+                    "value": float(array[self.index]) if alike else None,
                 }
             )
         return {

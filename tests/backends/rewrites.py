@@ -1,24 +1,21 @@
 """Plant rewrites that change numerics into small ONNX graphs, and print what `qdebug lint` finds.
 
-python tests/backends/rewrites.py [NAME ...] [--untouched FOLDER]
+python tests/backends/rewrites.py [NAME ...] [--untouched MODEL ...]
 
 Each plant has a form before and a form after the rewrite; a twin of it is a rewrite that is right. "ORT" says whether
 ONNX Runtime without optimization gives other outputs for the witness, run through both forms: it knows nothing of lint.
 
---untouched also lints FOLDER/models/NAME.onnx and the nets that models.py fetches into FOLDER, by themselves and against
-what ONNX Runtime's own optimizer makes of them at `extended`: each finding there is false, or has to be shown.
+--untouched lints models by themselves and against what ONNX Runtime's own optimizer makes of them at `extended`: each
+finding there is false, or has to be shown.
 """
 
 from __future__ import annotations
 
 import argparse
-import importlib.util
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from types import ModuleType
 
 import numpy as np
 import onnx
@@ -75,7 +72,9 @@ class Net:
 
     def save(self, output: str, path: Path) -> Path:
         """Write the graph."""
-        values = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", self.shape), (output, None))]
+        values = [
+            helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in (("x", self.shape), (output, None))
+        ]
         graph = helper.make_graph(
             self.nodes, "net", values[:1], values[1:],
             [numpy_helper.from_array(array, name) for name, array in self.constants.items()],
@@ -86,8 +85,8 @@ class Net:
 
 
 Form = Callable[[Path], Path]
-Plant = tuple[str, Form, Form | None, Form | None, dict[str, str]]
-"""The kind that is to be found, the form before, the form after, its right twin, and options of lint."""
+Plant = tuple[str, Form, Form | None, dict[str, str]]
+"""The kind that is to be found, the form before, the form after, and options of lint."""
 
 
 def chain(*ranges: tuple[float, float]) -> Form:
@@ -114,7 +113,7 @@ def rescaled(*scales: float) -> Form:
     return form
 
 
-def removed(second: bool) -> Form:
+def removed(*, second: bool) -> Form:
     """Return a quantized Sigmoid, with a rescale before it or without."""
 
     def form(path: Path) -> Path:
@@ -162,7 +161,9 @@ def pooled(where: str, *, second: float = 0.05) -> Form:
                 return net.op("MaxPool", x, kernel_shape=[2, 2], strides=[2, 2], name="pool")
             if where.startswith("reshape"):
                 return net.op("Reshape", x, np.array([1, 72], np.int64), name="reshape")
-            return net.op("Concat", x, net.q("x", 0.08) if where.endswith("codes") else net.qdq("x", 0.08), axis=1, name="cat")
+            return net.op(
+                "Concat", x, net.q("x", 0.08) if where.endswith("codes") else net.qdq("x", 0.08), axis=1, name="cat"
+            )
 
         if where.endswith("codes"):
             return net.save(net.dq(moved(net.q("x", 0.05)), second), path)
@@ -194,7 +195,9 @@ def residual(second: float | None) -> Form:
         x = net.qdq("x", 0.05, name="first")
         weight = np.tile(WEIGHT, (1, 2, 1, 1))
         inner = net.op("Conv", x, weight, BIAS, pads=[1, 1, 1, 1], name="conv")
-        return net.save(net.op("Add", inner, x if second is None else net.qdq("x", second, name="again"), name="add"), path)
+        return net.save(
+            net.op("Add", inner, x if second is None else net.qdq("x", second, name="again"), name="add"), path
+        )
 
     return form
 
@@ -214,13 +217,17 @@ def biased(scale: float, shift: int = 0) -> Form:
 
 def normalized(epsilon: float | None) -> Form:
     """Return a convolution and a BatchNormalization, or both as one with an epsilon."""
-    scale, offset, mean, variance = (np.array(v, np.float32) for v in ([1, 2, 0.5, 1], [0, 1, 2, 3], [0.1] * 4, [0.01] * 4))
+    scale, offset, mean, variance = (
+        np.array(v, np.float32) for v in ([1, 2, 0.5, 1], [0, 1, 2, 3], [0.1] * 4, [0.01] * 4)
+    )
 
     def form(path: Path) -> Path:
         net = Net(1, 2, 6, 6)
         if epsilon is None:
             x = net.op("Conv", "x", WEIGHT, BIAS, name="conv")
-            return net.save(net.op("BatchNormalization", x, scale, offset, mean, variance, epsilon=1e-3, name="norm"), path)
+            return net.save(
+                net.op("BatchNormalization", x, scale, offset, mean, variance, epsilon=1e-3, name="norm"), path
+            )
         factor = scale / np.sqrt(variance + np.float32(epsilon))
         weight, bias = WEIGHT * factor[:, None, None, None], (BIAS - mean) * factor + offset
         return net.save(net.op("Conv", "x", weight, bias.astype(np.float32), name="conv"), path)
@@ -240,38 +247,39 @@ def asymmetric(zero: int) -> Form:
 
 
 PLANTS: dict[str, Plant] = {
-    "merged rescales": (
-        "rescale_merged", chain((1, 3), (0, 4), (2, 4)), chain((2, 4)), None, {},
-    ),
-    "rescale folded into dequantize": ("rescale_in_dequantize", rescaled(0.05, 0.01), rescaled(0.05), rescaled(0.05, 0.01), {}),
-    "dequantize-quantize removed": ("dequantize_quantize_removed", removed(True), removed(False), removed(True), {}),
-    "relu folded into range": ("clamp_folded", clamped("Relu", -100), clamped(None, -100), None, {}),
-    "relu folded, range ends at 0": ("", clamped("Relu", -128), clamped(None, -128), None, {}),
-    "clip folded into range": ("clamp_folded", clamped("Clip", -100), clamped(None, -100), None, {}),
-    "clip folded, range ends there": ("", clamped("Clip", -128), clamped(None, -128), None, {}),
-    "activation dropped": ("activation_dropped", activated("LeakyRelu"), activated(None), None, {}),
-    "moved across max pool": ("moved", pooled("pool", second=0.02), pooled("pool codes", second=0.02), None, {}),
-    "moved across max pool, one scale": ("", pooled("pool"), pooled("pool codes"), None, {}),
-    "moved across reshape": ("moved", pooled("reshape", second=0.02), pooled("reshape codes", second=0.02), None, {}),
-    "moved across concat": ("moved", pooled("concat"), pooled("concat codes"), None, {}),
-    "moved across add": ("moved", added(None), added(0.05), None, {}),
-    "moved across add, own scales": ("", added(None), added(0.02), None, {}),
-    "quantized twice": ("duplicated", residual(None), residual(0.08), None, {}),
-    "bias at another scale": ("bias", biased(0.0005), biased(0.2), None, {}),
-    "bias shifted": ("bias", biased(0.0005), biased(0.0005, 1), None, {}),
-    "batch normalization folded": ("batch_norm", normalized(None), normalized(0.0), None, {}),
-    "batch normalization folded right": ("", normalized(None), normalized(1e-3), None, {}),
-    "one model: max pool": ("moved", pooled("pool codes", second=0.02), None, None, {}),
-    "one model: concat": ("moved", pooled("concat codes"), None, None, {}),
-    "one model: bias": ("bias", biased(0.2), None, None, {}),
-    "one model: weight for LiteRT": ("asymmetric", asymmetric(7), None, None, {"needs": "litert"}),
-    "one model: weight, LiteRT not asked": ("", asymmetric(7), None, None, {}),
+    "merged rescales": ("rescale_merged", chain((1, 3), (0, 4), (2, 4)), chain((2, 4)), {}),
+    "merged rescales, all limits kept": ("", chain((1, 4), (0, 4), (2, 4)), chain((2, 4)), {}),
+    "rescale folded into dequantize": ("rescale_in_dequantize", rescaled(0.05, 0.01), rescaled(0.05), {}),
+    "dequantize-quantize removed": ("dequantize_quantize_removed", removed(second=True), removed(second=False), {}),
+    "dequantize-quantize of one scale removed": ("", rescaled(0.05, 0.05), rescaled(0.05), {}),
+    "relu folded into range": ("clamp_folded", clamped("Relu", -100), clamped(None, -100), {}),
+    "relu folded, range ends at 0": ("", clamped("Relu", -128), clamped(None, -128), {}),
+    "clip folded into range": ("clamp_folded", clamped("Clip", -100), clamped(None, -100), {}),
+    "clip folded, range ends there": ("", clamped("Clip", -128), clamped(None, -128), {}),
+    "activation dropped": ("activation_dropped", activated("LeakyRelu"), activated(None), {}),
+    "moved across max pool": ("moved", pooled("pool", second=0.02), pooled("pool codes", second=0.02), {}),
+    "moved across max pool, one scale": ("", pooled("pool"), pooled("pool codes"), {}),
+    "moved across reshape": ("moved", pooled("reshape", second=0.02), pooled("reshape codes", second=0.02), {}),
+    "moved across concat": ("moved", pooled("concat"), pooled("concat codes"), {}),
+    "moved across add": ("moved", added(None), added(0.05), {}),
+    "moved across add, own scales": ("", added(None), added(0.02), {}),
+    "quantized twice": ("duplicated", residual(None), residual(0.08), {}),
+    "bias at another scale": ("bias", biased(0.0005), biased(0.2), {}),
+    "bias shifted": ("bias", biased(0.0005), biased(0.0005, 1), {}),
+    "batch normalization folded": ("batch_norm", normalized(None), normalized(0.0), {}),
+    "batch normalization folded right": ("", normalized(None), normalized(1e-3), {}),
+    "one model: max pool": ("moved", pooled("pool codes", second=0.02), None, {}),
+    "one model: concat": ("moved", pooled("concat codes"), None, {}),
+    "one model: bias": ("bias", biased(0.2), None, {}),
+    "one model: weight for LiteRT": ("asymmetric", asymmetric(7), None, {"needs": "litert"}),
+    "one model: weight, LiteRT not asked": ("", asymmetric(7), None, {}),
+    "one model: activation for TensorRT": ("asymmetric", clamped("Relu", -128), None, {"needs": "tensorrt"}),
 }  # fmt: skip
 
 
 def linted(plant: Plant, folder: Path, **options: object) -> tuple[LintReport, Path, Path | None]:
     """Lint a plant; also return its models."""
-    _, before, after, _, given = plant
+    _, before, after, given = plant
     one = before(folder / "before.onnx")
     other = None if after is None else after(folder / "after.onnx")
     models = [None if path is None else open_model(path) for path in (one, other)]
@@ -309,14 +317,6 @@ def rows(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
                 name, plant[0] or "nothing", ", ".join(dict.fromkeys(each.kind for each in report.findings)), *spans,
                 f"{shown.before:.4g} -> {shown.after:.4g}", f"{shown.largest:.4g}", ort_differs(report, before, after),
             )  # fmt: skip
-
-
-def models() -> ModuleType:
-    """Import what fetches nets."""
-    spec = importlib.util.spec_from_file_location("models", Path(__file__).with_name("models.py"))
-    module = sys.modules["models"] = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def optimized(path: Path, out: Path) -> Path:

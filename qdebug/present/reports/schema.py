@@ -19,6 +19,7 @@ SCHEMAS = (
     "history",
     "import",
     "info",
+    "lint",
     "probe",
     "probe-comparison",
     "profile",
