@@ -404,6 +404,8 @@ def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tup
 def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
     """Return by how much results differ beyond what rounding ties one way or the other does; None of other shapes.
 
+    A number in the place of none is an infinite difference.
+
     Args:
         before: The result as it is, and with values nudged up and down before each rounding.
         after: The same of the other form.
@@ -420,7 +422,12 @@ def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.n
         apart = np.maximum(first - high, low - last)
     finite = np.abs(before[0][np.isfinite(before[0])])
     slack = REWRITE_FLOAT_MAX_REL * (float(finite.max()) if finite.size else 0.0)
-    return np.where(np.isfinite(apart), np.maximum(apart - slack, 0.0), 0.0)
+    found = np.where(np.isfinite(apart), np.maximum(apart - slack, 0.0), 0.0)
+    lost = [
+        ~np.isfinite(np.stack([np.asarray(each, np.float64).reshape(shape) for each in r])) for r in (before, after)
+    ]
+    born = (lost[0].all(axis=0) & ~lost[1].any(axis=0)) | (lost[1].all(axis=0) & ~lost[0].any(axis=0))
+    return np.asarray(np.where(born, np.inf, found))
 
 
 def bounds_of(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:

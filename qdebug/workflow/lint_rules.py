@@ -131,6 +131,8 @@ def _misread(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding
         if (quant := model.quant(name)) is not None:
             made[name] = {name: quant}
     for node in model.graph.nodes:
+        if not any(node.inputs) or not any(node.outputs[:1]):
+            continue  # it only keeps a state, or says nothing
         row, out = operators.of(node.op), node.outputs[0]
         places = () if row.quantizes else (0,) if row.dequantizes else operators.coded_inputs(node.op, len(node.inputs))
         for place in places:

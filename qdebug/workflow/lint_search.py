@@ -167,11 +167,12 @@ def witness(
     except (QdebugError, ValueError) as error:
         raise KernelError(f"The interpreter does not replay it: {error}") from error
     one, other = float(ours.reshape(ours.shape)[index]), float(theirs.reshape(ours.shape)[index])
-    if not abs(one - other) > most / 2:
+    finite = math.isfinite(one), math.isfinite(other)
+    if finite[0] == finite[1] if math.isinf(most) else not abs(one - other) > most / 2:
         return None
     return Witness(
         leaves=tuple(after.leaves), values=tuple(values), index=index, before=one, after=other,
-        largest=max(most, abs(one - other)), reached=reached,
+        largest=most if math.isinf(most) else max(most, abs(one - other)), reached=reached,
     )  # fmt: skip
 
 

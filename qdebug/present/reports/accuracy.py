@@ -17,6 +17,7 @@ __all__ = ["accuracy_document", "history_document", "sparkline"]
 _NAME = 40
 _BARS = "▁▂▃▄▅▆▇█"
 _RUNS = 30
+_BLAMED = 5
 _STYLES = {Decision.WITHIN: "", Decision.WORSE: "bold red", Decision.UNDECIDED: "yellow"}
 
 
@@ -170,7 +171,9 @@ def history_document(found: History, *, everything: bool = False) -> Document:
         blocks.append(
             Title("WORSE", f"{count} of {len(found.movements)} got worse beyond the margin; {runs}", "bold red")
         )
-        blocks.append(FactList.of(each for movement in worse for each in _blamed(movement)))
+        blocks.append(FactList.of(each for movement in worse[:_BLAMED] for each in _blamed(movement)))
+        more = len(worse) - _BLAMED
+        blocks.append(Items.of([f"and {numbers.grouped(more)} more, see the table"] if more > 0 else []))
     else:
         blocks.append(Title("STEADY", f"nothing got worse beyond its margin; {runs}", "bold green"))
     shown = [each for each in found.movements if everything or each.moved or not each.name]

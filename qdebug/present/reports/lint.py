@@ -13,7 +13,7 @@ from qdebug.workflow.lint_finding import KINDS, LintFinding
 __all__ = ["lint_document"]
 
 _NAME = 60
-_NODES = 4
+_NODES = 2
 _REASONS = 3
 
 
@@ -28,7 +28,7 @@ def lint_document(report: LintReport, *, everything: bool = False) -> Document:
     for number, finding in enumerate(report.findings):
         allowed = ", allowed by --allow-param-changes" if finding.allowed else ""
         blocks.append(Section(f"{number}  {KINDS[finding.kind]}{allowed}"))
-        blocks.append(FactList(list(_facts(finding))))
+        blocks.append(FactList(list(_facts(finding, alone=report.after is None))))
     blocks.append(Items.of(_undecided(report, everything=everything)))
     return blocks
 
@@ -49,16 +49,18 @@ def _title(report: LintReport) -> Title:
     return Title("CLEAN", f"nothing was found; {places}", "bold green")
 
 
-def _facts(finding: LintFinding) -> Iterator[Fact]:
+def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
     shown = finding.witness
     yield Fact("kind", finding.kind)
     yield Fact("tensor", safe_text(f"{finding.tensor!r} of {finding.model}", limit=200))
     if finding.detail:
         yield Fact("detail", safe_text(finding.detail, limit=200))
-    yield Fact("meant" if finding.before == finding.after else "before", _side(finding.before, finding.span_before))
-    yield Fact("as it is" if finding.before == finding.after else "after", _side(finding.after, finding.span_after))
+    yield Fact("meant" if alone else "before", _side(finding.before, finding.span_before))
+    yield Fact("as it is" if alone else "after", _side(finding.after, finding.span_after))
     places = ", ".join(map(str, shown.index))
-    yield Fact("witness", f"element ({places}) is {_number(shown.before)} before and {_number(shown.after)} after")
+    instead = "and in truth" if alone else "before and"
+    said = f"element ({places}) is {_number(shown.before)} {instead} {_number(shown.after)}{'' if alone else ' after'}"
+    yield Fact("witness", said)
     for tensor in shown.to_dict()["tensors"]:
         at = f", there {_number(tensor['value'])}" if tensor["value"] is not None else ""
         yield Fact(

@@ -113,6 +113,22 @@ def test_a_runtime_that_hands_codes_on_needs_equal_scales():
     assert not lint(pool(other, backend="npu")).findings  # nobody knows that it hands them on
 
 
+def product(weight):
+    nodes = [Node(name="m", op="MatMul", inputs=("x", "w"), outputs=("y",))]
+    return model(nodes, [TensorInfo(name="w", role=Role.CONSTANT)], ["y"], constants=[("w", weight)])
+
+
+def test_a_number_in_the_place_of_none_is_a_difference():
+    weight = np.ones((8, 8), np.float32)
+    broken = weight.copy()
+    broken[0, 0] = np.nan
+    (finding,) = lint(product(weight), product(broken)).findings
+    assert np.isfinite(finding.witness.before)
+    assert np.isnan(finding.witness.after)
+    assert not lint(product(broken), product(broken)).findings
+    assert not lint(product(weight), product(np.nextafter(weight, 2))).findings  # what a folded constant is rounded by
+
+
 def test_codes_that_cannot_hold_0_are_found():
     quant = QuantParams(dtype="int8", scale=np.float32(0.1), zero_point=-140)
     nodes = [Node(name="q", op="QuantizeLinear", inputs=("x",), outputs=("codes",))]
