@@ -30,7 +30,7 @@ from qdebug.workflow.fitted_inputs import GivenInputs, fitted_inputs, input_rang
 from qdebug.workflow.lint_finding import KINDS, LintFinding
 from qdebug.workflow.lint_replay import LintModel, Span, between, coded, covers
 from qdebug.workflow.lint_rules import own_findings
-from qdebug.workflow.lint_search import Part, wide_step, witness
+from qdebug.workflow.lint_search import LintPart, wide_step, witness
 
 __all__ = ["KINDS", "LintFinding", "LintReport", "first_input", "lint", "open_model"]
 
@@ -411,7 +411,7 @@ def _codes_of(model: LintModel, name: str) -> QuantParams | None:
     return None
 
 
-def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -> tuple[Part, Part]:
+def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
     """Return the parts of both forms that make a tensor of tensors that are the same in both.
 
     Args:
@@ -437,16 +437,16 @@ def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -
         if theirs is None:
             raise KernelError(f"The two forms differ in more than {_MOST_NODES} nodes here.")
         if theirs[1] <= others:
-            after = Part(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
+            after = LintPart(model=pairs.after, nodes=nodes, output=tensor, leaves=names)
             leaf = [known[name] for name in names]
-            return after, Part(model=pairs.before, nodes=theirs[0], output=partner, leaves=leaf)
+            return after, LintPart(model=pairs.before, nodes=theirs[0], output=partner, leaves=leaf)
         wider = leaves & stops  # a leaf whose partner does not lead to the other tensor: go on behind it
         if not wider:
             raise KernelError("What it depends on has no partner in the other form.")
         stops -= wider
 
 
-def _say_the_same(before: Part, after: Part) -> bool:
+def _say_the_same(before: LintPart, after: LintPart) -> bool:
     """Tell whether two parts have the same nodes with the same constants."""
     if len(before.nodes) != len(after.nodes):
         return False
@@ -466,7 +466,7 @@ def _say_the_same(before: Part, after: Part) -> bool:
     return True
 
 
-def _same_constant(before: Part, one: str, after: Part, other: str) -> bool:
+def _same_constant(before: LintPart, one: str, after: LintPart, other: str) -> bool:
     """Tell whether two names are those of one constant; two left-out inputs are the same."""
     first, second = before.model.constant(one), after.model.constant(other)
     if first is None or second is None:
@@ -475,7 +475,7 @@ def _same_constant(before: Part, one: str, after: Part, other: str) -> bool:
     return same and before.model.quant(one) == after.model.quant(other)
 
 
-def _kind(before: Part, after: Part) -> str:
+def _kind(before: LintPart, after: LintPart) -> str:
     """Return what was rewritten, as far as it shows in the nodes of both parts."""
     ours, theirs = _Traits(before), _Traits(after)
     if ours.count["norm"] > theirs.count["norm"]:
@@ -505,12 +505,12 @@ class _Traits:
         part: The nodes.
     """
 
-    def __init__(self, part: Part) -> None:
+    def __init__(self, part: LintPart) -> None:
         self.quants: list[QuantParams | None] = []
         self.order = [each for node in part.nodes for each in self._named(part, node)]
         self.count = Counter(self.order)
 
-    def _named(self, part: Part, node: Node) -> Iterator[str]:
+    def _named(self, part: LintPart, node: Node) -> Iterator[str]:
         for each in parts_of(node):
             row = operators.of(each.op)
             if row.quantizes or row.dequantizes:
@@ -540,13 +540,13 @@ class _Traits:
                 self.quants.append(quant)
 
     @staticmethod
-    def _rounded_so(part: Part, node: Node) -> bool:
+    def _rounded_so(part: LintPart, node: Node) -> bool:
         """Tell whether what a node rounds to codes is on the grid of these codes already."""
         quant, found = part.model.stated(node, -1), _codes_of(part.model, node.inputs[0])
         return quant is not None and found == quant
 
 
-def _other_bias(before: Part, after: Part) -> bool:
+def _other_bias(before: LintPart, after: LintPart) -> bool:
     """Tell whether products have the same weights and another bias."""
     return (
         len({_products(part, bias=False) for part in (before, after)})
@@ -555,7 +555,7 @@ def _other_bias(before: Part, after: Part) -> bool:
     )
 
 
-def _products(part: Part, *, bias: bool) -> tuple[bytes, ...]:
+def _products(part: LintPart, *, bias: bool) -> tuple[bytes, ...]:
     """Return the constants that the products of a part read, all but the biases or these alone, as they are stored."""
     found = []
     for node in part.nodes:

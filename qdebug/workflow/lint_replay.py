@@ -131,7 +131,7 @@ class LintModel:
             return QuantParams(
                 dtype=dtype,
                 scale=scale,
-                zero_point=0 if zero is None else zero,
+                zero_point=np.zeros((), np.int64) if zero is None else zero,
                 axis=int(str(axis)) if scale.size > 1 else None,
                 block_size=None if block is None else int(str(block)),
             )
@@ -354,7 +354,7 @@ def _by_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, 
 def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
     """Return what a function of one element gives, by looking at it closely."""
     ends = [max(span[0], -_FAR), min(span[1], _FAR)]
-    grid = np.concatenate([np.linspace(*ends, _GRID), np.linspace(max(ends[0], -8), min(ends[1], 8), _GRID)])
+    grid = np.concatenate([np.linspace(ends[0], ends[1], _GRID), np.linspace(max(ends[0], -8), min(ends[1], 8), _GRID)])
     try:
         values = run_node(replace(node, inputs=node.inputs[:1]), {node.inputs[0]: grid}, opset)[node.outputs[0]]
     except KernelError:

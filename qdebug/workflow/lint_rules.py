@@ -24,7 +24,7 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.workflow.lint_finding import LintFinding
 from qdebug.workflow.lint_replay import LintModel, Span, between, coded, span_of
-from qdebug.workflow.lint_search import Part, Witness, wide_step, witness
+from qdebug.workflow.lint_search import LintPart, Witness, wide_step, witness
 
 __all__ = ["SYMMETRIC", "own_findings"]
 
@@ -43,6 +43,10 @@ _QUANTIZE, _DEQUANTIZE = (
     next(iter(sorted(operators.names_where(asked))))
     for asked in (lambda row: row.quantizes, lambda row: row.dequantizes)
 )
+
+
+_Look = tuple[str, Callable[[], LintFinding | None]]
+"""A tensor, and what looks at it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,24 +79,24 @@ def own_findings(
     inputs = {name: model.span(name, {}) for name in model.graph.inputs}
     seen = _Seen(values=values, spans=model.spans(model.graph.nodes, inputs))
     asked = needs or ("litert" if model.copies else None)
-    rules: list[Iterator[Callable[[], LintFinding | None]]] = [
+    rules: list[Iterator[_Look]] = [
         _misread(model, seen), _zero_points(model), _duplicated(model, seen), _biases(model, seen),
         _asymmetric(model, seen, SYMMETRIC[asked] if asked else frozenset()),
     ]  # fmt: skip
     found, looked = [], sum(coded(info.quant) for info in model.graph.tensors.values())
     for rule in rules:
-        for look in rule:
+        for tensor, look in rule:
             checkpoint()
             try:
                 finding = look()
             except KernelError as error:
-                undecided[f"{model.title}: {len(undecided)}"] = error.message
+                undecided[tensor] = error.message
                 continue
             found += [] if finding is None else [finding]
     return found, looked
 
 
-def _finding(kind: str, before: Part, after: Part, seen: _Seen, detail: str) -> LintFinding | None:
+def _finding(kind: str, before: LintPart, after: LintPart, seen: _Seen, detail: str) -> LintFinding | None:
     """Return a finding if an input shows that two parts differ."""
     model = after.model
     spans = [model.span(name, seen.spans) for name in after.leaves]
@@ -124,7 +128,7 @@ def _same(one: QuantParams, other: QuantParams) -> bool:
     return np.array_equal(one.scale, other.scale) and np.array_equal(one.zero_point, other.zero_point)
 
 
-def _misread(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding | None]]:
+def _misread(model: LintModel, seen: _Seen) -> Iterator[_Look]:
     """Find codes that are read by another scale than they were made with."""
     made: dict[str, dict[str, QuantParams]] = {}
     for name in model.graph.inputs:
@@ -139,23 +143,32 @@ def _misread(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding
             read = model.stated(node, place)
             for origin, quant in made.get(node.inputs[place], {}).items():
                 if read is not None and _unequal(read, quant):
-                    yield partial(_read_wrongly, model, seen, node, origin, (quant, read))
-        stated = model.stated(node, -1) if row.quantizes or row.real is not None else None
-        declared = stated if stated is not None else model.quant(out)
-        known = {out: declared} if declared is not None and coded(declared) else {}
-        if stated is None and row.passes_codes and not (row.picks_index or row.clamps) and (model.raw or model.copies):
-            given = [name for name in operators.operands(node) if name]
-            handed = {
-                origin: q for name in given[: None if row.joins else 1] for origin, q in made.get(name, {}).items()
-            }
-            known = handed if model.raw else known
-            for quant in handed.values() if model.copies and declared is not None else ():
-                if declared is not None and _unequal(quant, declared):
-                    yield partial(_copied, model, seen, node, quant, declared)
-        elif stated is None and model.raw:
-            known = {}
-        if known:
-            made[out] = known
+                    yield out, partial(_read_wrongly, model, seen, node, origin, (quant, read))
+        given, declared = _handed_on(model, node, made), model.quant(out)
+        if model.copies and declared is not None:
+            for quant in given.values():
+                if _unequal(quant, declared):
+                    yield out, partial(_copied, model, seen, node, quant, declared)
+        known = _made(model, node)
+        made[out] = given if given and model.raw else {} if known is None else {out: known}
+
+
+def _handed_on(model: LintModel, node: Node, made: Mapping[str, Mapping[str, QuantParams]]) -> dict[str, QuantParams]:
+    """Return the scales of the codes that a node hands on as they are, by the tensor that was made with each."""
+    row = operators.of(node.op)
+    hands = row.passes_codes and not (row.picks_index or row.clamps or row.quantizes) and row.real is None
+    if not hands or not (model.raw or model.copies):
+        return {}
+    names = [name for name in operators.operands(node) if name][: None if row.joins else 1]
+    return {origin: quant for name in names for origin, quant in made.get(name, {}).items()}
+
+
+def _made(model: LintModel, node: Node) -> QuantParams | None:
+    """Return the scale of the codes that a node makes; None if it makes none, or does not say so."""
+    row = operators.of(node.op)
+    own = row.quantizes or row.real is not None
+    quant = model.stated(node, -1) if own else None if model.raw else model.quant(node.outputs[0])
+    return quant if coded(quant) else None
 
 
 def _unequal(one: QuantParams, other: QuantParams) -> bool:
@@ -174,7 +187,7 @@ def _read_wrongly(
     if part is None:
         raise KernelError(f"There are more than {_MOST_NODES} nodes between {origin!r} and {node.name!r}.")
     nodes, leaves = part
-    after = Part(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
+    after = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
     inserted, infos, constants = _requantized(origin, *quants)
     right = f"{origin}, rescaled"
     renamed = [replace(each, inputs=tuple(right if name == origin else name for name in each.inputs)) for each in nodes]
@@ -186,7 +199,7 @@ def _read_wrongly(
         ),
         constants,
     )  # fmt: skip
-    before = Part(model=meant, nodes=meant.graph.nodes, output=after.output, leaves=after.leaves)
+    before = LintPart(model=meant, nodes=meant.graph.nodes, output=after.output, leaves=after.leaves)
     moved = len(nodes) > 1 or operators.plain(node).adds
     direct = "rescale_in_dequantize" if operators.of(node.op).dequantizes else "dequantize_quantize_removed"
     kind = "moved" if moved else direct
@@ -231,12 +244,12 @@ def _requantized(
 def _copied(model: LintModel, seen: _Seen, node: Node, quant: QuantParams, declared: QuantParams) -> LintFinding | None:
     """Hold codes that are handed on as they are against what their scales say."""
     leaves = sorted({name for name in node.inputs if name and not model.graph.is_constant(name)})
-    after = Part(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
+    after = LintPart(model=model, nodes=[node], output=node.outputs[0], leaves=leaves)
     before = replace(after, model=replace(model, copies=False))
     return _finding("moved", before, after, seen, f"it reads {_said(quant)} and gives {_said(declared)}")
 
 
-def _zero_points(model: LintModel) -> Iterator[Callable[[], LintFinding | None]]:
+def _zero_points(model: LintModel) -> Iterator[_Look]:
     """Find codes that cannot hold 0."""
     for name, info in model.graph.tensors.items():
         quant = info.quant
@@ -244,7 +257,7 @@ def _zero_points(model: LintModel) -> Iterator[Callable[[], LintFinding | None]]
             continue
         low, high = code_limits(quant.dtype)
         if low is not None and high is not None and not low <= int(quant.zero_point[0]) <= high:
-            yield partial(_no_zero, model, name, quant)
+            yield name, partial(_no_zero, model, name, quant)
 
 
 def _no_zero(model: LintModel, name: str, quant: QuantParams) -> LintFinding | None:
@@ -264,7 +277,7 @@ def _no_zero(model: LintModel, name: str, quant: QuantParams) -> LintFinding | N
     )  # fmt: skip
 
 
-def _duplicated(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding | None]]:
+def _duplicated(model: LintModel, seen: _Seen) -> Iterator[_Look]:
     """Find real values that are quantized in two ways which meet again in a sum."""
     graph = model.graph
     for name in graph.tensors:
@@ -275,7 +288,7 @@ def _duplicated(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFind
             if not at or wanted is None or quant is None or quant.per_channel or wanted.per_channel:
                 continue
             if not _same(wanted, quant) and _meet(graph, first, node):
-                yield partial(_two_ways, model, seen, name, (first, node), (wanted, quant))
+                yield name, partial(_two_ways, model, seen, name, (first, node), (wanted, quant))
 
 
 def _meet(graph: Graph, one: Node, other: Node) -> bool:
@@ -308,14 +321,14 @@ def _two_ways(
         graph = Graph(
             [node, back], tensors=model.graph.tensors.values(), inputs=(name,), outputs=(real,), opset=model.graph.opset
         )
-        parts.append(Part(model=model.with_graph(graph, {}), nodes=graph.nodes, output=real, leaves=[name]))
+        parts.append(LintPart(model=model.with_graph(graph, {}), nodes=graph.nodes, output=real, leaves=[name]))
     found = _finding("duplicated", parts[0], parts[1], seen, " and ".join(map(_said, quants)))
     if found is None:
         return None
     return replace(found, tensor=name, before=(pair[0].name,), after=(pair[1].name,))
 
 
-def _biases(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding | None]]:
+def _biases(model: LintModel, seen: _Seen) -> Iterator[_Look]:
     """Find biases in codes whose scale is not that of the sums that they are added to."""
     for node in model.graph.nodes:
         row = operators.of(node.op)
@@ -331,7 +344,7 @@ def _biases(model: LintModel, seen: _Seen) -> Iterator[Callable[[], LintFinding 
             continue
         ratio = np.max(np.abs(sb.scale.astype(np.float64) / np.where(wanted == 0, np.nan, wanted) - 1))
         if ratio > BIAS_SCALE_MAX_REL_DIFFERENCE and x:
-            yield partial(_bias, model, seen, node, name, wanted)
+            yield node.outputs[0], partial(_bias, model, seen, node, name, wanted)
 
 
 def _source(model: LintModel, name: str) -> tuple[str, QuantParams | None]:
@@ -377,7 +390,7 @@ def _beside(
     graph = Graph(
         nodes, tensors=changed[0].values(), inputs=sorted(leaves), outputs=node.outputs[:1], opset=model.graph.opset
     )
-    before = Part(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
+    before = LintPart(model=model, nodes=nodes, output=node.outputs[0], leaves=sorted(leaves))
     after = replace(before, model=model.with_graph(graph, changed[1]))
     return _finding(told[0], before, after, seen, told[1])
 
@@ -389,15 +402,15 @@ def _of_constants(model: LintModel, name: str) -> bool:
     )
 
 
-def _asymmetric(model: LintModel, seen: _Seen, needs: frozenset[str]) -> Iterator[Callable[[], LintFinding | None]]:
+def _asymmetric(model: LintModel, seen: _Seen, needs: frozenset[str]) -> Iterator[_Look]:
     """Find zero points that a backend takes for 0."""
     for node in model.graph.nodes if "weights" in needs else ():
         if operators.plain(node).product and len(node.inputs) > 1:
-            yield partial(_weight, model, seen, node)
+            yield node.outputs[0], partial(_weight, model, seen, node)
     for node in model.graph.nodes if "activations" in needs else ():
         quant = model.stated(node, -1) if operators.of(node.op).quantizes else None
         if quant is not None and quant.zero_point.any():
-            yield partial(_activation, model, seen, node, quant)
+            yield node.outputs[0], partial(_activation, model, seen, node, quant)
 
 
 def _weight(model: LintModel, seen: _Seen, node: Node) -> LintFinding | None:
@@ -430,6 +443,8 @@ def _activation(model: LintModel, seen: _Seen, node: Node, quant: QuantParams) -
             inputs=node.inputs[:1], outputs=node.outputs, opset=model.graph.opset,
         )  # fmt: skip
         parts.append(
-            Part(model=model.with_graph(graph, {}), nodes=graph.nodes, output=node.outputs[0], leaves=node.inputs[:1])
+            LintPart(
+                model=model.with_graph(graph, {}), nodes=graph.nodes, output=node.outputs[0], leaves=node.inputs[:1]
+            )
         )
     return _finding("asymmetric", parts[0], parts[1], seen, _said(quant))

@@ -20,7 +20,7 @@ from qdebug.model.thresholds.rewrites import REWRITE_FLOAT_MAX_REL
 from qdebug.numerics.affine import quantize
 from qdebug.workflow.lint_replay import LintModel, Span, bounds_of, coded, differing
 
-__all__ = ["Part", "Witness", "witness"]
+__all__ = ["LintPart", "Witness", "witness"]
 
 _SEED = 20261126
 _ELEMENTS = 1 << 19
@@ -34,7 +34,7 @@ _USUAL = 6.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Part:
+class LintPart:
     """A part of a model that makes one tensor of others.
 
     Args:
@@ -124,8 +124,8 @@ _SHOWN = 64
 
 
 def witness(
-    before: Part,
-    after: Part,
+    before: LintPart,
+    after: LintPart,
     spans: Sequence[Span],
     seen: Sequence[np.ndarray | None],
     check: Callable[[], object] = lambda: None,
@@ -176,7 +176,9 @@ def witness(
     )  # fmt: skip
 
 
-def _tried(before: Part, after: Part, spans: Sequence[Span], seen: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
+def _tried(
+    before: LintPart, after: LintPart, spans: Sequence[Span], seen: Sequence[np.ndarray]
+) -> Iterator[list[np.ndarray]]:
     """Yield real values of the leaves that may show a difference."""
     yield list(seen)
     rng = np.random.default_rng(_SEED)
@@ -218,7 +220,7 @@ _TURNS = 4
 """How many arrays a ramp is spread over."""
 
 
-def wide_step(part: Part) -> float:
+def wide_step(part: LintPart) -> float:
     """Return the largest step of the codes that a part rounds to; 0 if it rounds to none."""
     found = 0.0
     for node in part.nodes:

@@ -58,7 +58,7 @@ CREATE TABLE runs (
 );
 CREATE TABLE results (
     run INTEGER NOT NULL REFERENCES runs (id), name TEXT NOT NULL, measure TEXT NOT NULL, value REAL,
-    status TEXT NOT NULL, good INTEGER NOT NULL, rows INTEGER, bits BLOB
+    status TEXT NOT NULL, good INTEGER NOT NULL, rows INTEGER, bits
 );
 CREATE INDEX results_of_run ON results (run);
 """

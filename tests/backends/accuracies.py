@@ -71,7 +71,7 @@ def recorded(folder: Path, backends: Sequence[str]) -> Iterator[Path]:
 
 
 def seeded(folder: Path) -> int:
-    """Track ten runs, each of its own commit, the last four with wrong weights; return the exit code of their history."""
+    """Track ten runs, each of its own commit, the last four with wrong weights; return the history's code."""
     import onnx
     from onnx import numpy_helper
 
