@@ -35,7 +35,15 @@ from qdebug.workflow.lint_search import LintPart, wide_step, witness
 __all__ = ["KINDS", "LintFinding", "LintReport", "first_input", "lint", "open_model"]
 
 _PARAMETERS = frozenset(
-    {"rescale_merged", "rescale_in_dequantize", "dequantize_quantize_removed", "clamp_folded", "moved", "parameters"}
+    {
+        "rescale_merged",
+        "rescale_added",
+        "rescale_in_dequantize",
+        "dequantize_quantize_removed",
+        "clamp_folded",
+        "moved",
+        "parameters",
+    }
 )
 """Kinds that only change where and by which scale values are rounded."""
 _MOST_NODES = 60
@@ -492,10 +500,17 @@ def _kind(before: LintPart, after: LintPart) -> str:
     if any(ours.count[each] > theirs.count[each] for each in ("clamp", "activation")):
         return "activation_dropped"
     if theirs.count["quantize"] > ours.count["quantize"]:
-        return "duplicated"
+        return "duplicated" if _twice(after) else "rescale_added"
     if ours.order != theirs.order and sorted(ours.order) == sorted(theirs.order):
         return "moved"
     return "parameters" if ours.order == theirs.order else "rewrite"
+
+
+def _twice(part: LintPart) -> bool:
+    """Tell whether a part quantizes a tensor that is also quantized elsewhere."""
+    graph = part.model.graph
+    own = [node.inputs[0] for node in part.nodes if operators.of(node.op).quantizes]
+    return any(sum(operators.of(each.op).quantizes for each in graph.consumers(name)) > 1 for name in own)
 
 
 class _Traits:

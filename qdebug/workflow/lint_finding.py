@@ -15,6 +15,7 @@ __all__ = ["KINDS", "LintFinding"]
 KINDS: Mapping[str, str] = MappingProxyType(
     {
         "rescale_merged": "rescales were merged: the one that is left must keep the intersection of all ranges",
+        "rescale_added": "a rescale was added: values are rounded, and may be cut off, once more",
         "rescale_in_dequantize": "a rescale was folded into a dequantize: its range must include what it reads",
         "dequantize_quantize_removed": "a dequantize and quantize were removed: their scales must be equal",
         "clamp_folded": "a Relu or Clip was folded into the range of codes: that must end where it clamps",

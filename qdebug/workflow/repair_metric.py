@@ -96,7 +96,13 @@ def find_metric(text: str) -> Metric:
         raise UsageError(f"{home!r} has no function {name!r}.", hint="Give one that it has: --metric FILE.py:FUNCTION.")
 
     def compute(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
-        return float(function(outputs, reference, labels))
+        try:
+            return float(function(outputs, reference, labels))
+        except Exception as error:  # whatever a function of the user raises
+            raise UsageError(
+                f"The metric {text!r} failed: {type(error).__name__}: {error}.",
+                hint="It is called with two mappings of an array by output, and the labels, and gives a number.",
+            ) from error
 
     return Metric(name=text, unit="", compute=compute, floor=False, within=0.0)
 

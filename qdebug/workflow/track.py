@@ -14,7 +14,7 @@ import zlib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -255,7 +255,13 @@ def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
         ]
         good = all(value.good for value in values)
         found.append(_run(run.info, "accuracy", values, Path(run.file).stem, good=good, labels=report.labels))
-    return found
+    alike = Counter((each.network, each.backend) for each in found)
+    return [  # runs of one title in one command are not of one series
+        replace(each, network=f"{each.network} {Path(run.file).stem}")
+        if alike[each.network, each.backend] > 1
+        else each
+        for each, run in zip(found, report.runs, strict=True)
+    ]
 
 
 def tracked_diff(result: RunComparison, title: str) -> Tracked:

@@ -172,6 +172,18 @@ def pooled(where: str, *, second: float = 0.05) -> Form:
     return form
 
 
+def summed(common: float | None) -> Form:
+    """Return a sum of codes, one of which is brought to the other's scale first, or none."""
+
+    def form(path: Path) -> Path:
+        net = Net(1, 64)
+        one, other = net.qdq("x", 0.05, name="left"), net.qdq(net.op("Neg", "x", name="neg"), 0.02, name="right")
+        other = other if common is None else net.qdq(other, common, name="right_again")
+        return net.save(net.qdq(net.op("Add", one, other, name="add"), 0.01, name="sum"), path)
+
+    return form
+
+
 def added(scale: float | None) -> Form:
     """Return a sum of two branches: of real numbers, or on codes with a scale for the second one."""
 
@@ -263,6 +275,8 @@ PLANTS: dict[str, Plant] = {
     "moved across concat": ("moved", pooled("concat"), pooled("concat codes"), {}),
     "moved across add": ("moved", added(None), added(0.05), {}),
     "moved across add, own scales": ("", added(None), added(0.02), {}),
+    "sum at the left scale": ("rescale_added", summed(None), summed(0.05), {}),
+    "sum at a scale that loses nothing": ("", summed(None), summed(0.02), {}),
     "quantized twice": ("duplicated", residual(None), residual(0.08), {}),
     "bias at another scale": ("bias", biased(0.0005), biased(0.2), {}),
     "bias shifted": ("bias", biased(0.0005), biased(0.0005, 1), {}),

@@ -58,6 +58,22 @@ def test_a_history_names_the_first_bad_run(capsys, tmp_path, labels):
     assert json.loads(capsys.readouterr().out)["worse"] == 2
 
 
+def test_two_runs_of_one_title_are_two_series(capsys, tmp_path, labels):
+    database, runs = str(tmp_path / "runs.db"), [record(tmp_path / f"{wrong}.h5", wrong) for wrong in (0, 30)]
+    main(["accuracy", *runs, "--labels", labels, "--track", database])
+    capsys.readouterr()
+    assert main(["accuracy", "--history", database]) == 0
+    assert "2 runs in 2 series" in capsys.readouterr().out
+
+
+def test_a_metric_that_fails_is_told(capsys, tmp_path, labels):
+    path = tmp_path / "own.py"
+    path.write_text("def text(outputs, reference, labels):\n    return 'much'\n")
+    run = record(tmp_path / "run.h5", 0)
+    assert main(["accuracy", run, "--labels", labels, "--metric", f"{path}:text"]) == 2
+    assert "failed: ValueError: could not convert string to float: 'much'" in capsys.readouterr().err
+
+
 def test_diff_and_explain_are_tracked(capsys, tmp_path, recordings):
     database = tmp_path / "runs.db"
     for backend, code in ((recordings.within, 0), (recordings.diverged, 1)):

@@ -13,6 +13,7 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.present.reports.schema import load_schema
 from qdebug.recording.opening import open_recording
 from qdebug.workflow.lint import lint, open_model
+from qdebug.workflow.lint_replay import LintModel
 
 STEP = 1 / 32
 
@@ -127,6 +128,25 @@ def test_a_number_in_the_place_of_none_is_a_difference():
     assert np.isnan(finding.witness.after)
     assert not lint(product(broken), product(broken)).findings
     assert not lint(product(weight), product(np.nextafter(weight, 2))).findings  # what a folded constant is rounded by
+
+
+def test_what_the_interpreter_does_not_reproduce_is_no_finding(monkeypatch):
+    weights = np.ones((8, 8), np.float32), 2 * np.ones((8, 8), np.float32)
+    assert len(lint(*map(product, weights)).findings) == 1
+    monkeypatch.setattr(LintModel, "replay", lambda *_: np.zeros((1, 4, 8, 8)))
+    assert not lint(*map(product, weights)).findings
+
+
+def test_a_name_that_a_rewrite_leaves_pairs_nothing():
+    def negated(*names):
+        nodes = [Node(name=f"n{at}", op="Neg", inputs=(read,), outputs=(name,))
+                 for at, (read, name) in enumerate(zip(("x", *names[:-1]), names, strict=True))]  # fmt: skip
+        return model(nodes, [], [names[-1]])
+
+    # three nodes that turn the sign became one, under the name of the second
+    twisted = negated("a", "b", "y"), negated("b", "c", "y")
+    assert not lint(*twisted).findings
+    assert [each.tensor for each in lint(negated("a", "b", "y"), negated("b", "y")).findings] == ["y"]
 
 
 def test_codes_that_cannot_hold_0_are_found():
