@@ -395,28 +395,10 @@ def _alike(before: LintModel, one: str, after: LintModel, other: str) -> bool:
 
 def _grid(model: LintModel, name: str) -> tuple[Any, ...] | None:
     """Return what tells which real values a tensor can have by its codes; None if it holds any."""
-    quant = _codes_of(model, name)
+    quant = model.grid(name)
     if quant is None:
         return None
     return quant.dtype, quant.scale.tobytes(), quant.zero_point.tobytes(), quant.qmin, quant.qmax
-
-
-def _codes_of(model: LintModel, name: str) -> QuantParams | None:
-    """Return the codes that a tensor holds, or that it was dequantized from."""
-    for _ in model.graph.nodes:
-        quant = model.quant(name)
-        if quant is not None:
-            return quant
-        node = model.graph.producer(name)
-        if node is None:
-            return None
-        row = operators.of(node.op)
-        if row.dequantizes:
-            return model.stated(node, 0)
-        if not (row.arranges or row.keeps_values or (row.passes_codes and not row.clamps)):
-            return None
-        name = node.inputs[0]
-    return None
 
 
 def _parts(pairs: _Pairs, known: Mapping[str, str], tensor: str, partner: str) -> tuple[LintPart, LintPart]:
@@ -557,7 +539,7 @@ class _Traits:
     @staticmethod
     def _rounded_so(part: LintPart, node: Node) -> bool:
         """Tell whether what a node rounds to codes is on the grid of these codes already."""
-        quant, found = part.model.stated(node, -1), _codes_of(part.model, node.inputs[0])
+        quant, found = part.model.stated(node, -1), part.model.grid(node.inputs[0])
         return quant is not None and found == quant
 
 

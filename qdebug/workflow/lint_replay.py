@@ -101,6 +101,20 @@ class LintModel:
             return None
         return None if info.dtype is not None and is_float(info.dtype) else info.quant
 
+    def grid(self, name: str) -> QuantParams | None:
+        """Return the codes that a tensor holds, or that its values were dequantized from; None if there are none."""
+        for _ in self.graph.nodes:
+            quant, node = self.quant(name), self.graph.producer(name)
+            if quant is not None or node is None:
+                return quant
+            row = operators.of(node.op)
+            if row.dequantizes:
+                return self.stated(node, 0)
+            if not (row.arranges or row.keeps_values or (row.passes_codes and not row.clamps)):
+                return None
+            name = node.inputs[0]
+        return None
+
     def stated(self, node: Node, place: int) -> QuantParams | None:
         """Return the quantization that a node states of its operand at a place, by the scale that follows it.
 

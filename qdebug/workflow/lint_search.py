@@ -17,7 +17,7 @@ import numpy as np
 from qdebug.errors import KernelError, QdebugError
 from qdebug.model import Node
 from qdebug.model.thresholds.rewrites import REWRITE_FLOAT_MAX_REL
-from qdebug.numerics.affine import quantize
+from qdebug.numerics.affine import dequantize, quantize
 from qdebug.workflow.lint_replay import LintModel, Span, bounds_of, coded, differing
 
 __all__ = ["LintPart", "Witness", "witness"]
@@ -150,8 +150,9 @@ def witness(
     arrays = [np.asarray(array) for array in seen]
     best: tuple[float, list[np.ndarray], tuple[int, ...]] | None = None
     reached = False
-    for number, values in enumerate(_tried(before, after, spans, arrays)):
+    for number, made in enumerate(_tried(before, after, spans, arrays)):
         check()
+        values = _snapped(before, after, made)
         apart = differing(before.exact(values), after.exact(values))
         if apart is None:
             raise KernelError("The two forms give results of different shapes.")
@@ -174,6 +175,16 @@ def witness(
         leaves=tuple(after.leaves), values=tuple(values), index=index, before=one, after=other,
         largest=most if math.isinf(most) else max(most, abs(one - other)), reached=reached,
     )  # fmt: skip
+
+
+def _snapped(before: LintPart, after: LintPart, values: Sequence[np.ndarray]) -> list[np.ndarray]:
+    """Return real values of leaves rounded to the codes that either form has there, so that both read the same."""
+    found = []
+    for array, ours, theirs in zip(values, before.leaves, after.leaves, strict=True):
+        quant = before.model.grid(ours) or after.model.grid(theirs)
+        real = quant is not None and array.dtype.kind == "f"
+        found.append(dequantize(quantize(array, quant), quant, double=True) if quant is not None and real else array)
+    return found
 
 
 def _tried(
