@@ -137,16 +137,45 @@ def test_what_the_interpreter_does_not_reproduce_is_no_finding(monkeypatch):
     assert not lint(*map(product, weights)).findings
 
 
-def test_a_name_that_a_rewrite_leaves_pairs_nothing():
-    def negated(*names):
-        nodes = [Node(name=f"n{at}", op="Neg", inputs=(read,), outputs=(name,))
-                 for at, (read, name) in enumerate(zip(("x", *names[:-1]), names, strict=True))]  # fmt: skip
-        return model(nodes, [], [names[-1]])
+def scaled(weight, factor=None):
+    """Return a product, by a factor where there is one, and its negative."""
+    known = {"w": weight} | ({} if factor is None else {"f": np.float32(factor)})
+    nodes = [Node(name="m", op="MatMul", inputs=("x", "w"), outputs=("m",))]
+    nodes += [] if factor is None else [Node(name="s", op="Mul", inputs=("m", "f"), outputs=("s",))]
+    nodes.append(Node(name="n", op="Neg", inputs=(nodes[-1].outputs[0],), outputs=("y",)))
+    infos = [
+        TensorInfo(name=name, role=Role.CONSTANT, shape=array.shape, dtype="float32") for name, array in known.items()
+    ]
+    return model(nodes, infos, ["y"], constants=known.items())
 
-    # three nodes that turn the sign became one, under the name of the second
-    twisted = negated("a", "b", "y"), negated("b", "c", "y")
-    assert not lint(*twisted).findings
-    assert [each.tensor for each in lint(negated("a", "b", "y"), negated("b", "y")).findings] == ["y"]
+
+def test_a_node_that_keeps_its_name_and_does_something_else_is_no_partner():
+    weight = np.random.default_rng(2).standard_normal((8, 8)).astype(np.float32)
+    assert not lint(scaled(weight, 4), scaled(weight * 4)).findings
+    assert [each.tensor for each in lint(scaled(weight, 4), scaled(weight * 5)).findings] == ["y"]
+
+
+def test_the_first_tensor_that_differs_is_named_and_what_follows_is_not():
+    weight = np.random.default_rng(2).standard_normal((8, 8)).astype(np.float32)
+    assert [each.tensor for each in lint(scaled(weight), scaled(weight * 2)).findings] == ["m"]
+
+
+def test_ties_may_be_rounded_either_way():
+    def coarser(scale):
+        steps = {"codes": 1.0, "halves": scale}
+        nodes = [
+            Node(name="q", op="QuantizeLinear", inputs=("x",), outputs=("codes",)),
+            Node(name="h", op="Identity", inputs=("codes",), outputs=("halves",)),
+            Node(name="d", op="DequantizeLinear", inputs=("halves",), outputs=("y",)),
+        ]
+        infos = [
+            TensorInfo(name=name, dtype="int8", quant=QuantParams(dtype="int8", scale=np.float32(step), zero_point=0))
+            for name, step in steps.items()
+        ]
+        return model(nodes, infos, ["y"])
+
+    assert not lint(coarser(2), coarser(np.nextafter(np.float32(2), np.float32(3)))).findings
+    assert lint(coarser(2), coarser(2.1)).findings
 
 
 def test_codes_that_cannot_hold_0_are_found():
