@@ -20,6 +20,7 @@ from qdebug.cli.parser import (
     add_common,
     add_format,
     add_output,
+    add_track,
     add_untrusted,
     add_workers,
     natural,
@@ -81,6 +82,7 @@ examples:
   qdebug diff ref.h5 int8.h5 -o diff.html        a page with plots; also .csv, .xml (JUnit)
   qdebug diff ref.h5 int8.h5 -f markdown >> "$GITHUB_STEP_SUMMARY"
   qdebug diff ref.h5 int8.h5 --jobs 4            share the work among 4 processes
+  qdebug diff ref.h5 int8.h5 --track runs.db     keep the result: qdebug help accuracy
   qdebug diff --explain-metrics                  what the columns mean
 
 exit codes: 0 within the limits, 1 a node is beyond its limit, 2 could not run,
@@ -114,6 +116,7 @@ class DiffOptions:
     only_failing: bool
     quiet: bool
     everything: bool
+    track: Path | None
     jobs: int
     scheduler: str | None
     format: str | None
@@ -211,6 +214,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     add_format(shown, forms=REPORTS)
     add_output(shown, what="the result")
+    add_track(parser)
     add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "reference", "backends")
     add_common(parser)
@@ -264,6 +268,10 @@ def run(arguments: argparse.Namespace) -> int:
         from qdebug.workflow.map_file import map_text
 
         write_result(map_text(next(iter(results.values()))), options.write_map)
+    if options.track is not None:
+        from qdebug.workflow.track import track, tracked_diff
+
+        track(options.track, [tracked_diff(result, Path(name).stem) for name, result in results.items()])
     say_unused(limits, list(results.values()))
     shown = details[0].result.node if details else None
     _after(options, list(results.values()), [session.timing for session in sessions], shown)
@@ -274,6 +282,10 @@ def _check(options: DiffOptions) -> None:
     """Refuse what cannot be done before any work is done for it."""
     for target in (options.output, options.suggest_limits, options.write_map):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
+    if options.track is not None:
+        from qdebug.workflow.track import check_track
+
+        check_track(options.track)
     if options.write_map is not None and len(options.backends) > 1:
         raise UsageError("--write-map writes the pairs of one backend.", hint="Give one BACKEND.")
     if options.node is not None and options.form in ("junit", "csv"):

@@ -17,6 +17,7 @@ from qdebug.cli.parser import (
     add_common,
     add_format,
     add_output,
+    add_track,
     add_untrusted,
     add_workers,
     limit,
@@ -78,6 +79,7 @@ class ExplainOptions:
     allow_partial: bool
     allow_unfaithful: bool
     allow_uncompared: Sequence[str]
+    track: Path | None
     jobs: int
     scheduler: str | None
     format: str | None
@@ -112,6 +114,7 @@ def add_parser(verbs: Verbs) -> None:
     add_allowances(parser.add_argument_group("what may be missing (else the exit code is 3)"))
     add_format(parser)
     add_output(parser, what="the result")
+    add_track(parser)
     add_workers(parser.add_mutually_exclusive_group())
     add_untrusted(parser, "backend")
     add_common(parser)
@@ -123,6 +126,10 @@ def run(arguments: argparse.Namespace) -> int:
     options = typed(ExplainOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.backend])
     check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
+    if options.track is not None:
+        from qdebug.workflow.track import check_track
+
+        check_track(options.track)
     limits = limits_of(options.limits)
     limits = limits if options.max_lsb is None else replace(limits, max_lsb=options.max_lsb)
     limits = with_allowances(limits, options)
@@ -138,6 +145,10 @@ def run(arguments: argparse.Namespace) -> int:
     write_result(_text(explanation, options), options.output)
     if options.write_arithmetic is not None:
         _write_arithmetic(explanation, options.write_arithmetic)
+    if options.track is not None:
+        from qdebug.workflow.track import track, tracked_explanation
+
+        track(options.track, [tracked_explanation(explanation, options.backend.stem)])
     _after(explanation, options)
     return explanation.exit_code
 

@@ -126,10 +126,17 @@ def add_limits(parser: TakesArguments) -> None:
     )
 
 
-def add_allowances(parser: TakesArguments) -> None:
-    """Add what may be missing."""
+def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
+    """Add what may be missing.
+
+    Args:
+        parser: A group of arguments.
+        uncompared: Whether tensors may be lost to what is done.
+    """
     parser.add_argument("--allow-partial", action="store_true", help="a recording that did not finish")
     parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
+    if not uncompared:
+        return
     parser.add_argument(
         "--allow-uncompared",
         action="append",

@@ -68,6 +68,8 @@ VERBS: Mapping[str, str] = MappingProxyType(
         "scales": "scales",
         "budget": "budget",
         "repair": "repair",
+        "lint": "lint",
+        "accuracy": "accuracy",
         "export": "export",
         "file": "file",
         "help": "topics",

@@ -26,6 +26,7 @@ __all__ = [
     "add_common",
     "add_format",
     "add_output",
+    "add_track",
     "add_untrusted",
     "add_workers",
     "limit",
@@ -157,6 +158,16 @@ def add_untrusted(parser: argparse.ArgumentParser, *sources: str, endless: bool 
     )
     parser.add_argument("--seconds", type=positive, metavar="N", help="with --untrusted: processor time it may take")
     parser.set_defaults(untrusted_sources=sources, endless=endless)
+
+
+def add_track(parser: TakesArguments) -> None:
+    """Add `--track`."""
+    parser.add_argument(
+        "--track",
+        type=Path,
+        metavar="DB",
+        help="add the result to a history, by commit, backend and processor; qdebug accuracy --history DB shows it",
+    )
 
 
 def add_workers(parser: TakesArguments) -> None:

@@ -28,8 +28,6 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from qdebug.cli.parser import Verbs
     from qdebug.cli.record import BackendChoice
     from qdebug.workflow.repair import Repair
@@ -166,6 +164,7 @@ def _run(arguments: argparse.Namespace) -> int:
     options = replace(options, reference=path, backend=other)
     from qdebug.session import DiffSession
     from qdebug.workflow.repair import RepairOptions, find_repair
+    from qdebug.workflow.repair_metric import load_labels
 
     wanted = RepairOptions(
         metric=options.metric,
@@ -175,7 +174,7 @@ def _run(arguments: argparse.Namespace) -> int:
         cost=_cost(options),
         start=() if options.resume is None else _edits(options.resume),
     )
-    labels = None if options.labels is None else _labels(options.labels)
+    labels = None if options.labels is None else load_labels(options.labels)
     from qdebug.workflow.workers import open_workers
 
     session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
@@ -251,27 +250,6 @@ def _edits(path: Path) -> list[str]:
         raise UsageError(
             f"{str(path)!r} is no result of a repair: {error}.", hint="Write one: qdebug repair ... -o repair.json."
         ) from error
-
-
-def _labels(path: Path) -> np.ndarray:
-    """Load labels.
-
-    Raises:
-        UsageError: The file holds no single array of numbers.
-    """
-    import numpy as np
-
-    from qdebug.regular_file import open_binary
-
-    try:
-        with open_binary(path) as file:
-            held = np.load(file, allow_pickle=False)
-            arrays = list(held.values()) if hasattr(held, "values") else [held]
-    except (OSError, ValueError) as error:
-        raise UsageError(f"{str(path)!r} holds no labels: {error}.", hint="Save them with numpy.save.") from error
-    if len(arrays) != 1:
-        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
-    return np.asarray(arrays[0])
 
 
 def _text(found: Repair, options: RepairArguments) -> str:

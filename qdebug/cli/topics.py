@@ -37,6 +37,8 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "kernels": "every arithmetic as a formula and as NumPy, and who uses it",
         "scales": "scales: profile values, choose scales, try one",
         "repair": "which nodes make an output's error, and which changes bring it back",
+        "rewrites": "what an optimizer changed that it must not",
+        "accuracy": "is the quantized net as good; what got worse over time",
         "agent": "for scripts and coding agents: commands, JSON, sizes, exit codes",
         "tests": "assertions, the pytest plugin, CI, formats of reports",
         "file": "the file: crashes, following a run, check and pack",
@@ -57,6 +59,8 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "dump": "import",
         "table": "verdict",
         "budget": "repair",
+        "history": "accuracy",
+        "lint": "rewrites",
     }
 )
 """Further names of pages."""

@@ -238,7 +238,11 @@ def run_as_recorded(
     if computes_on_codes(graph, node, arithmetic):
         return run_coded(graph, node, values, arithmetic)
     completed, read = with_recorded_scale(node, values, graph.tensors)
-    return dict(run_node(completed, read, graph.opset, arithmetic=arithmetic))
+    made = dict(run_node(completed, read, graph.opset, arithmetic=arithmetic))
+    quant = graph.tensors[node.outputs[0]].quant if completed is not node and operators.of(node.op).quantizes else None
+    if quant is not None and quant.qmin is not None and quant.qmax is not None:  # the recorded range may be narrower
+        made = {name: np.clip(codes, quant.qmin, quant.qmax).astype(codes.dtype) for name, codes in made.items()}
+    return made
 
 
 def run_nodes(

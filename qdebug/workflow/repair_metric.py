@@ -9,12 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import BadZipFile
 
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.regular_file import open_binary
 
-__all__ = ["Metric", "Outputs", "confidence", "find_metric", "measured"]
+__all__ = ["Metric", "Outputs", "confidence", "find_metric", "load_labels", "measured"]
 
 Outputs = Mapping[str, np.ndarray]
 """The network's outputs by the reference's names, samples along a new leading axis."""
@@ -94,7 +96,13 @@ def find_metric(text: str) -> Metric:
         raise UsageError(f"{home!r} has no function {name!r}.", hint="Give one that it has: --metric FILE.py:FUNCTION.")
 
     def compute(outputs: Outputs, reference: Outputs, labels: np.ndarray | None) -> float:
-        return float(function(outputs, reference, labels))
+        try:
+            return float(function(outputs, reference, labels))
+        except Exception as error:  # whatever a function of the user raises
+            raise UsageError(
+                f"The metric {text!r} failed: {type(error).__name__}: {error}.",
+                hint="It is called with two mappings of an array by output, and the labels, and gives a number.",
+            ) from error
 
     return Metric(name=text, unit="", compute=compute, floor=False, within=0.0)
 
@@ -112,6 +120,23 @@ def _module(home: str) -> Any:
         return importlib.import_module(home)
     except ImportError as error:
         raise UsageError(f"{home!r} cannot be imported: {error}.", hint="Give a module or a file: FILE.py.") from error
+
+
+def load_labels(path: Path) -> np.ndarray:
+    """Load labels: an .npy file, or an .npz with one array.
+
+    Raises:
+        UsageError: The file holds no single array.
+    """
+    try:
+        with open_binary(path) as file:
+            held = np.load(file, allow_pickle=False)
+            arrays = list(held.values()) if hasattr(held, "values") else [held]
+    except (OSError, ValueError, EOFError, BadZipFile) as error:
+        raise UsageError(f"{str(path)!r} holds no labels: {error}.", hint="Save them with numpy.save.") from error
+    if len(arrays) != 1:
+        raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
+    return np.asarray(arrays[0])
 
 
 def confidence(

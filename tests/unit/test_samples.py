@@ -48,6 +48,11 @@ def test_first_diff_finds_the_narrow_accumulator(run):
     assert "fc3_relu" in states  # far off too, and innocent
 
 
+def test_bleu_falls_by_one_wrong_token(run):
+    # precisions 9/10, 7/9, 5/8 and 3/7: 0.1875 ** (1 / 4)
+    assert run("bleu.py").splitlines() == ["the same: BLEU 1.000", "one wrong token: BLEU 0.658"]
+
+
 def test_a_small_chip_is_explained_and_its_bug_is_found(run):
     lines = run("explain_nodes.py").splitlines()
     assert [line.split(",")[0] for line in lines if not line.startswith(" ")] == [

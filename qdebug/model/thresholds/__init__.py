@@ -6,11 +6,13 @@ Sizes of blocks and caches, timings, seeds and limits of what is shown stand wit
 from __future__ import annotations
 
 from qdebug.model.thresholds import (
+    accuracy,
     alignment,
     attribution,
     checks,
     explanation,
     patterns,
+    rewrites,
     rounding,
     scales,
     verdict,
@@ -21,7 +23,7 @@ __all__ = ["TABLE"]
 
 TABLE: tuple[Threshold, ...] = tuple(
     row
-    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales)
+    for part in (verdict, rounding, attribution, checks, alignment, explanation, patterns, scales, accuracy, rewrites)
     for row in part.threshold.rows
 )
 """All thresholds, group by group."""

@@ -11,12 +11,15 @@ from qdebug.errors import UsageError
 __all__ = ["SCHEMAS", "load_schema"]
 
 SCHEMAS = (
+    "accuracy",
     "budget",
     "diff",
     "diffs",
     "explain",
+    "history",
     "import",
     "info",
+    "lint",
     "probe",
     "probe-comparison",
     "profile",

@@ -36,6 +36,14 @@ def test_a_relu_between_codes_is_one_between_real_numbers():
     assert run(unary("Relu")).tolist() == [[7, 7, 9, 255]]
 
 
+def test_codes_are_held_to_the_recorded_range():
+    narrow = QuantParams(dtype="uint8", scale=np.float32(0.5), zero_point=3, qmin=5, qmax=9)
+    rounded = Graph(
+        [unary("QuantizeLinear")], inputs=["x"], tensors=[TensorInfo(name="y", quant=narrow)], outputs=["y"]
+    )
+    assert run_graph(rounded, {"x": np.array([-9, 1.5, 2, 9], np.float32)}, {})["y"].tolist() == [5, 6, 7, 9]
+
+
 def test_without_parameters_the_numbers_are_meant():
     plain = Graph([unary("Relu")], inputs=["x"], outputs=["y"])
     assert not computes_on_codes(plain, plain.nodes[0])

@@ -1,0 +1,205 @@
+"""qdebug accuracy: top-k of recordings against labels, judged on paired differences, and their history."""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import INCOMPLETE, say
+from qdebug.cli.limits import add_allowances
+from qdebug.cli.output import check_target, progress, write_result
+from qdebug.cli.parser import (
+    Parser,
+    add_common,
+    add_format,
+    add_output,
+    add_track,
+    add_untrusted,
+    limit,
+    suffix_format,
+    typed,
+)
+from qdebug.cli.sources import command, open_source
+from qdebug.errors import UsageError
+from qdebug.present.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+    from qdebug.model import Recording
+    from qdebug.present.reports.document import Document
+    from qdebug.workflow.accuracy import AccuracyReport
+
+__all__ = ["AccuracyArguments", "add_parser"]
+
+_DESCRIPTION = """\
+Say how often the right class is first (top-1) or among the first five (top-5) in each
+recording, and what the quantized ones lose. A recording without integer codes is
+float. Each quantized one is held against the float one of its backend, and against
+the first float one if that is of another backend.
+
+All recordings hold the same samples, so the loss is judged on paired differences: on
+the rows that one has right and the other wrong. If its 95 % interval lies above the
+margin, the run is worse. If it includes the margin, the answer is "not decided, N
+samples needed".
+
+--track adds the results to a file, by commit, backend and processor. --history shows
+what moved in such a file since the last good run."""
+
+_EPILOG = """\
+examples:
+  qdebug record net.onnx --backend onnxruntime --inputs x.npz --samples 397 \\
+      --taps outputs --no-weights -o fp32.h5
+  qdebug accuracy fp32.h5 int8.h5 --labels labels.npy
+  qdebug accuracy fp32.h5 int8.h5 --labels labels.npy --within 0.01
+  qdebug accuracy fp32.h5 int8.h5 --labels text.npz --metric bleu.py:bleu
+  qdebug accuracy fp32.h5 int8.h5 --labels labels.npy --track runs.db
+  qdebug accuracy --history runs.db              exit 1 if the last run got worse
+  qdebug accuracy --history runs.db --json
+
+A metric of your own is called as function(outputs, reference, labels) and gives a
+number, the higher the better.
+
+exit codes: 0 within the margin or not decided, 1 worse, 2 could not run, 3 a recording
+is incomplete or recording changed its result (unless allowed)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccuracyArguments:
+    """Arguments of `qdebug accuracy`."""
+
+    recordings: Sequence[Path]
+    labels: Path | None
+    within: float | None
+    metric: str | None
+    scores: str | None
+    track: Path | None
+    history: Path | None
+    everything: bool
+    allow_partial: bool
+    allow_unfaithful: bool
+    format: str | None
+    output: Path | None
+    force: bool
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "accuracy", help="top-k of recordings, what quantization loses, and its history",
+        description=_DESCRIPTION, epilog=_EPILOG,
+    )  # fmt: skip
+    parser.add_argument("recordings", type=Path, nargs="*", metavar="RECORDING", help="recordings of the same samples")
+    parser.add_argument(
+        "--labels",
+        type=Path,
+        metavar="FILE",
+        help=".npy, or .npz with one array: the right class of each row of scores",
+    )
+    parser.add_argument(
+        "--within", type=limit, metavar="X", help="the largest loss that is allowed (default: 0.005, which is 0.5 %%)"
+    )
+    parser.add_argument(
+        "--metric", metavar="FILE.py:FUNCTION", help="a measure of your own in place of top-1 and top-5"
+    )
+    parser.add_argument("--scores", metavar="NAME", help="the output that has the scores (default: the only one)")
+    add_track(parser)
+    parser.add_argument("--history", type=Path, metavar="DB", help="show what moved in a file that --track made")
+    parser.add_argument("--all", action="store_true", dest="everything", help="with --history: what did not move, too")
+    add_allowances(parser.add_argument_group("what may be incomplete (else the exit code is 3)"), uncompared=False)
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_untrusted(parser, "recordings")
+    add_common(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = typed(AccuracyArguments, arguments)
+    given = [path for path in (options.labels, options.track, options.history) if path is not None]
+    check_target(options.output, force=options.force, sources=[*options.recordings, *given])
+    if options.history is not None:
+        return _history(options, options.history)
+    if not options.recordings:
+        raise UsageError("No recording was given.", hint="qdebug accuracy fp32.h5 int8.h5 --labels labels.npy.")
+    if options.everything:
+        raise UsageError("--all is for --history.", hint="Leave out --all.")
+    from qdebug.workflow.accuracy import AccuracyOptions, accuracy
+    from qdebug.workflow.repair_metric import load_labels
+    from qdebug.workflow.track import check_track, track, tracked_accuracy
+
+    if options.track is not None:
+        check_track(options.track)
+    labels = None if options.labels is None else load_labels(options.labels)
+    digest = "" if labels is None else hashlib.sha256(labels.tobytes()).hexdigest()[:16]
+    asked = AccuracyOptions(
+        metric=options.metric,
+        within=options.within,
+        scores=options.scores,
+        allow_partial=options.allow_partial,
+        allow_unfaithful=options.allow_unfaithful,
+    )
+    recordings: dict[str, Recording] = {}
+    for path in options.recordings:
+        recordings[str(path) if str(path) not in recordings else f"{path} ({len(recordings) + 1})"] = open_source(path)
+    with progress("measuring") as note:
+        report = accuracy(recordings, labels, asked, digest=digest, progress=note)
+    write_result(_text(report, options), options.output)
+    if options.track is not None:
+        track(options.track, tracked_accuracy(report))
+    _after(report, options)
+    return report.exit_code
+
+
+def _history(options: AccuracyArguments, path: Path) -> int:
+    if options.recordings or options.labels is not None or options.track is not None or options.metric is not None:
+        raise UsageError(
+            "--history shows what is in a file, and measures nothing.",
+            hint=f"Give it alone: {command('qdebug', 'accuracy', '--history', path)}.",
+        )
+    from qdebug.workflow.track import history
+
+    found = history(path, within=options.within)
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        write_result(json.dumps(found.to_dict(), indent=2, allow_nan=False), options.output)
+    else:
+        from qdebug.present.reports.accuracy import history_document
+
+        write_result(_shown(history_document(found, everything=options.everything), options), options.output)
+    return found.exit_code
+
+
+def _text(report: AccuracyReport, options: AccuracyArguments) -> str:
+    if suffix_format(options.format, options.output) == "json":
+        return report.to_json()
+    from qdebug.present.reports.accuracy import accuracy_document
+
+    return _shown(accuracy_document(report), options)
+
+
+def _shown(document: Document, options: AccuracyArguments) -> str:
+    from qdebug.cli.reports import document_text
+
+    form = suffix_format(options.format, options.output)
+    return document_text(document, form, plain=options.output is not None)
+
+
+def _after(report: AccuracyReport, options: AccuracyArguments) -> None:
+    """Say on stderr why the exit code is 3, and what to type next."""
+    from qdebug.workflow.accuracy import Decision
+
+    if report.shortcomings:
+        say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(report.shortcomings))}")
+    if suffix_format(options.format, options.output) != "table" or options.output is not None:
+        return
+    worse = report.losses(Decision.WORSE)
+    if options.track is not None:
+        say(f"next: {command('qdebug', 'accuracy', '--history', options.track)}")
+    elif worse:
+        pair = (options.recordings[at] for at in (worse[0][0].reference, worse[0][0].backend))
+        say(f"next: {command('qdebug', 'diff', *pair)}")

@@ -1,0 +1,178 @@
+"""qdebug lint: rewrites of a network that change its numbers, each with an input that shows it."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from qdebug.cli.failures import INCOMPLETE, say
+from qdebug.cli.output import check_target, progress, write_result
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
+from qdebug.cli.sources import command, is_model, open_source
+from qdebug.errors import UsageError
+from qdebug.present.text import safe_text
+
+if TYPE_CHECKING:
+    from qdebug.cli.parser import Verbs
+    from qdebug.workflow.lint import LintReport
+    from qdebug.workflow.lint_replay import LintModel
+
+__all__ = ["LintArguments", "add_parser"]
+
+_DESCRIPTION = """\
+Look for rewrites that change what a network computes. With MODEL_AFTER, the two are
+forms of one network, before and after an optimizer: tensors that both have are
+paired, and the part between two pairs in one form is held against the part in the
+other. Without it, MODEL is looked at by itself.
+
+What is found:
+  rescales merged, or folded into a dequantize, with wrong limits
+  a dequantize and quantize removed although their scales differ
+  a Relu or Clip folded into a range that does not end where it clamps
+  quantize or dequantize moved across a pool, concat, add or reshape with other scales
+  one tensor quantized twice with unequal scales, and both used together
+  a bias shifted or rounded at another scale than that of the sums
+  BatchNormalization folded wrongly, activations dropped
+  zero points outside the range, or not 0 where the backend needs that (--for)
+
+Nothing is told without a witness: an input that gives other values in the two forms
+when the interpreter replays both. Parts for which that cannot be decided are counted."""
+
+_EPILOG = """\
+examples:
+  qdebug lint net.int8.onnx                       what the graph does wrong by itself
+  qdebug lint net.int8.onnx optimized.onnx
+  qdebug lint before.h5 after.h5                  recordings with their weights
+  qdebug lint net.int8.onnx optimized.onnx --inputs x.npz
+  qdebug lint net.int8.tflite --for litert
+  qdebug lint net.int8.onnx optimized.onnx --allow-param-changes
+  qdebug lint net.int8.onnx optimized.onnx --write-witness w.npz
+  qdebug lint net.int8.onnx optimized.onnx --json -o lint.json
+
+exit codes: 0 nothing found, or only what is allowed, 1 something was found, 2 could not
+run, 3 nothing could be decided."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LintArguments:
+    """Arguments of `qdebug lint`."""
+
+    model: Path
+    after: Path | None
+    needs: str | None
+    allow_param_changes: bool
+    inputs: Path | None
+    write_witness: Path | None
+    everything: bool
+    format: str | None
+    output: Path | None
+    force: bool
+    untrusted: bool
+
+
+def add_parser(verbs: Verbs) -> None:
+    """Add the verb."""
+    parser: Parser = verbs.add_parser(
+        "lint", help="rewrites that change numerics, each with a witness", description=_DESCRIPTION, epilog=_EPILOG
+    )
+    parser.add_argument("model", type=Path, metavar="MODEL", help="ONNX or TFLite model, or a recording with weights")
+    parser.add_argument("after", type=Path, nargs="?", metavar="MODEL_AFTER", help="the same network, rewritten")
+    parser.add_argument(
+        "--for",
+        dest="needs",
+        metavar="BACKEND",
+        help="also check for zero points that BACKEND takes for 0: litert, tflm (weights), tensorrt (all);"
+        " default: litert for .tflite",
+    )
+    parser.add_argument(
+        "--allow-param-changes",
+        action="store_true",
+        help="allow other scales where they only round values otherwise, by one step at most; ranges must stay",
+    )
+    parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input (default: random)")
+    parser.add_argument(
+        "--write-witness", type=Path, metavar="FILE.npz", help="write the inputs that show each finding, to replay them"
+    )
+    parser.add_argument("--all", action="store_true", dest="everything", help="list every part that is not decided")
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_untrusted(parser, "model", "after")
+    add_common(parser)
+    parser.set_defaults(run=_run)
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    options = typed(LintArguments, arguments)
+    sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
+    for target in (options.output, options.write_witness):
+        check_target(target, force=options.force, sources=sources)
+    from qdebug.workflow.feeds import read_inputs
+    from qdebug.workflow.lint import lint
+    from qdebug.workflow.lint_rules import SYMMETRIC
+
+    if options.needs is not None and options.needs not in SYMMETRIC:
+        known = ", ".join(SYMMETRIC)
+        raise UsageError(f"Nothing is known of what {options.needs!r} needs.", hint=f"Choose of: {known}.")
+    before = _opened(options.model, options)
+    after = None if options.after is None else _opened(options.after, options)
+    inputs = None if options.inputs is None else read_inputs(options.inputs)
+    with progress("looking") as note:
+        report = lint(
+            before, after, needs=options.needs, allow=options.allow_param_changes, inputs=inputs, progress=note
+        )
+    write_result(_text(report, options), options.output)
+    if options.write_witness is not None:
+        _write_witness(report, options.write_witness)
+    _after(report, options)
+    return report.exit_code
+
+
+def _opened(path: Path, options: LintArguments) -> LintModel:
+    from qdebug.workflow.lint import open_model
+
+    if not is_model(path):
+        return open_model(path, open_source(path))
+    if options.untrusted:
+        raise UsageError(f"{str(path)!r} is a model, and --untrusted reads none.", hint="Record it first.")
+    return open_model(path)
+
+
+def _text(report: LintReport, options: LintArguments) -> str:
+    form = suffix_format(options.format, options.output)
+    if form == "json":
+        return report.to_json()
+    from qdebug.cli.reports import document_text
+    from qdebug.present.reports.lint import lint_document
+
+    document = lint_document(report, everything=options.everything)
+    return document_text(document, form, plain=options.output is not None)
+
+
+def _write_witness(report: LintReport, path: Path) -> None:
+    """Write what the parts read, an array each, under the number of the finding and the name of the tensor."""
+    import numpy as np
+
+    from qdebug.recording.target import whole_file
+
+    arrays = {
+        f"{number}/{name}": array
+        for number, finding in enumerate(report.findings)
+        for name, array in zip(finding.witness.leaves, finding.witness.values, strict=True)
+    }
+    with whole_file(path) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays)  # type: ignore[arg-type]  # any name may be one
+    say(f"wrote {safe_text(path)}")
+
+
+def _after(report: LintReport, options: LintArguments) -> None:
+    """Say on stderr why the exit code is 3, and what to type next."""
+    if report.exit_code == INCOMPLETE:
+        say(f"qdebug: exit code {INCOMPLETE}: nothing could be decided")
+    if suffix_format(options.format, options.output) != "table" or options.output is not None:
+        return
+    if report.bad and options.after is not None:
+        say(f"next: {command('qdebug', 'diff', options.model, options.after)}")
+    elif report.bad and options.write_witness is None:
+        say(f"next: {command('qdebug', 'lint', options.model, '--write-witness', 'w.npz')}")

@@ -1,0 +1,230 @@
+"""Accuracies and their history as documents: what is judged, how far that is decided, and what moved."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from qdebug.present import numbers
+from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
+from qdebug.present.text import safe_text
+from qdebug.workflow.accuracy import AccuracyReport, Decision, Loss, Measure, PairAccuracy
+from qdebug.workflow.track import History, Movement
+
+__all__ = ["accuracy_document", "history_document", "sparkline"]
+
+_NAME = 40
+_BARS = "▁▂▃▄▅▆▇█"
+_RUNS = 30
+_BLAMED = 5
+_STYLES = {Decision.WITHIN: "", Decision.WORSE: "bold red", Decision.UNDECIDED: "yellow"}
+
+
+def accuracy_document(report: AccuracyReport) -> Document:
+    """Return what is said of accuracies."""
+    names = list(dict.fromkeys(measure.name for run in report.runs for measure in run.measures))
+    blocks: list[Block] = [_title(report)]
+    blocks.append(
+        Grid(
+            titles=("recording", "backend", "form", *(f"{safe_text(name)} (95 %)" for name in names), "rows"),
+            rows=[
+                (
+                    safe_text(run.file, limit=_NAME),
+                    safe_text(run.info.backend, limit=_NAME),
+                    "quantized" if run.quantized else "float",
+                    *(_measure(next((each for each in run.measures if each.name == name), None)) for name in names),
+                    numbers.grouped(run.rows),
+                )
+                for run in report.runs
+            ],
+            right=frozenset({3 + len(names)}),
+            names=frozenset({0}),
+        )
+    )
+    if report.pairs:
+        blocks.append(_losses(report))
+    blocks.append(Items.of(map(safe_text, report.notes)))
+    blocks.append(Items.of((safe_text(each) for each in report.shortcomings), style="bold yellow"))
+    return blocks
+
+
+def _title(report: AccuracyReport) -> Title:
+    worse, open_ = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
+    if worse:
+        pair, loss = max(worse, key=lambda each: each[1].value)
+        said = (
+            f"{safe_text(report.runs[pair.backend].file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
+        )
+        return Title("WORSE", f"{said}, and {_amount(loss, loss.margin)} is allowed", "bold red")
+    if open_:
+        needed = [loss.needed for _, loss in open_]
+        known = [each for each in needed if each is not None]
+        enough = len(known) == len(needed)
+        said = f"{numbers.grouped(max(known))} samples needed" if enough else "no number of samples like these decides"
+        return Title(
+            "NOT DECIDED", f"{len(open_)} of {_count(report)} losses include their margin: {said}", "bold yellow"
+        )
+    if report.pairs:
+        return Title("WITHIN", f"all {_count(report)} losses lie below their margin", "bold green")
+    return Title("ACCURACY", "one recording: nothing to compare it with", "bold")
+
+
+def _count(report: AccuracyReport) -> int:
+    return sum(len(pair.losses) for pair in report.pairs)
+
+
+def _losses(report: AccuracyReport) -> Grid:
+    rows, styles = [], []
+    for pair in report.pairs:
+        for loss in pair.losses:
+            rows.append(
+                (
+                    safe_text(report.runs[pair.backend].file, limit=_NAME),
+                    safe_text(report.runs[pair.reference].file, limit=_NAME),
+                    safe_text(loss.name, limit=_NAME),
+                    _amount(loss, loss.value),
+                    _ends(loss, loss.interval),
+                    numbers.MISSING if loss.lost is None else f"{loss.lost} / {loss.won}",
+                    *_ranks(pair, loss),
+                    _decided(loss),
+                )
+            )
+            styles.append(_STYLES[loss.decision])
+    return Grid(
+        titles=("recording", "against", "measure", "loss", "95 %", "lost / won", "agree", "rank", "verdict"),
+        rows=rows,
+        right=frozenset({3, 5, 6, 7}),
+        names=frozenset({0, 1}),
+        styles=styles,
+    )
+
+
+def _ranks(pair: PairAccuracy, loss: Loss) -> tuple[str, str]:
+    if pair.agreement is None or loss is not pair.losses[0]:
+        return numbers.MISSING, numbers.MISSING
+    return numbers.percent(pair.agreement, 1.0), numbers.MISSING if pair.worst_rank is None else str(pair.worst_rank)
+
+
+def _decided(loss: Loss) -> str:
+    if loss.decision is not Decision.UNDECIDED:
+        return str(loss.decision)
+    if loss.needed is None:
+        return "not decided"
+    return f"not decided, {numbers.grouped(loss.needed)} samples needed"
+
+
+def _amount(loss: Loss, value: float) -> str:
+    return numbers.number(value, digits=4) if loss.lost is None else f"{100 * value:.2f} %"
+
+
+def _ends(loss: Loss, interval: tuple[float, float] | None) -> str:
+    if interval is None:
+        return numbers.MISSING
+    low, high = interval
+    if loss.lost is None:
+        return f"{numbers.number(low)} to {numbers.number(high)}"
+    return f"{100 * low:.2f} to {100 * high:.2f}"
+
+
+def _measure(measure: Measure | None) -> str:
+    if measure is None:
+        return numbers.MISSING
+    low, high = measure.interval or (math.nan, math.nan)
+    if measure.right is None:
+        ends = "" if measure.interval is None else f" ({numbers.number(low)} to {numbers.number(high)})"
+        return f"{numbers.number(measure.value, digits=4)}{ends}"
+    return f"{100 * measure.value:.2f} % ({100 * low:.1f} to {100 * high:.1f})"
+
+
+def sparkline(values: Sequence[float | None]) -> str:
+    """Return numbers as bars, the least as the lowest; a blank where there is none.
+
+    Args:
+        values: The numbers, the oldest first. Infinite ones are as high or as low as any.
+    """
+    finite = [each for each in values if each is not None and math.isfinite(each)]
+    low, high = min(finite, default=0.0), max(finite, default=0.0)
+
+    def bar(value: float | None) -> str:
+        if value is None or math.isnan(value):
+            return " "
+        if not math.isfinite(value) or low == high:
+            return _BARS[0] if value == -math.inf else _BARS[-1]
+        return _BARS[round((value - low) / (high - low) * (len(_BARS) - 1))]
+
+    return "".join(map(bar, values[-_RUNS:]))
+
+
+def history_document(found: History, *, everything: bool = False) -> Document:
+    """Return what is said of a history.
+
+    Args:
+        found: The history.
+        everything: List what did not move, too.
+    """
+    runs = f"{found.runs} runs in {found.series} series" if found.runs != 1 else "1 run"
+    worse = found.worse
+    blocks: list[Block] = []
+    if worse:
+        count = "1 result" if len(worse) == 1 else f"{len(worse)} results"
+        blocks.append(
+            Title("WORSE", f"{count} of {len(found.movements)} got worse beyond the margin; {runs}", "bold red")
+        )
+        blocks.append(FactList.of(each for movement in worse[:_BLAMED] for each in _blamed(movement)))
+        more = len(worse) - _BLAMED
+        blocks.append(Items.of([f"and {numbers.grouped(more)} more, see the table"] if more > 0 else []))
+    else:
+        blocks.append(Title("STEADY", f"nothing got worse beyond its margin; {runs}", "bold green"))
+    shown = [each for each in found.movements if everything or each.moved or not each.name]
+    options = {each.backend for each in found.movements}
+    alike = Counter(backend.partition(":")[0] for backend in options)
+    blocks.append(
+        Grid(
+            titles=("from", "network", "backend", "what", "runs", "best", "last", "status"),
+            rows=[
+                (
+                    each.verb,
+                    safe_text(each.network, limit=_NAME),
+                    safe_text(each.backend if alike[plain] > 1 else plain, limit=_NAME),
+                    safe_text(f"{each.name} {each.measure}".strip(), limit=_NAME),
+                    sparkline(each.values),
+                    _value(each, each.best),
+                    _value(each, each.values[-1]),
+                    "WORSE" if each.worse else safe_text(each.status),
+                )
+                for each, plain in ((each, each.backend.partition(":")[0]) for each in shown)
+            ],
+            right=frozenset({5, 6}),
+            names=frozenset({3}),
+            styles=["bold red" if each.worse else "" for each in shown],
+        )
+    )
+    still = len(found.movements) - len(shown)
+    blocks.append(Items.of([f"{numbers.grouped(still)} results did not move: --all lists them"] if still else []))
+    blocks.append(Items.of([f"processors: {', '.join(cpus)}"] if len(cpus := _processors(found)) > 1 else []))
+    return blocks
+
+
+def _processors(found: History) -> list[str]:
+    return list(dict.fromkeys(safe_text(each.cpu, limit=_NAME) for each in found.movements))
+
+
+def _blamed(movement: Movement) -> Iterator[tuple[str, str]]:
+    what = f"node {movement.name!r}" if movement.name else movement.measure
+    said = f"{what} of {movement.network} on {movement.backend.partition(':')[0]}: {movement.why}"
+    yield "worse", safe_text(said, limit=400)
+    if movement.last_good is not None:
+        good, bad = (_commit(movement, at) for at in (movement.last_good, movement.last_good + 1))
+        yield "", f"last good: {good}; first bad: {bad}"
+
+
+def _commit(movement: Movement, at: int) -> str:
+    commit = movement.commits[at]
+    return f"run {at + 1} of {len(movement.commits)}{f', commit {safe_text(commit)}' if commit else ''}"
+
+
+def _value(movement: Movement, value: float | None) -> str:
+    if value is None:
+        return numbers.MISSING
+    return f"{100 * value:.2f} %" if movement.measure.startswith("top-") else numbers.number(value, digits=4)

@@ -1,0 +1,91 @@
+"""What lint found as a document: each rewrite with its nodes, its ranges, and the input that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from qdebug.present import numbers
+from qdebug.present.reports.document import Block, Document, Fact, FactList, Items, Section, Title
+from qdebug.present.text import safe_text
+from qdebug.workflow.lint import LintReport
+from qdebug.workflow.lint_finding import KINDS, LintFinding
+
+__all__ = ["lint_document"]
+
+_NAME = 60
+_NODES = 2
+_REASONS = 3
+
+
+def lint_document(report: LintReport, *, everything: bool = False) -> Document:
+    """Return what is said of rewrites.
+
+    Args:
+        report: What was found.
+        everything: List every part that is not decided.
+    """
+    blocks: list[Block] = [_title(report)]
+    for number, finding in enumerate(report.findings):
+        allowed = ", allowed by --allow-param-changes" if finding.allowed else ""
+        blocks.append(Section(f"{number}  {KINDS[finding.kind]}{allowed}"))
+        blocks.append(FactList(list(_facts(finding, alone=report.after is None))))
+    blocks.append(Items.of(_undecided(report, everything=everything)))
+    return blocks
+
+
+def _title(report: LintReport) -> Title:
+    places = f"{numbers.grouped(report.parts)} {'part' if report.parts == 1 else 'parts'} looked at"
+    if report.undecided:
+        places += f", {numbers.grouped(len(report.undecided))} not decided"
+    if report.bad:
+        count = "1 rewrite changes" if len(report.bad) == 1 else f"{len(report.bad)} rewrites change"
+        return Title("FOUND", f"{count} what the network computes; {places}", "bold red")
+    if report.exit_code:
+        return Title("NOT DECIDED", places, "bold yellow")
+    if report.findings:
+        return Title("ALLOWED", f"{len(report.findings)} rewrites only round otherwise; {places}", "bold green")
+    if not report.parts and report.after is None:
+        return Title("CLEAN", "nothing in it is an integer code, so there is nothing to look at", "bold green")
+    return Title("CLEAN", f"nothing was found; {places}", "bold green")
+
+
+def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
+    shown = finding.witness
+    yield Fact("kind", finding.kind)
+    yield Fact("tensor", safe_text(f"{finding.tensor!r} of {finding.model}", limit=200))
+    if finding.detail:
+        yield Fact("detail", safe_text(finding.detail, limit=200))
+    yield Fact("meant" if alone else "before", _side(finding.before, finding.span_before))
+    yield Fact("as it is" if alone else "after", _side(finding.after, finding.span_after))
+    places = ", ".join(map(str, shown.index))
+    instead = "and in truth" if alone else "before and"
+    said = f"element ({places}) is {_number(shown.before)} {instead} {_number(shown.after)}{'' if alone else ' after'}"
+    yield Fact("witness", said)
+    for tensor in shown.to_dict()["tensors"]:
+        at = f", there {_number(tensor['value'])}" if tensor["value"] is not None else ""
+        yield Fact(
+            "", f"with {safe_text(repr(tensor['tensor']), limit=_NAME)} {numbers.shape(tuple(tensor['shape']))}{at}"
+        )
+    steps = f", {numbers.number(shown.largest / finding.step)} steps" if finding.step else ""
+    yield Fact("largest", f"difference {_number(shown.largest)}{steps}")
+    if not shown.reached:
+        yield Fact("", "not seen with the inputs that the network was run with", "dim")
+
+
+def _number(value: float) -> str:
+    return numbers.number(value, digits=4)
+
+
+def _side(nodes: tuple[str, ...], span: tuple[float, float]) -> str:
+    named = ", ".join(safe_text(name, limit=_NAME) for name in nodes[:_NODES]) or "nothing"
+    more = f" and {len(nodes) - _NODES} more" if len(nodes) > _NODES else ""
+    low, high = map(_number, span)
+    return f"{named}{more}: values in [{low}, {high}]"
+
+
+def _undecided(report: LintReport, *, everything: bool) -> Iterator[str]:
+    listed = list(report.undecided.items())
+    for tensor, reason in listed if everything else listed[:_REASONS]:
+        yield f"not decided: {safe_text(repr(tensor), limit=_NAME)}: {safe_text(reason, limit=200)}"
+    if not everything and len(listed) > _REASONS:
+        yield f"and {len(listed) - _REASONS} more: --all lists them"

@@ -1,0 +1,83 @@
+"""A rewrite that changes numerics: what it is, where, by how much, and the input that shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from qdebug.workflow.lint_replay import Span
+from qdebug.workflow.lint_search import Witness
+
+__all__ = ["KINDS", "LintFinding"]
+
+KINDS: Mapping[str, str] = MappingProxyType(
+    {
+        "rescale_merged": "rescales were merged: the one that is left must keep the intersection of all ranges",
+        "rescale_added": "a rescale was added: values are rounded, and may be cut off, once more",
+        "rescale_in_dequantize": "a rescale was folded into a dequantize: its range must include what it reads",
+        "dequantize_quantize_removed": "a dequantize and quantize were removed: their scales must be equal",
+        "clamp_folded": "a Relu or Clip was folded into the range of codes: that must end where it clamps",
+        "activation_dropped": "an activation was dropped",
+        "moved": "a quantize or dequantize was moved across an operator: scales must be equal on both sides",
+        "duplicated": "one tensor is quantized twice with unequal scales, and both are used together",
+        "bias": "a bias was shifted, or is rounded at another scale than that of the sums",
+        "batch_norm": "a BatchNormalization was folded into constants that do not do the same",
+        "zero_point": "a zero point is outside the range of its codes: they cannot hold 0",
+        "asymmetric": "a zero point is not 0, and the backend ignores it",
+        "parameters": "scales, zero points or constants were changed",
+        "rewrite": "the two forms do not compute the same",
+    }
+)
+"""What a finding of each kind says."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LintFinding:
+    """A rewrite that changes numerics.
+
+    Args:
+        kind: One of `KINDS`.
+        model: Title of the model that it is in.
+        before: Nodes of the form that is right.
+        after: Nodes of the form that is found.
+        tensor: What they make, by the name that it has in the model.
+        span_before: What values the tensor can have in the first form.
+        span_after: The same in the second.
+        step: The largest step of codes that either form rounds to; 0 for none.
+        witness: An input that shows the difference, replayed.
+        allowed: Whether `--allow-param-changes` allows it.
+        detail: What else is known, in a clause; "" for nothing.
+    """
+
+    kind: str
+    model: str
+    before: tuple[str, ...]
+    after: tuple[str, ...]
+    tensor: str
+    span_before: Span
+    span_after: Span
+    step: float
+    witness: Witness
+    allowed: bool = False
+    detail: str = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the finding as plain values."""
+        return {
+            "kind": self.kind,
+            "sentence": KINDS[self.kind],
+            "detail": self.detail or None,
+            "model": self.model,
+            "tensor": self.tensor,
+            "nodes_before": list(self.before),
+            "nodes_after": list(self.after),
+            "range_before": list(self.span_before),
+            "range_after": list(self.span_after),
+            "largest": self.witness.largest,
+            "step": self.step or None,
+            "reached": self.witness.reached,
+            "allowed": self.allowed,
+            "witness": self.witness.to_dict(),
+        }

@@ -1,0 +1,454 @@
+"""A model for lint: its graph and constants, what values its tensors can have, and its nodes on real numbers.
+
+Two forms of one network are held against each other in exact arithmetic: float64, each tensor of codes rounded to its
+codes, ties to even. What two runtimes round otherwise is no difference here: values that nearly are ties are rounded
+both ways, and only what lies outside of both counts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from qdebug.compare.align.expand import parts_of
+from qdebug.errors import KernelError, QdebugError
+from qdebug.model import Graph, Node, QuantParams, Recording, TensorInfo, operators
+from qdebug.model.dtypes import is_float, is_integer, logical_name
+from qdebug.model.recording import MemoryRecording
+from qdebug.model.thresholds.rewrites import REWRITE_FLOAT_MAX_REL
+from qdebug.numerics.affine import dequantize, quantize
+from qdebug.replay import Arithmetic
+from qdebug.replay.real_form import real_form
+from qdebug.replay.registry import run_node
+from qdebug.replay.run import computes_on_codes, one_thread, run_as_recorded, run_graph
+
+__all__ = ["LintModel", "Span", "between", "bounds_of", "coded", "covers", "differing", "span_of"]
+
+Span = tuple[float, float]
+"""The least and the largest real value that a tensor can have."""
+
+_ANY: Span = (-math.inf, math.inf)
+_GRID = 4097
+"""Points at which a function of one element is looked at for its least and largest value."""
+_FAR = 1e4
+"""Where such a function is looked at if its input has no end."""
+
+
+def coded(quant: QuantParams | None) -> bool:
+    """Tell whether a quantization is that of integer codes of values."""
+    return quant is not None and is_integer(quant.dtype)
+
+
+def span_of(quant: QuantParams) -> Span:
+    """Return the least and the largest real value that codes stand for."""
+    low, high = (float("nan") if end is None else float(end) for end in (quant.qmin, quant.qmax))
+    ends = [quant.scale.astype(np.float64) * (end - quant.zero_point) for end in (low, high)]
+    return float(np.min(ends)), float(np.max(ends))
+
+
+def covers(one: Span, other: Span, slack: float = 0.0) -> bool:
+    """Tell whether a span holds all of another."""
+    return one[0] <= other[0] + slack and one[1] >= other[1] - slack
+
+
+def _held(span: Span, bounds: Span) -> Span:
+    """Return what is left of a span when its values are clamped."""
+    low, high = (min(max(end, bounds[0]), bounds[1]) for end in span)
+    return low, high
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LintModel:
+    """A graph with its constants.
+
+    Args:
+        title: What it is called.
+        graph: The graph, in words of ONNX where these are known.
+        recording: Holds the constants, and recorded values if it is a recording.
+        raw: Whether nodes without scales of their own compute on codes as they are, as ONNX defines it.
+        copies: Whether nodes that move codes give them as they are, whatever scales are declared: TensorFlow Lite.
+    """
+
+    title: str
+    graph: Graph
+    recording: Recording
+    raw: bool
+    copies: bool
+
+    def constant(self, name: str) -> np.ndarray | None:
+        """Return a constant; None if it is none, or its values were not kept."""
+        known = name and self.graph.is_constant(name) and self.recording.has(name)
+        return self.recording.load(name) if known else None
+
+    def scalar(self, name: str) -> float | None:
+        """Return a constant of one element; None if it is none."""
+        array = self.constant(name)
+        return float(array.reshape(())) if array is not None and array.size == 1 else None
+
+    def with_graph(self, graph: Graph, constants: Mapping[str, np.ndarray]) -> LintModel:
+        """Return the same with another graph, and further constants."""
+        known = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}
+        arrays = {(name, 0, 0): array for name, array in {**known, **constants}.items()}
+        return replace(self, graph=graph, recording=MemoryRecording(graph, arrays))
+
+    def quant(self, name: str) -> QuantParams | None:
+        """Return how codes of a tensor stand for values; None if it holds no codes of values."""
+        info = self.graph.tensors.get(name)
+        if info is None or info.quant is None or not coded(info.quant):
+            return None
+        return None if info.dtype is not None and is_float(info.dtype) else info.quant
+
+    def grid(self, name: str) -> QuantParams | None:
+        """Return the codes that a tensor holds, or that its values were dequantized from; None if there are none."""
+        for _ in self.graph.nodes:
+            quant, node = self.quant(name), self.graph.producer(name)
+            if quant is not None or node is None:
+                return quant
+            row = operators.of(node.op)
+            if row.dequantizes:
+                return self.stated(node, 0)
+            if not (row.arranges or row.keeps_values or (row.passes_codes and not row.clamps)):
+                return None
+            name = node.inputs[0]
+        return None
+
+    def stated(self, node: Node, place: int) -> QuantParams | None:
+        """Return the quantization that a node states of its operand at a place, by the scale that follows it.
+
+        Args:
+            node: A node.
+            place: Position of the operand; -1 for the output.
+        """
+        row, graph = operators.of(node.op), self.graph
+        if row.converts_codes:
+            name, at = (node.outputs[0] if row.quantizes else node.inputs[0]), 1
+            asked = (place == -1) == row.quantizes
+        elif row.real is not None:
+            at = (row.real.out if place == -1 else place + 1) or 0
+            name = node.outputs[0] if place == -1 else node.inputs[place]
+            asked = at > 0 and (place == -1 or place in operators.coded_inputs(node.op, len(node.inputs)))
+            asked = asked and place != row.bias
+        else:
+            return None
+        scale = self.constant(node.inputs[at]) if asked and at < len(node.inputs) else None
+        known = graph.tensors[name].quant if name in graph.tensors else None
+        if scale is None:
+            return known if asked else None
+        zero = self.constant(node.inputs[at + 1]) if at + 1 < len(node.inputs) else None
+        dtype = logical_name(zero.dtype) if zero is not None else known.dtype if known is not None else "uint8"
+        axis = known.axis if known is not None and known.axis is not None else node.attrs.get("axis", 1)
+        block = node.attrs.get("block_size") or None
+        try:
+            return QuantParams(
+                dtype=dtype,
+                scale=scale,
+                zero_point=np.zeros((), np.int64) if zero is None else zero,
+                axis=int(str(axis)) if scale.size > 1 else None,
+                block_size=None if block is None else int(str(block)),
+            )
+        except ValueError:
+            return known
+
+    def real(self, name: str, array: np.ndarray) -> np.ndarray:
+        """Return what a tensor's stored elements stand for, float64 where they are values."""
+        quant = self.quant(name)
+        if quant is not None and array.dtype.kind in "iu":
+            return dequantize(array, quant, double=True)
+        return _wide(array)
+
+    def run(self, feed: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+        """Replay all nodes that can be, by the interpreter; what cannot be computed is left out."""
+        made, known_graph = dict(feed), self.graph
+        graph = Graph(
+            known_graph.nodes, tensors=self._as_run(known_graph.nodes).values(), inputs=known_graph.inputs,
+            outputs=known_graph.outputs, opset=known_graph.opset,
+        )  # fmt: skip
+        with one_thread(), np.errstate(all="ignore"):
+            for node in graph.nodes:
+                values = {name: self._value(name, made) for name in node.inputs if name}
+                known = {name: array for name, array in values.items() if array is not None}
+                if len(known) < len(values):
+                    continue
+                try:
+                    made.update(run_as_recorded(graph, node, known, Arithmetic()))
+                except (QdebugError, ValueError, TypeError):
+                    continue
+        return made
+
+    def replay(self, nodes: Sequence[Node], feed: Mapping[str, np.ndarray], output: str) -> np.ndarray:
+        """Replay a part of the graph by the interpreter and return one tensor as real values.
+
+        Raises:
+            KernelError: A node cannot be computed.
+        """
+        if output in feed:
+            return self.real(output, feed[output])
+        part = Graph(
+            nodes, tensors=self._as_run(nodes).values(), inputs=tuple(feed), outputs=(output,), opset=self.graph.opset
+        )
+        read = {name for node in nodes for name in node.inputs if name}
+        constants = {name: array for name in read - {*feed} if (array := self.constant(name)) is not None}
+        return self.real(output, run_graph(part, feed, constants)[output])
+
+    def _as_run(self, nodes: Sequence[Node]) -> dict[str, TensorInfo]:
+        """Return the tensors as the interpreter is to take them: where nodes compute on codes as they are, as integers.
+
+        A node that hands codes on gets the scale of what it reads, so that the interpreter hands them on, too.
+        """
+        infos = dict(self.graph.tensors)
+        converts = [node for node in nodes if operators.of(node.op).converts_codes]
+        if self.raw and all(any(node.inputs[1:]) for node in converts):
+            return {name: replace(info, quant=None) for name, info in infos.items()}
+        for node in nodes:
+            if self._moves(node) and node.inputs[0] in infos:
+                infos[node.outputs[0]] = replace(infos[node.outputs[0]], quant=infos[node.inputs[0]].quant)
+        return infos
+
+    def _value(self, name: str, made: Mapping[str, np.ndarray]) -> np.ndarray | None:
+        return made[name] if name in made else self.constant(name)
+
+    def exact(
+        self, nodes: Sequence[Node], feed: Mapping[str, np.ndarray], output: str, nudge: float = 0.0
+    ) -> np.ndarray:
+        """Compute a part of the graph in float64 and return one tensor as real values.
+
+        Args:
+            nodes: The nodes, in topological order.
+            feed: What they read that none of them makes: codes, or real values.
+            output: The tensor that is asked for.
+            nudge: What is added to each value before it is rounded to codes, as a share of the largest.
+
+        Raises:
+            KernelError: A node cannot be computed.
+        """
+        made = {name: _wide(array) for name, array in feed.items()}
+        with one_thread(), np.errstate(all="ignore"):
+            for node in nodes:
+                made.update(self._computed(node, made, nudge))
+        return self.real(output, made[output])
+
+    def _computed(self, node: Node, made: Mapping[str, np.ndarray], nudge: float) -> dict[str, np.ndarray]:
+        values: dict[str, np.ndarray] = {}
+        for name in filter(None, node.inputs):
+            array = self._value(name, made)
+            if array is None:
+                raise KernelError(f"{name!r} has no values.")
+            values[name] = array
+        row, out = operators.of(node.op), node.outputs[0]
+        if row.dequantizes:
+            quant = self.stated(node, 0)
+            return {out: dequantize(values[node.inputs[0]], quant, double=True)}
+        if row.quantizes:
+            return {out: self._rounded(self._read(node, 0, values), self.stated(node, -1), nudge)}
+        if row.real is not None:
+            form, opset = real_form(node, self.graph.opset)
+            reals = {}
+            for place in row.real.positions(len(node.inputs)):
+                if place < len(node.inputs) and node.inputs[place]:
+                    reals[node.inputs[place]] = self._read(node, place, values)
+            result = _by_parts(form, reals, opset)
+            return {out: self._rounded(result[out], self.stated(node, -1), nudge)}
+        if not self.raw and not self._moves(node) and computes_on_codes(self.graph, node):
+            result = _by_parts(node, {name: self.real(name, array) for name, array in values.items()}, self.graph.opset)
+            return {out: self._rounded(result[out], self.quant(out), nudge)}
+        return dict(_by_parts(node, {name: _wide(array) for name, array in values.items()}, self.graph.opset))
+
+    def _moves(self, node: Node) -> bool:
+        row = operators.of(node.op)
+        return self.copies and row.passes_codes and not row.clamps
+
+    def _read(self, node: Node, place: int, values: Mapping[str, np.ndarray]) -> np.ndarray:
+        """Return an operand as real values, by the scale that the node states, or else its tensor's."""
+        name = node.inputs[place]
+        array, quant = values[name], self.stated(node, place)
+        if array.dtype.kind not in "iu" or operators.of(node.op).quantizes:
+            return self.real(name, array)
+        if place == operators.of(node.op).bias:
+            quant = self._bias(node, place) or self.graph.tensors[name].quant
+        return dequantize(array, quant, double=True)
+
+    def _bias(self, node: Node, place: int) -> QuantParams | None:
+        """Return the scale of a bias in codes: that of the sums, the product of the operands' scales."""
+        first, second = (self.stated(node, at) for at in operators.coded_inputs(node.op, len(node.inputs))[:2])
+        if first is None or second is None:
+            return None
+        scale = (first.scale.astype(np.float64) * second.scale).ravel() * float(str(node.attrs.get("alpha", 1.0)))
+        return QuantParams(dtype="int32", scale=scale, axis=0 if scale.size > 1 else None) if place else None
+
+    def _rounded(self, values: np.ndarray, quant: QuantParams | None, nudge: float) -> np.ndarray:
+        if quant is None or not coded(quant):
+            return values
+        if nudge and values.size:
+            finite = np.abs(values[np.isfinite(values)])
+            values = values + nudge * (float(finite.max()) if finite.size else 0.0)
+        return quantize(values.astype(np.float64), quant)
+
+    def spans(self, nodes: Iterable[Node], known: Mapping[str, Span]) -> dict[str, Span]:
+        """Return what values the tensors of some nodes can have.
+
+        Args:
+            nodes: The nodes, in topological order.
+            known: What is known of what they read.
+        """
+        found = dict(known)
+        for node in nodes:
+            span = self._span(node, found)
+            for name in filter(None, node.outputs):
+                quant = self.quant(name)
+                found[name] = span if quant is None or self.copies else _held(span, span_of(quant))
+        return found
+
+    def span(self, name: str, found: Mapping[str, Span]) -> Span:
+        """Return what values a tensor can have; anything if that is not known."""
+        if name in found:
+            return found[name]
+        array = self.constant(name)
+        if array is not None and array.size and array.dtype.kind in "iuf":
+            real = self.real(name, array)
+            return float(np.min(real)), float(np.max(real))
+        quant = self.quant(name)
+        return _ANY if quant is None else span_of(quant)
+
+    def _span(self, node: Node, found: Mapping[str, Span]) -> Span:
+        span: Span = _ANY
+        for at, part in enumerate(parts_of(node)):
+            row = operators.of(part.op)
+            data = [name for name in operators.operands(part) if name]
+            given = [self.span(name, found) for name in data] if not at else [span]
+            if (bounds := self.bounds(part)) is not None and given:
+                span = _held(given[0], bounds)
+            elif row.quantizes or row.dequantizes or row.moves or row.keeps_values or row.passes_codes:
+                given = given if row.joins else given[:1]
+                span = (
+                    min((low for low, _ in given), default=-math.inf),
+                    max((high for _, high in given), default=math.inf),
+                )
+                stated = self.stated(part, -1) if row.quantizes else self.stated(part, 0) if row.dequantizes else None
+                span = span if stated is None or not coded(stated) else _held(span, span_of(stated))
+            elif row.elementwise and len(given) == 1 and given:
+                span = _function_span(part, given[0], self.graph.opset)
+            elif row.real is not None and (out := self.stated(part, -1)) is not None and coded(out):
+                span = span_of(out)
+            else:
+                span = _ANY
+        return span
+
+    def bounds(self, node: Node) -> Span | None:
+        """Return the real values that a node clamps to; None if it clamps nothing."""
+        constants = {name: array for name in node.inputs[1:] if (array := self.constant(name)) is not None}
+        quant = self.quant(node.inputs[0]) if node.inputs else None
+        if not operators.of(node.op).clamps or (quant is not None and self.raw):
+            return None
+        return operators.clamp_bounds(node, constants)
+
+
+def _wide(array: np.ndarray) -> np.ndarray:
+    """Return real values in float64; integers as they are."""
+    if array.dtype.kind in "iub" or not is_float(logical_name(array.dtype)):
+        return array
+    return np.asarray(array.astype(np.float64))
+
+
+def _by_parts(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, int]) -> dict[str, np.ndarray]:
+    """Run a node on real values, a fused activation after it; in float32 where its kernel has nothing finer."""
+    made = dict(values)
+    for part in parts_of(node):
+        read = {name: made[name] for name in part.inputs if name and name in made}
+        try:
+            made.update(run_node(part, read, opset))
+        except KernelError:
+            narrow = {n: each.astype(np.float32) if each.dtype == np.float64 else each for n, each in read.items()}
+            made.update({name: _wide(array) for name, array in run_node(part, narrow, opset).items()})
+    return {name: made[name] for name in node.outputs if name in made}
+
+
+def _function_span(node: Node, span: Span, opset: Mapping[str, int]) -> Span:
+    """Return what a function of one element gives, by looking at it closely."""
+    ends = [max(span[0], -_FAR), min(span[1], _FAR)]
+    grid = np.concatenate([np.linspace(ends[0], ends[1], _GRID), np.linspace(max(ends[0], -8), min(ends[1], 8), _GRID)])
+    try:
+        values = run_node(replace(node, inputs=node.inputs[:1]), {node.inputs[0]: grid}, opset)[node.outputs[0]]
+    except KernelError:
+        return _ANY
+    if not np.all(np.isfinite(values)):
+        return _ANY
+    low, high = float(values.min()), float(values.max())
+    flat = [values[0] == values[1], values[_GRID - 2] == values[_GRID - 1]]
+    # where it still moves at the end of what was looked at, it may go on
+    if span[0] < -_FAR and not flat[0] and values[0] in (low, high):
+        low, high = (-math.inf, high) if values[0] == low else (low, math.inf)
+    if span[1] > _FAR and not flat[1] and values[_GRID - 1] in (low, high):
+        low, high = (-math.inf, high) if values[_GRID - 1] == low else (low, math.inf)
+    return low, high
+
+
+def between(graph: Graph, tensor: str, stops: Collection[str], most: int) -> tuple[list[Node], set[str]] | None:
+    """Return the nodes that make a tensor of others, and what of these they read.
+
+    Args:
+        graph: The graph.
+        tensor: The tensor.
+        stops: Tensors that are taken as given.
+        most: Nodes at the most.
+
+    Returns:
+        The nodes in topological order, and the tensors that are given; inputs of the graph are. None if there are more.
+    """
+    nodes: dict[str, Node] = {}
+    given: set[str] = set()
+    left = [tensor]
+    while left:
+        name = left.pop()
+        node = graph.producer(name)
+        if (name in stops and name != tensor) or node is None:
+            if not graph.is_constant(name):
+                given.add(name)
+            continue
+        if node.name not in nodes:
+            nodes[node.name] = node
+            if len(nodes) > most:
+                return None
+            left += [each for each in node.inputs if each]
+    return sorted(nodes.values(), key=lambda node: graph.position(next(filter(None, node.outputs))) or 0), given
+
+
+def differing(before: Sequence[np.ndarray], after: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return by how much results differ beyond what rounding ties one way or the other does; None of other shapes.
+
+    A number in the place of none is an infinite difference.
+
+    Args:
+        before: The result as it is, and with values nudged up and down before each rounding.
+        after: The same of the other form.
+    """
+    shape = before[0].shape
+    if any(each.size != before[0].size for each in (*before, *after)):
+        return None
+    ends = []
+    for results in (before, after):
+        stacked = np.stack([np.asarray(each, np.float64).reshape(shape) for each in results])
+        ends.append((stacked.min(axis=0), stacked.max(axis=0)))
+    (low, high), (first, last) = ends
+    with np.errstate(invalid="ignore"):
+        apart = np.maximum(first - high, low - last)
+    finite = np.abs(before[0][np.isfinite(before[0])])
+    slack = REWRITE_FLOAT_MAX_REL * (float(finite.max()) if finite.size else 0.0)
+    found = np.where(np.isfinite(apart), np.maximum(apart - slack, 0.0), 0.0)
+    lost = [
+        ~np.isfinite(np.stack([np.asarray(each, np.float64).reshape(shape) for each in r])) for r in (before, after)
+    ]
+    born = (lost[0].all(axis=0) & ~lost[1].any(axis=0)) | (lost[1].all(axis=0) & ~lost[0].any(axis=0))
+    return np.asarray(np.where(born, np.inf, found))
+
+
+def bounds_of(model: LintModel, nodes: Sequence[Node]) -> Iterator[float]:
+    """Yield the real values at which nodes clamp or run out of codes."""
+    for node in (part for whole in nodes for part in parts_of(whole)):
+        row = operators.of(node.op)
+        stated = model.stated(node, -1) if row.quantizes or row.real is not None else None
+        stated = stated or (model.quant(node.outputs[0]) if not row.moves else None)
+        for span in (model.bounds(node), None if stated is None or not coded(stated) else span_of(stated)):
+            yield from (end for end in span or () if math.isfinite(end))

@@ -1,0 +1,552 @@
+"""A history of results: an SQLite file that only grows, and what moved in it.
+
+Every run is one transaction, so several processes may add to one file, and a run is there as a whole or not at all.
+Triggers refuse to change or remove what is there.
+"""
+
+from __future__ import annotations
+
+import math
+import shutil
+import sqlite3
+import subprocess
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus
+from qdebug.compare.result.node_result import Status
+from qdebug.compare.result.result import RunComparison, json_safe
+from qdebug.errors import RecordingError, UsageError
+from qdebug.model import RunInfo
+from qdebug.model.thresholds.accuracy import HISTORY_MAX_SQNR_DROP, HISTORY_SQNR_CEILING
+from qdebug.recording.environment import cpu_model
+from qdebug.version import __version__
+from qdebug.workflow.accuracy import AccuracyReport, Decision, row_loss
+
+__all__ = [
+    "History",
+    "Movement",
+    "Tracked",
+    "TrackedValue",
+    "check_track",
+    "history",
+    "track",
+    "tracked_accuracy",
+    "tracked_diff",
+    "tracked_explanation",
+]
+
+_APPLICATION = 0x71646267
+"""What tells the file from those of other programs: "qdbg" in ASCII."""
+_VERSION = 1
+_PATIENCE = 60.0
+"""Seconds that a process waits for others that write."""
+_HEAD = b"SQLite format 3\0"
+
+_SCHEMA = """
+CREATE TABLE runs (
+    id INTEGER PRIMARY KEY, created TEXT NOT NULL, verb TEXT NOT NULL, network TEXT NOT NULL, backend TEXT NOT NULL,
+    cpu TEXT NOT NULL, labels TEXT NOT NULL, commit_id TEXT NOT NULL, qdebug TEXT NOT NULL, good INTEGER NOT NULL
+);
+CREATE TABLE results (
+    run INTEGER NOT NULL REFERENCES runs (id), name TEXT NOT NULL, measure TEXT NOT NULL, value REAL,
+    status TEXT NOT NULL, good INTEGER NOT NULL, rows INTEGER, bits
+);
+CREATE INDEX results_of_run ON results (run);
+"""
+_TRIGGERS = "".join(
+    f"CREATE TRIGGER {table}_{event.lower()} BEFORE {event} ON {table} "
+    "BEGIN SELECT RAISE(ABORT, 'a history is never changed'); END;"
+    for table in ("runs", "results")
+    for event in ("UPDATE", "DELETE")
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class TrackedValue:
+    """One number of a run.
+
+    Args:
+        name: The node, or its tensor if it has several; "" for the whole network.
+        measure: What was measured, such as "top-1" or "sqnr_db".
+        value: The number; None if there is none.
+        status: In a word.
+        good: Whether it is as it should be.
+        right: Which rows are right; None of what has no rows.
+    """
+
+    name: str
+    measure: str
+    value: float | None
+    status: str
+    good: bool
+    right: np.ndarray | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tracked:
+    """A run that is added to a history.
+
+    Args:
+        verb: The command: "accuracy", "diff" or "explain".
+        network: The model.
+        backend: What ran it, with its options.
+        cpu: The processor.
+        good: Whether the command found nothing wrong.
+        values: The numbers.
+        labels: Hash of the labels; "" for none.
+        commit: The commit of the folder the command was given in; "" if it is in no repository.
+        created: UTC time in ISO 8601.
+    """
+
+    verb: str
+    network: str
+    backend: str
+    cpu: str
+    good: bool
+    values: Sequence[TrackedValue]
+    labels: str = ""
+    commit: str = ""
+    created: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Movement:
+    """How one number moved over the runs of a series.
+
+    Args:
+        verb: The command.
+        network: The model.
+        backend: What ran it.
+        cpu: The processor.
+        name: The node; "" for the whole network.
+        measure: What was measured.
+        values: The number in each run, the oldest first; None where it was not measured.
+        commits: The commit of each run.
+        status: The status in the last run.
+        worse: Whether it got worse beyond its margin.
+        best: The best good value before; None if there was none.
+        last_good: Position of the last run that was good and within the margin of the best; None if there is none.
+        why: One clause on what got worse; "" if nothing did.
+    """
+
+    verb: str
+    network: str
+    backend: str
+    cpu: str
+    name: str
+    measure: str
+    values: tuple[float | None, ...]
+    commits: tuple[str, ...]
+    status: str
+    worse: bool
+    best: float | None
+    last_good: int | None
+    why: str = ""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the last run differs from the last good one, or got worse."""
+        if self.worse or self.last_good is None:
+            return self.worse
+        return self.values[-1] != self.values[self.last_good]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the movement as plain values."""
+        first_bad = None if not self.worse or self.last_good is None else self.commits[self.last_good + 1]
+        return {
+            "verb": self.verb,
+            "network": self.network,
+            "backend": self.backend,
+            "cpu": self.cpu,
+            "name": self.name or None,
+            "measure": self.measure,
+            "values": list(self.values),
+            "commits": list(self.commits),
+            "status": self.status,
+            "worse": self.worse,
+            "moved": self.moved,
+            "best": self.best,
+            "last_good_commit": None if self.last_good is None else self.commits[self.last_good],
+            "first_bad_commit": first_bad,
+            "why": self.why or None,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """What a history says of the last run of each series.
+
+    Args:
+        runs: How many runs it has.
+        series: How many series they make.
+        movements: Each number of each series.
+    """
+
+    runs: int
+    series: int
+    movements: tuple[Movement, ...]
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def worse(self) -> tuple[Movement, ...]:
+        """What got worse beyond its margin."""
+        return tuple(each for each in self.movements if each.worse)
+
+    @property
+    def exit_code(self) -> int:
+        """1 if anything got worse beyond its margin."""
+        return 1 if self.worse else 0
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the history as plain values, ready for JSON."""
+        plain: dict[str, Any] = json_safe(
+            {
+                "format": "qdebug.history",
+                "version": 1,
+                "runs": self.runs,
+                "series": self.series,
+                "worse": len(self.worse),
+                "movements": [each.to_dict() for each in self.movements],
+            }
+        )
+        return plain
+
+
+def _run(
+    info: RunInfo, verb: str, values: Sequence[TrackedValue], title: str, *, good: bool, labels: str = ""
+) -> Tracked:
+    options = ",".join(f"{name}={value}" for name, value in sorted(info.options.items()) if isinstance(value, str))
+    return Tracked(
+        verb=verb,
+        network=info.model or title,
+        backend=f"{info.backend}:{options}" if options else info.backend,
+        cpu=info.versions.get("cpu") or cpu_model(),
+        good=good,
+        values=values,
+        commit=_commit(),
+        created=datetime.now(UTC).isoformat(timespec="seconds"),
+        labels=labels,
+    )
+
+
+def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
+    """Return what a history keeps of accuracies: an entry for each run."""
+    found, worse = [], {(pair.backend, loss.name) for pair, loss in report.losses(Decision.WORSE)}
+    for at, run in enumerate(report.runs):
+        values = [
+            TrackedValue(
+                name="",
+                measure=measure.name,
+                value=measure.value,
+                status="worse" if (at, measure.name) in worse else "good",
+                good=(at, measure.name) not in worse,
+                right=measure.right,
+            )
+            for measure in run.measures
+        ]
+        good = all(value.good for value in values)
+        found.append(_run(run.info, "accuracy", values, Path(run.file).stem, good=good, labels=report.labels))
+    alike = Counter((each.network, each.backend) for each in found)
+    return [  # runs of one title in one command are not of one series
+        replace(each, network=f"{each.network} {Path(run.file).stem}")
+        if alike[each.network, each.backend] > 1
+        else each
+        for each, run in zip(found, report.runs, strict=True)
+    ]
+
+
+def tracked_diff(result: RunComparison, title: str) -> Tracked:
+    """Return what a history keeps of a comparison.
+
+    Args:
+        result: The comparison.
+        title: What the network is called if the recording does not say.
+    """
+    alone = Counter(node.node for node in result.nodes)
+    values = [
+        TrackedValue(
+            name=node.node if alone[node.node] == 1 else node.tensor,
+            measure="sqnr_db",
+            value=None if node.metrics is None else node.metrics.sqnr_db,
+            status=str(node.status),
+            good=node.status in (Status.IDENTICAL, Status.WITHIN) or node.acknowledged is not None,
+        )
+        for node in result.nodes
+    ]
+    values.insert(
+        0, TrackedValue(name="", measure="verdict", value=None, status=str(result.status), good=not result.exit_code)
+    )
+    return _run(result.backend, "diff", values, title, good=not result.exit_code)
+
+
+def tracked_explanation(found: ExplainedRun, title: str) -> Tracked:
+    """Return what a history keeps of an explanation.
+
+    Args:
+        found: The explanation.
+        title: What the network is called if the recording does not say.
+    """
+    alone = Counter(node.node for node in found.nodes)
+    values = [
+        TrackedValue(
+            name=node.node if alone[node.node] == 1 else node.tensor,
+            measure="match",
+            value=node.match,
+            status=str(node.status),
+            good=node.status is not ExplainStatus.UNEXPLAINED or node.accepted is not None,
+        )
+        for node in found.nodes
+        if node.status in (ExplainStatus.EXPLAINED, ExplainStatus.UNEXPLAINED, ExplainStatus.IN_BAND)
+    ]
+    return _run(found.run, "explain", values, title, good=not found.exit_code)
+
+
+def _commit() -> str:
+    """Return the commit of the current folder, with a plus if tracked files were changed; "" without a repository."""
+    program = shutil.which("git")
+    if program is None:
+        return ""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(  # noqa: S603  the words are ours
+            (program or "", *words), capture_output=True, text=True, timeout=_PATIENCE, check=False
+        )
+        return done.stdout.strip() if not done.returncode else ""
+
+    try:
+        found = git("rev-parse", "--short=12", "HEAD")
+        return f"{found}+" if found and git("status", "--porcelain", "--untracked-files=no") else found
+    except (OSError, subprocess.SubprocessError):
+        return ""
+
+
+def check_track(path: Path) -> None:
+    """Refuse a file that is no history before any work is done for it.
+
+    Raises:
+        UsageError: It is something else, or was written by a newer version.
+        RecordingError: It is damaged, or its folder cannot be written to.
+    """
+    if not path.exists():
+        if not path.parent.is_dir():
+            raise RecordingError(
+                f"The directory {str(path.parent)!r} does not exist.", hint="Make it first, or give another path."
+            )
+        return
+    with _opened(path, write=False):
+        pass
+
+
+def track(path: Path, runs: Sequence[Tracked]) -> None:
+    """Add runs to a history, all of them or none; the file is made if it is not there.
+
+    Args:
+        path: The file.
+        runs: The runs.
+
+    Raises:
+        UsageError: The file is something else.
+        RecordingError: It is damaged or cannot be written.
+    """
+    with _opened(path, write=True) as database:
+        for run in runs:
+            cursor = database.execute(
+                "INSERT INTO runs (created, verb, network, backend, cpu, labels, commit_id, qdebug, good)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                [*map(_text, (run.created, run.verb, run.network, run.backend, run.cpu, run.labels, run.commit)),
+                 __version__, int(run.good)],
+            )  # fmt: skip
+            database.executemany(
+                "INSERT INTO results (run, name, measure, value, status, good, rows, bits)"
+                " VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    (
+                        cursor.lastrowid, _text(each.name), _text(each.measure),
+                        each.value, each.status, int(each.good),
+                        None if each.right is None else each.right.size,
+                        None if each.right is None else zlib.compress(np.packbits(each.right).tobytes()),
+                    )
+                    for each in run.values
+                ),
+            )  # fmt: skip
+
+
+def _text(text: str) -> str:
+    """Return a text that UTF-8 can hold: a name on disk may be none."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+@contextmanager
+def _opened(path: Path, *, write: bool) -> Iterator[sqlite3.Connection]:
+    """Open a history, in one transaction; say in a sentence why that is not possible."""
+    try:
+        if path.exists():
+            _check_head(path)
+        mode = "rwc" if write else "ro"
+        uri = f"{path.resolve().as_uri()}?mode={mode}"
+        with closing(sqlite3.connect(uri, uri=True, timeout=_PATIENCE, isolation_level=None)) as database:
+            database.execute("BEGIN IMMEDIATE" if write else "BEGIN")
+            _check(database, path, write=write)
+            yield database
+            database.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise RecordingError(
+            f"The history {str(path)!r} cannot be {'written' if write else 'read'}: {error}.",
+            hint="Nothing was added. Keep the file, and start another one: --track NEW.db.",
+        ) from error
+    except OSError as error:
+        raise RecordingError(
+            f"The history {str(path)!r} cannot be opened: {error.strerror or error}.",
+            hint="Check path and permissions.",
+        ) from error
+
+
+def _check_head(path: Path) -> None:
+    """Refuse what SQLite did not write, before SQLite touches it."""
+    if not path.is_file():
+        raise UsageError(f"{str(path)!r} is no regular file.", hint="Give the name of a file: --track runs.db.")
+    with path.open("rb") as file:
+        head = file.read(len(_HEAD))
+    if head and head != _HEAD:
+        raise UsageError(
+            f"{str(path)!r} is no history of qdebug, and was left as it is.", hint="Give another file: --track runs.db."
+        )
+
+
+def _check(database: sqlite3.Connection, path: Path, *, write: bool) -> None:
+    """Refuse a database of somebody else, and make an empty one a history."""
+    (mark,), (version,) = (database.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version"))
+    (tables,) = database.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if not mark and not tables:
+        if write:
+            for statement in [*_SCHEMA.split(";\n"), *_TRIGGERS.replace("END;", "END;\0").split("\0")]:
+                database.execute(statement)
+            database.execute(f"PRAGMA application_id = {_APPLICATION}")
+            database.execute(f"PRAGMA user_version = {_VERSION}")
+        elif path.stat().st_size:
+            raise UsageError(f"{str(path)!r} is an empty database.", hint="Give a file that --track has written.")
+        return
+    if mark != _APPLICATION:
+        raise UsageError(
+            f"{str(path)!r} is a database of another program, and was left as it is.",
+            hint="Give another file: --track runs.db.",
+        )
+    if version > _VERSION:
+        raise UsageError(f"The history {str(path)!r} was written by a newer qdebug.", hint="Update qdebug.")
+
+
+def history(path: Path, *, within: float | None = None) -> History:
+    """Find out what moved in the last run of each series.
+
+    Args:
+        path: The history.
+        within: The largest loss of accuracy that is allowed; None for the default.
+
+    Raises:
+        UsageError: There is no such file, or it is something else.
+        RecordingError: It is damaged.
+    """
+    if not path.exists():
+        raise UsageError(f"There is no history {str(path)!r}.", hint="Make one: qdebug accuracy ... --track runs.db.")
+    with _opened(path, write=False) as database:
+        if not database.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]:
+            raise UsageError(f"The history {str(path)!r} is empty.", hint="Add runs: qdebug accuracy ... --track FILE.")
+        runs = database.execute(
+            "SELECT id, verb, network, backend, cpu, labels, commit_id FROM runs ORDER BY id"
+        ).fetchall()
+        by_series: dict[tuple[str, ...], list[tuple[int, str]]] = {}
+        for number, *key, commit in runs:
+            by_series.setdefault(tuple(map(str, key)), []).append((number, commit))
+        movements = [
+            movement
+            for key, entries in by_series.items()
+            for movement in _movements(database, key, entries, within)
+        ]  # fmt: skip
+    return History(runs=len(runs), series=len(by_series), movements=tuple(movements))
+
+
+def _movements(
+    database: sqlite3.Connection, key: tuple[str, ...], runs: Sequence[tuple[int, str]], within: float | None
+) -> Iterator[Movement]:
+    values: dict[tuple[str, str], dict[int, TrackedValue]] = {}
+    for number, _ in runs:
+        rows = database.execute(
+            "SELECT name, measure, value, status, good, rows, bits FROM results WHERE run = ? ORDER BY rowid", [number]
+        )
+        for name, measure, value, status, good, count, bits in rows:
+            right = None if bits is None else _bits(bits, count)
+            values.setdefault((name, measure), {})[number] = TrackedValue(
+                name=name, measure=measure, value=value, status=status, good=bool(good), right=right
+            )
+    verb, network, backend, cpu, _ = key
+    for (name, measure), known in values.items():
+        entries = [known.get(number) for number, _ in runs]
+        last = entries[-1]
+        if last is None:
+            continue  # a node that is no more is not worse
+        best, last_good, why = _judged(entries, within)
+        yield Movement(
+            verb=verb,
+            network=network,
+            backend=backend,
+            cpu=cpu,
+            name=name,
+            measure=measure,
+            values=tuple(None if each is None else each.value for each in entries),
+            commits=tuple(commit for _, commit in runs),
+            status=last.status,
+            worse=bool(why),
+            best=best,
+            last_good=last_good,
+            why=why,
+        )
+
+
+def _bits(bits: bytes, count: int) -> np.ndarray:
+    try:
+        return np.unpackbits(np.frombuffer(zlib.decompress(bits), np.uint8), count=count).astype(bool)
+    except (zlib.error, ValueError) as error:
+        raise RecordingError(
+            "The history has an entry that is damaged.", hint="Start another: --track NEW.db."
+        ) from error
+
+
+def _judged(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
+    """Return the best good value before the last, the last good entry, and why the last is worse; "" if it is not."""
+    last = entries[-1]
+    good = [(at, each) for at, each in enumerate(entries[:-1]) if each is not None and each.good]
+    if last is None or not good:
+        return None, None, ""
+    _, best = max(good, key=lambda each: -math.inf if each[1].value is None else each[1].value)
+    near = [at for at, each in good if not _fell(best, each, within)]
+    why = _fell(best, last, within)
+    if not last.good:
+        why = f"was {best.status}, is {last.status}{f': {why}' if why else ''}"
+    return best.value, near[-1] if near else None, why
+
+
+def _fell(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
+    """Say how far a value lies below the best one, if that is beyond the margin."""
+    if best.value is None or other.value is None or best.measure == "match":
+        return ""
+    if best.measure == "sqnr_db":
+        from_, to = (min(each, HISTORY_SQNR_CEILING) for each in (best.value, other.value))
+        return f"SQNR fell from {from_:.1f} dB to {to:.1f} dB" if from_ - to > HISTORY_MAX_SQNR_DROP else ""
+    if best.right is None or other.right is None or best.right.size != other.right.size:
+        margin = within if within is not None else 0.0
+        return f"fell from {best.value:.4g} to {other.value:.4g}" if best.value - other.value > margin else ""
+    loss = row_loss(best.measure, best.right, other.right, within)
+    if loss.decision is not Decision.WORSE or loss.interval is None:
+        return ""
+    low, high = (f"{100 * each:.1f}" for each in loss.interval)
+    said = f"fell from {100 * best.value:.1f} % to {100 * other.value:.1f} %"
+    return f"{said}: a loss of {low} % to {high} %, and {100 * loss.margin:g} % is allowed"
