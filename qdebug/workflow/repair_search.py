@@ -396,7 +396,7 @@ class Search:
     def _changeable(self, name: str) -> bool:
         """Tell whether a node has an allowed edit; what takes longest to fit is asked for last."""
         changed = any(edit.unit.node.name == name for edit in self.found)
-        return changed or any(self._open(name, (kind,)) for kind in reversed(KINDS))
+        return changed or any(self._open(name, (kind,)) for kind in reversed(list(KINDS)))
 
     def prune(self) -> bool:
         """Take edits out, and put cheaper ones in their place, as long as the goal is reached; tell if it was done.
