@@ -103,6 +103,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "apostrophe", "finding.next_mark", None, "next marked node"),
     KeyRow("Find", "at", "finding.element", None, "jump to an element, such as 0,12,3,7"),
     KeyRow("Look", "enter", "views.open", None, "go deeper: tensor, values", "open", 0),
+    KeyRow("Look", "o", "constants.next", None, "constants of the node: weights, bias, scales; then the next one"),
     KeyRow("Look", "escape backspace", "views.back", None, "back: screen, zoom, search, filter", "back", 8),
     *_SCREENS,
     KeyRow(

@@ -162,6 +162,11 @@ class Navigator:
         return int(self._place[self.cursor]) if self.table.size else 0
 
     @property
+    def number(self) -> int:
+        """The number of the row under the cursor among all that are asked about."""
+        return self.table.first + self.cursor
+
+    @property
     def lines(self) -> int:
         """How many rows the list shows."""
         return len(self.order)

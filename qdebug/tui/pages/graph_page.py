@@ -20,7 +20,7 @@ from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.nodes.neighbourhood import Neighbourhood, neighbourhood
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.nodes.walk import Edge, own_share, tensor_of
-from qdebug.tui.pages.page import Line, Page, Scene, sign_of, state_style, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, sign_of, state_style, window
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
@@ -108,12 +108,14 @@ class GraphPage(Page):
         chosen = picks[self._chosen]
         return self._walk(scene, chosen if chosen in edges else edges[0])
 
-    def enter(self, scene: Scene) -> ScreenId | str:
+    def enter(self, scene: Scene) -> ScreenId | Constant | str:
         """Open the tensor that is chosen."""
         _, picks = self._look(scene)
         chosen = picks[self._chosen]
         if not self._chosen:
             return ScreenId.TENSOR
+        if chosen.constant and not _theirs(scene):
+            return Constant(chosen.tensor)
         if chosen.row is None:
             return self._walk(scene, chosen)
         scene.navigator.jump(chosen.row)
@@ -122,7 +124,7 @@ class GraphPage(Page):
     def _walk(self, scene: Scene, edge: Edge) -> str:
         if edge.row is None:
             other = "backend" if _theirs(scene) else "reference"
-            what = "a constant" if edge.constant else f"not in the list: no partner in the {other}"
+            what = "a constant; enter opens it" if edge.constant else f"not in the list: no partner in the {other}"
             return f"{safe_text(edge.tensor, limit=50)} is {what}"
         return f"at {safe_text(scene.table.names[edge.row], limit=60)}{scene.navigator.jump(edge.row)}"
 

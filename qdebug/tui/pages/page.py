@@ -22,6 +22,7 @@ if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.model import QuantParams
 
 __all__ = [
+    "Constant",
     "Line",
     "Page",
     "Scene",
@@ -87,6 +88,11 @@ class Scene:
         return self.navigator.cursor
 
     @property
+    def place(self) -> tuple[int, int]:
+        """What tells it from all other rows: backend and number."""
+        return self.backend, self.navigator.number
+
+    @property
     def planned(self) -> PlannedRow:
         """What is known of it before any value is read."""
         return self.table.rows[self.row]
@@ -101,6 +107,17 @@ def origin_row(scene: Scene) -> int | None:
     """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
     way = () if scene.result is None else scene.result.verdict.way
     return scene.table.row_of(way[-1]) if way else None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of the node under the cursor, to be opened.
+
+    Args:
+        name: Its name; "" for the first one of them.
+    """
+
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -172,8 +189,8 @@ class Page:
         """
         return None
 
-    def enter(self, scene: Scene) -> ScreenId | str:  # noqa: ARG002  for those that look
-        """Go deeper: the screen to go to, or why there is none."""
+    def enter(self, scene: Scene) -> ScreenId | Constant | str:  # noqa: ARG002  for those that look
+        """Go deeper: the screen to go to, the constant to open, or why there is neither."""
         return ScreenId.TENSOR
 
 

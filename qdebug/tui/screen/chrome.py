@@ -56,6 +56,7 @@ class Compared:
         self.titles = titles
         self.opened: Opened | None = None
         self.navigator: Navigator | None = None
+        self.constants: Navigator | None = None
         self.result: RunComparison | None = None
         self.failure: BaseException | None = None
         self.named_at = 0.0
@@ -241,6 +242,8 @@ def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
 def _place(navigator: Navigator) -> str:
     """Say where the cursor is: what is compared has a number from 0, as in a report; lines are counted from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
+    if navigator.table.first:
+        return f"constant {navigator.place + 1} of {size}"
     if navigator.filter:
         of = f"{lines} shown of {size}"
         return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"

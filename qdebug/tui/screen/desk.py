@@ -226,7 +226,7 @@ class DetailDesk:
         if not navigator.table.size:
             return False
         key = _key(navigator, backend)
-        planned, known = navigator.table.rows[key[1]], self._answers.get(key)
+        planned, known = navigator.table.rows[navigator.cursor], self._answers.get(key)
         if elements and planned.missing is None:
             self._window.want(key, planned.tensor, look or LookedAt())
         else:
@@ -309,7 +309,7 @@ def _key(navigator: Navigator, backend: int) -> Key:
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
     alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
     shown = sample if alone else shown_sample(table.results[row], sample)
-    return backend, row, shown, navigator.step
+    return backend, navigator.number, shown, navigator.step
 
 
 def _enough(known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request

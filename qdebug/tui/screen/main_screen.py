@@ -27,6 +27,7 @@ from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
     Computed,
+    ConstantsReady,
     DetailReady,
     Event,
     Failed,
@@ -41,6 +42,7 @@ from qdebug.tui.reading.messages import (
 )
 from qdebug.tui.screen import chrome
 from qdebug.tui.screen.chrome import Compared
+from qdebug.tui.screen.constants import Constants
 from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Finder
 from qdebug.tui.screen.journey import Journey
@@ -121,7 +123,7 @@ class MainScreen(Screen[None]):
         self._error_profile = ErrorProfile()
         self.prompt, self.moving, self.views = Prompt(self), Moving(self), Views(self)
         self.finding, self.journey, self.writing = Finder(self), Journey(self), Writing(self)
-        self.trying = Trying(self)
+        self.trying, self.constants = Trying(self), Constants(self)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
@@ -172,22 +174,22 @@ class MainScreen(Screen[None]):
 
     @property
     def navigator(self) -> Navigator | None:
-        """Its table and cursor; None while it is being opened."""
-        return self.now.navigator
+        """Its table and cursor, or those of the constants that are open; None while it is being opened."""
+        return self.now.constants or self.now.navigator
 
     @property
     def scene(self) -> Scene | None:
         """Everything a page draws; None while names are being read, or if there are none."""
-        now = self.now
-        if now.navigator is None or now.opened is None or not now.navigator.table.size:
+        now, navigator = self.now, self.navigator
+        if navigator is None or now.opened is None or not navigator.table.size:
             return None
         return Scene(
-            navigator=now.navigator,
+            navigator=navigator,
             opened=now.opened,
             result=now.result,
             ready=self.detail_ready,
-            glimpse=self._desk.glimpse(now.navigator, backend=self.backend),
-            tried=self._trials.ready(self.backend, now.navigator.cursor),
+            glimpse=self._desk.glimpse(navigator, backend=self.backend),
+            tried=self._trials.ready(self.backend, navigator.number),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
             backends=[(each.titles[1], None if each.opened is None else each.opened.table) for each in self.compared],
@@ -253,6 +255,7 @@ class MainScreen(Screen[None]):
 
     def perform(self, row: KeyRow) -> None:
         """Do what a row of the key table says."""
+        self.constants.heed(row.action, row.argument if isinstance(row.argument, ScreenId) else None)
         act: Callable[..., None] = attrgetter(row.action)(self)
         act() if row.argument is None else act(row.argument)
 
@@ -335,7 +338,7 @@ class MainScreen(Screen[None]):
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
             self._redraw_results()
-        elif isinstance(event, DetailReady | Glimpsed | TrialReady):
+        elif isinstance(event, DetailReady | Glimpsed | TrialReady | ConstantsReady):
             self._take_answer(event)
         elif isinstance(event, NoteKept):
             for each in self.compared:
@@ -349,8 +352,10 @@ class MainScreen(Screen[None]):
         self.finding.take()
         self.journey.take(event)
 
-    def _take_answer(self, event: DetailReady | Glimpsed | TrialReady) -> None:
-        if isinstance(event, TrialReady):
+    def _take_answer(self, event: DetailReady | Glimpsed | TrialReady | ConstantsReady) -> None:
+        if isinstance(event, ConstantsReady):
+            self.constants.take(event)
+        elif isinstance(event, TrialReady):
             self._trials.take(event)
         else:
             self._desk.take(event)
@@ -378,7 +383,7 @@ class MainScreen(Screen[None]):
         except UsageError as error:
             self._fail(error)
             return
-        now.opened, now.result = event, None
+        now.opened, now.result, now.constants = event, None, None
         if self.message == _NOT_OPEN:
             self.message = ""
         self._desk.forget()
@@ -477,7 +482,7 @@ class MainScreen(Screen[None]):
         scene, page = self.scene, self.page
         wish = None if scene is None or page is None else page.trial(scene)
         if scene is not None:
-            self._trials.want(self.backend, scene.row, scene.planned.tensor, wish)
+            self._trials.want(*scene.place, scene.planned.tensor, wish)
         if self.arrangement.detail:
             self.detail.redraw()
         if self.arrangement.page:
