@@ -10,9 +10,9 @@ import numpy as np
 from qdebug.model.dtypes import is_whole
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, waiting_lines
+from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Line, Scene, heading, window
 from qdebug.tui.screens import ScreenId
 
@@ -21,6 +21,8 @@ __all__ = ["ValuesPage"]
 _CELL = 9
 """Cells of an element, with the sign before it; more where codes or bits are longer."""
 _LABEL = 6
+_TITLE = 12
+"""Cells before the histograms."""
 
 
 class ValuesPage(ElementsPage):
@@ -273,14 +275,9 @@ def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
 
 
 def _histograms(scene: Scene, width: int) -> list[Line]:
-    """Draw how the values of both sides are distributed, one over the other."""
+    """Draw how the values of both sides are distributed, next to each other."""
     values = None if scene.ready is None else scene.ready.values
     if values is None:
         return []
-    room = max(width - 40, 16)
-    lines: list[Line] = []
-    for title, side in (("reference", values.reference), ("backend", values.backend)):
-        drawn = bars(np.sqrt(resample(side.counts, room)), scene.glyphs)
-        extent = f" from {numbers.number(values.low, digits=3)} to {numbers.number(values.high, digits=3)}"
-        lines.append([(f" {title:<10}", "muted"), (drawn, "fine"), (extent if title == "backend" else "", "muted")])
-    return lines
+    side = max((width - _TITLE - 2) // 2, 12)
+    return histogram_lines(bins_of(values), _TITLE, side, scene.glyphs, rows=2)
