@@ -40,7 +40,7 @@ from qdebug.tui.reading.messages import DetailReady
 __all__ = ["detail_lines"]
 
 _LABEL, _WIDE_LABEL = 14, 20
-_WIDE = 90
+_WIDE = 81
 _ERRORS = ("SQNR dB", "rel L2", "cosine", "max abs", "max LSB", "max rel", "mismatches", "non-finite", "mean abs")
 _PARTS = ("SQNR dB", "rel L2", "max LSB")
 _JUDGED = {"judged", "SQNR", "non-finite"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from qdebug.present import numbers
 from qdebug.present.rows import metric_title
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
-from qdebug.tui.drawing.glyphs import GlyphSet, wrap
+from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
 from qdebug.tui.keys import footer_keys, key_label
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State
@@ -137,7 +138,7 @@ def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
     return sum(map(len, tabs)) + len(gap) * len(tabs) <= width
 
 
-def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
+def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
     """Return the verdict; "so far" until every pair is compared.
 
     Args:
@@ -145,6 +146,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> l
         width: Cells of a line.
         height: Lines there are.
         glyphs: Characters to draw with.
+        here: Whether the reason of the first divergence stands below, in full.
     """
     navigator, result = now.navigator, now.result
     if now.failure is not None:
@@ -163,14 +165,10 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> l
     else:
         word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
     room = max(width - len(word) - 1, 10)
-    if (
-        height == 1
-        and cell_len(text) > room
-        and navigator
-        and result is not None
-        and result.first_divergence is not None
-    ):
-        text = _short_verdict(navigator, result, text)
+    few = height <= _FEW and cell_len(text) > room * height
+    if few and navigator and result is not None and result.first_divergence:
+        text = _short_verdict(navigator, result, text, room * height, here=here)
+    text = _with_short_names(text, room, height)
     wrapped, lines = wrap(glyphs.plain(text), room), max(height, 1)
     if len(wrapped) > lines:
         rest = glyphs.fit_end(" ".join(wrapped[lines - 1 :]), room - len(_ALL_OF_IT))
@@ -179,14 +177,46 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> l
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
 
-def _short_verdict(navigator: Navigator, result: RunComparison, text: str) -> str:
-    """Name the first divergence at once: the end of the line is cut."""
+_NAME = re.compile(r"'([^']*)'")
+_SHORT_NAMES = (32, 24, 16)
+"""Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
+_LEAST_NAME, _MOST_NAME = 12, 60
+_FEW = 2
+"""Lines of a verdict that names the first divergence before it says that it is one."""
+
+
+def _with_short_names(text: str, room: int, height: int) -> str:
+    """Cut the names in a verdict that is too long from the left, so that what is wrong is not hidden by them."""
+    shown = text
+    for most in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
+        if len(wrap(shown, room)) <= max(height, 1):
+            break
+        shown = _NAME.sub(lambda name, most=most: f"'{cut_start(name[1], most)}'", text)  # type: ignore[misc]
+    return shown
+
+
+def _short_verdict(navigator: Navigator, result: RunComparison, text: str, room: int, *, here: bool) -> str:
+    """Name the first divergence at once, and why: the end of the line is cut, and before that the name."""
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]
     if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
         first = next((node for node in result.nodes if node.node == result.first_divergence), None)
-    why = f": {safe_text(first.reason)}" if first is not None and first.reason else ""
-    return text if first is None else f"first at {safe_text(first.node, limit=40)}{why}"
+    if first is None:
+        return text
+    why = safe_text(first.reason) if first.reason else ""
+    rest = text.partition(why)[2] if why and why in text else ""
+    if here and rest:
+        return f"diverges first here. {rest.lstrip('. ')}".rstrip()
+    return f"first at {_named(first.node, room - len('first at '), why)}{rest}"
+
+
+def _named(name: str, room: int, why: str) -> str:
+    """Return a name and a reason; with little room the name loses its beginning before the reason loses its end."""
+    least = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_ALL_OF_IT) + 1 if why else 0
+    if len(name) + len(": ") + len(why) < room:
+        least = 0
+    shown = cut_start(safe_text(name), min(max(room - least, _LEAST_NAME), _MOST_NAME))
+    return f"{shown}: {why}" if why else shown
 
 
 def _so_far(navigator: Navigator, opened: Opened) -> str:
@@ -198,11 +228,13 @@ def _so_far(navigator: Navigator, opened: Opened) -> str:
     if first is None:
         return f"{counted}, no divergence"
     result = table.results[first]
-    why = f": {safe_text(result.reason)}" if result is not None and result.reason else ""
-    return f"{counted}, first divergence at {safe_text(table.names[first], limit=60)}{why}"
+    why = safe_text(result.reason) if result is not None and result.reason else ""
+    return f"{counted}, first divergence at {_named(table.names[first], 40, why)}"
 
 
-def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1) -> list[Line]:
+def status(
+    navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1, reasons: bool = True
+) -> list[Line]:
     """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
 
     Args:
@@ -211,6 +243,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         width: Cells of the line.
         glyphs: Characters to draw with.
         height: Lines there are; a message that is longer than one line takes them all.
+        reasons: Whether to say why the node is what it is; not where that stands above.
     """
     if cell_len(message) >= width and height > 1:
         said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
@@ -231,7 +264,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         return [[(_ended(message, width - 1, glyphs), "accent")]]
     if message:
         return [[(_ended(message, room, glyphs), "accent"), (" " + right, "muted")]]
-    return [[(_ended(_row_words(navigator), room, glyphs), "plain"), (" " + right, "muted")]]
+    return [[(_ended(_row_words(navigator, room, reasons=reasons), room, glyphs), "plain"), (" " + right, "muted")]]
 
 
 def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
@@ -255,17 +288,19 @@ def _place(navigator: Navigator) -> str:
     return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
 
 
-def _row_words(navigator: Navigator) -> str:
+def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
+    """Say what the node under the cursor is, and why: of the first divergence the verdict says that."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
     word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)
     if table.acknowledged[row]:
         word += ", acknowledged"
     result = table.results[row]
-    why = result.reason if result is not None and navigator.sample is None else None
+    reasons = reasons and row != table.first_divergence()
+    why = result.reason if result is not None and navigator.sample is None and reasons else None
     note = navigator.trail.notes.get(row)
     said = f" ({safe_text(note)})" if note else ""
-    return f"{safe_text(table.names[row], limit=60)}: {word}{said}" + (f", {safe_text(why)}" if why else "")
+    return _named(table.names[row], room, f"{word}{said}" + (f", {safe_text(why)}" if why else ""))
 
 
 def footer(width: int) -> list[Line]:

@@ -138,7 +138,11 @@ class MainScreen(Screen[None]):
         self.page_panel = FixedLines(look, self._draw_page, id="page")
         self.detail = TextScroll(look, self._draw_detail, id="detail")
         self._status = FixedLines(
-            look, lambda w, h: chrome.status(self.navigator, self.message, w, look.glyphs, height=h), id="status"
+            look,
+            lambda w, h: chrome.status(
+                self.navigator, self.message, w, look.glyphs, height=h, reasons=not self.arrangement.detail
+            ),
+            id="status",
         )
         self.footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
@@ -449,7 +453,11 @@ class MainScreen(Screen[None]):
         return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which)
 
     def _draw_verdict(self, width: int, height: int) -> Lines:
-        return chrome.verdict_lines(self.now, width, height, self.look.glyphs)
+        table = None if self.now.navigator is None or self.now.constants is not None else self.now.navigator.table
+        first = None if table is None else table.first_divergence()
+        here = self.arrangement.detail and first is not None and self.navigator is not None
+        here = here and self.navigator is not None and first == self.navigator.cursor
+        return chrome.verdict_lines(self.now, width, height, self.look.glyphs, here=here)
 
     def _draw_profile(self, width: int, height: int) -> Lines:
         navigator, opened, strips = self.navigator, self.now.opened, self.arrangement.strips
