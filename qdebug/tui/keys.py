@@ -167,23 +167,19 @@ def key_label(key: str) -> str:
     return _LABELS.get(key, key)
 
 
-def footer_keys(width: int) -> Sequence[tuple[str, str]]:
-    """Choose the keys that the footer has room for.
+def footer_keys(width: int) -> Sequence[KeyRow]:
+    """Choose the keys that the footer has room for, most important first.
 
     Args:
-        width: Cells available.
-
-    Returns:
-        Pairs of key and word, most important first; each takes its length + 2 cells.
+        width: Cells available; each key takes those of its label and its word, and 3 more.
     """
-    chosen: list[tuple[str, str]] = []
+    chosen: list[KeyRow] = []
     used = 0
     for row in sorted((row for row in KEYS if row.footer), key=lambda row: row.rank):
-        label = key_label(row.keys[0])
-        used += len(label) + len(row.footer) + 3
+        used += len(key_label(row.keys[0])) + len(row.footer) + 3
         if used > width:
             break
-        chosen.append((label, row.footer))
+        chosen.append(row)
     return chosen
 
 

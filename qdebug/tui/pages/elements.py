@@ -80,6 +80,11 @@ class ElementCursor:
         known = self.in_part(scene) or self.whole(scene)
         return 0 if known is None else known.axis
 
+    def put(self, index: tuple[int, ...]) -> str:
+        """Go to an element of the tensor that is shown."""
+        self.index, self._waits = index, False
+        return ""
+
     def step(self, scene: Scene, axis: int, by: int) -> str:
         """Move along a dimension.
 

@@ -29,6 +29,8 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 __all__ = ["GraphPage"]
 
 _ATTRS = 8
+_ABOVE = 2
+"""Lines above the picture."""
 _BOX = 3
 """Lines of a box: its name in the rim, and what it carries; one more, for its operator, where there is room."""
 _TALL = 24
@@ -120,6 +122,21 @@ class GraphPage(Page):
             return self._walk(scene, chosen)
         scene.navigator.jump(chosen.row)
         return ScreenId.TENSOR
+
+    def click(self, scene: Scene, column: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the box that was clicked, or open it if it is chosen."""
+        _, picks = self._look(scene)
+        line -= _ABOVE
+        spots = self._drawn.items()
+        hit = (name for name, at in spots if at.left <= column <= at.right and at.top <= line <= at.low)
+        name = next(hit, None)
+        at = next((at for at, edge in enumerate(picks) if edge.tensor == name), None)
+        if at is None:
+            return None
+        if at == self._chosen:
+            return self.enter(scene)
+        self._chosen = at
+        return ""
 
     def _walk(self, scene: Scene, edge: Edge) -> str:
         if edge.row is None:

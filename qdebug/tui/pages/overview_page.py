@@ -14,7 +14,7 @@ from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Line, Page, Scene, origin_row, state_style, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, origin_row, state_style, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
@@ -96,6 +96,7 @@ class OverviewPage(Page):
     def __init__(self) -> None:
         self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
         self._key: tuple[object, ...] = ()
+        self._places = range(0)
 
     def ranked(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
@@ -125,10 +126,8 @@ class OverviewPage(Page):
         at = int(places[0]) if len(places) else -1
         room = max(height - 2, 1)
         start = window(max(at, 0), len(ranked), room)
-        lines += [
-            _culprit(scene, int(ranked[place]), shown, name_width, here=place == at)
-            for place in range(start, min(start + room, len(ranked)))
-        ]
+        self._places = range(start, min(start + room, len(ranked)))
+        lines += [_culprit(scene, int(ranked[place]), shown, name_width, here=place == at) for place in self._places]
         lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
         return lines
 
@@ -144,6 +143,16 @@ class OverviewPage(Page):
         if target == places[0]:
             return "this is the worst culprit" if lines < 0 else "this is the last culprit; 2 shows all nodes"
         scene.navigator.go(int(ranked[target]))
+        return ""
+
+    def click(self, scene: Scene, _: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the culprit on a line, or open it if it is chosen."""
+        ranked, at = self.ranked(scene), self._places.start + line - 1
+        if line < 1 or at not in self._places or at >= len(ranked):
+            return None
+        if int(ranked[at]) == scene.row:
+            return self.enter(scene)
+        scene.navigator.go(int(ranked[at]))
         return ""
 
     def side(self, scene: Scene, direction: int) -> str:

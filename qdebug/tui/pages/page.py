@@ -176,6 +176,14 @@ class Page:
         """Put what it shows into another order; None if it is in that of the nodes."""
         return None
 
+    def click(self, scene: Scene, column: int, line: int) -> ScreenId | Constant | str | None:  # noqa: ARG002  likewise
+        """Choose what is drawn at a column and a line; open it if it is chosen already.
+
+        Returns:
+            Where that leads, or what there is to say; None if nothing is meant there.
+        """
+        return None
+
     def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for the one that tries scales
         """Return what is to be found out about a scale; None for nothing."""
         return None

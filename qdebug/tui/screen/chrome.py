@@ -15,7 +15,7 @@ from qdebug.present.rows import metric_title
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
-from qdebug.tui.keys import footer_keys, key_label
+from qdebug.tui.keys import KeyRow, footer_keys, key_label
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.reading.messages import Opened
@@ -30,8 +30,10 @@ __all__ = [
     "Compared",
     "banner",
     "footer",
+    "footer_at",
     "screen_tabs",
     "status",
+    "tab_at",
     "too_small",
     "verdict_lines",
     "verdict_text",
@@ -119,7 +121,7 @@ def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
         width: Cells of the line.
         many: Whether there are several backends to compare.
     """
-    shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
+    shown = _tabs(view, many=many)
     tabs, gap = [f"{key_label(each.key)} {each}" for each in shown], "  "
     if not _fits(tabs, gap, width):
         gap = " "
@@ -310,9 +312,36 @@ def footer(width: int) -> list[Line]:
         width: Cells of the line.
     """
     line: Line = [(" ", "muted")]
-    for key, word in footer_keys(width - 1):
-        line += [(key, "title"), (f" {word}  ", "muted")]
+    for row in footer_keys(width - 1):
+        line += [(key_label(row.keys[0]), "title"), (f" {row.footer}  ", "muted")]
     return [line]
+
+
+def footer_at(width: int, column: int) -> KeyRow | None:
+    """Return the key that stands at a column of the footer; None where none does."""
+    at = _piece_at(footer(width)[0], column)
+    return footer_keys(width - 1)[(at - 1) // 2] if at else None
+
+
+def tab_at(view: ScreenId, width: int, column: int, *, many: bool) -> ScreenId | None:
+    """Return the screen whose tab stands at a column; None where none does."""
+    at = _piece_at(screen_tabs(view, width, many=many)[0], column)
+    return _tabs(view, many=many)[(at - 1) // 2] if at else None
+
+
+def _piece_at(line: Line, column: int) -> int | None:
+    """Return the number of the piece at a column; None beyond the last."""
+    end = 0
+    for at, (text, _) in enumerate(line):
+        end += cell_len(text)
+        if column < end:
+            return at
+    return None
+
+
+def _tabs(view: ScreenId, *, many: bool) -> list[ScreenId]:
+    """Return the screens that are listed: that of several backends only where there are any."""
+    return [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
 
 
 def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:

@@ -19,7 +19,7 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import ROW_OF, KeyRow, key_label
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.profile import ErrorProfile, column_to_row
+from qdebug.tui.nodes.profile import ErrorProfile
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
 from qdebug.tui.pages.page import Page, Scene
@@ -47,10 +47,11 @@ from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Finder
 from qdebug.tui.screen.journey import Journey
 from qdebug.tui.screen.moving import Moving
+from qdebug.tui.screen.pointing import Pointing
 from qdebug.tui.screen.prompt import Prompt
 from qdebug.tui.screen.trying import Trying
 from qdebug.tui.screen.views import Views
-from qdebug.tui.screen.widgets import FixedLines, Line, NodeList, RowPicked, TextScroll
+from qdebug.tui.screen.widgets import FixedLines, HeadingPicked, Line, NodeList, RowPicked, TextScroll
 from qdebug.tui.screen.writing import Writing
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
 
@@ -123,20 +124,27 @@ class MainScreen(Screen[None]):
         self._error_profile = ErrorProfile()
         self.prompt, self.moving, self.views = Prompt(self), Moving(self), Views(self)
         self.finding, self.journey, self.writing = Finder(self), Journey(self), Writing(self)
-        self.trying, self.constants = Trying(self), Constants(self)
+        self.trying, self.constants, self.pointing = Trying(self), Constants(self), Pointing(self)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
         look = self.look
         self.banner = FixedLines(look, self._draw_banner, id="banner")
+        point = self.pointing
         self.tabs = FixedLines(
-            look, lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1), id="tabs"
+            look,
+            lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1),
+            clicked=point.tab,
+            wheeled=self.views.turn,
+            id="tabs",
         )
-        self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
-        self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
+        self._verdict = FixedLines(look, self._draw_verdict, clicked=point.verdict, id="verdict")
+        self._profile = FixedLines(
+            look, self._draw_profile, clicked=point.profile, wheeled=point.wheel_profile, id="profile"
+        )
         self.listing = NodeList(look, id="nodes")
-        self.page_panel = FixedLines(look, self._draw_page, id="page")
-        self.detail = TextScroll(look, self._draw_detail, id="detail")
+        self.page_panel = FixedLines(look, self._draw_page, clicked=point.page, wheeled=point.wheel, id="page")
+        self.detail = TextScroll(look, self._draw_detail, clicked=point.element, id="detail")
         self._status = FixedLines(
             look,
             lambda w, h: chrome.status(
@@ -144,7 +152,7 @@ class MainScreen(Screen[None]):
             ),
             id="status",
         )
-        self.footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
+        self.footer = FixedLines(look, lambda w, _: chrome.footer(w), clicked=point.footer, id="footer")
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
         self._label = FixedLines(look, lambda *_: [[(self.prompt.label, "title")]], id="label")
         self.line = Line(id="input")
@@ -265,15 +273,11 @@ class MainScreen(Screen[None]):
 
     def on_row_picked(self, event: RowPicked) -> None:
         """Go to the row that was clicked; open it if the cursor is there already."""
-        if self.navigator is None:
-            return
-        if event.row == self.navigator.cursor and self.view is ScreenId.NODES:
-            self.views.open()
-        else:
-            self.untouched = False
-            self.journey.stay()
-            self.navigator.go(event.row)
-            self.say("")
+        self.pointing.row(event.row)
+
+    def on_heading_picked(self, event: HeadingPicked) -> None:
+        """Sort by the column whose heading was clicked."""
+        self.pointing.heading(event.sort)
 
     def refuse(self) -> None:
         """Say why something cannot be done before the recordings are open."""
@@ -466,9 +470,6 @@ class MainScreen(Screen[None]):
         limit = None if opened is None else opened.limits.get("min_sqnr")
         lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)
         return [*lines, *(strip_lines(navigator, width, self.look.glyphs) if strips else [])]
-
-    def _profile_row(self, column: int, width: int) -> int | None:
-        return None if self.navigator is None else column_to_row(column, width, self.navigator.table.ordered)
 
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.page

@@ -79,12 +79,16 @@ class Views:
                 target = page.enter(scene)
             elif self._screen.view is ScreenId.TENSOR:
                 target = ScreenId.VALUES
-            if isinstance(target, Constant):
-                self._screen.constants.open(target.name)
-                return self._screen.message
-            return self.show(target) if isinstance(target, ScreenId) else target
+            return self.go_to(target)
 
         self._screen.with_scene(deeper)
+
+    def go_to(self, target: ScreenId | Constant | str) -> str:
+        """Go where a page leads; say what there is to say."""
+        if isinstance(target, Constant):
+            self._screen.constants.open(target.name)
+            return self._screen.message
+        return self.show(target) if isinstance(target, ScreenId) else target
 
     def back(self) -> None:
         """Go back one step: the line that asks, the screen, the zoom, the search, the filter."""

@@ -35,9 +35,9 @@ def test_every_row_has_help_in_a_known_group():
 
 
 def test_the_footer_keeps_the_important_keys_when_it_is_narrow():
-    assert [word for _, word in footer_keys(40)][:3] == ["open", "first", "origin"]
-    assert "q" in dict(footer_keys(79))
-    assert sum(len(key) + len(word) + 3 for key, word in footer_keys(60)) <= 60
+    assert [row.footer for row in footer_keys(40)][:3] == ["open", "first", "origin"]
+    assert "q" in {row.names for row in footer_keys(79)}
+    assert sum(len(key_label(row.keys[0])) + len(row.footer) + 3 for row in footer_keys(60)) <= 60
     assert len(footer_keys(300)) == sum(1 for row in KEYS if row.footer)
 
 
