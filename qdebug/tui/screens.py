@@ -55,10 +55,10 @@ class ScreenId(StrEnum):
     OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage", "over"
     NODES = "nodes", "2", "all nodes as a table"
     GRAPH = "graph", "3", "the node between its inputs and outputs", "graph_page:GraphPage"
-    TENSOR = "tensor", "4", "all facts of the tensor on both sides"
+    TENSOR = "tensor", "4", "facts of both sides: histograms, saturation, worst elements"
     VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", "vals", True
     CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", "chans", True
-    MAP = "map", "7", "where in the tensor the error is", "map_page:MapPage", "", True
+    MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", "", True
     EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage", "expl"
     SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage", "samp"
     BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "backs"

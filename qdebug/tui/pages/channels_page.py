@@ -11,7 +11,7 @@ from qdebug.present import numbers
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, of_sample, so_far, waiting, waiting_lines
-from qdebug.tui.pages.page import Constant, Line, Scene, heading, paragraph, window
+from qdebug.tui.pages.page import Constant, Line, Scene, Table, heading, paragraph, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["ChannelsPage", "weight_scales"]
@@ -31,6 +31,7 @@ class ChannelsPage(ElementsPage):
 
     view = ScreenId.CHANNELS
     hint = "j k choose, h l columns, s order, enter the map"
+    lists = True
     has_worst = False  # the order of the lines says it
 
     def __init__(self, cursor: ElementCursor) -> None:
@@ -109,6 +110,19 @@ class ChannelsPage(ElementsPage):
             return None
         by = channel - self._channel(whole)
         return self._cursor.step(scene, whole.axis, by) if by else self.enter(scene)
+
+    def table(self, scene: Scene) -> Table | None:
+        """Return the channels that are listed, with all that is known of each."""
+        whole = self._cursor.whole(scene)
+        facts = None if whole is None else whole.channels
+        if facts is None or whole is None:
+            return None
+        names: tuple[str, ...] = ("rmse", "max_abs", "share", "min", "max")
+        arrays = [facts.rmse, facts.max_abs, facts.share, facts.low, facts.high]
+        if len(facts.saturated):
+            names, arrays = (*names, "saturated"), [*arrays, facts.saturated]
+        lines = [[int(at), *(array[at].item() for array in arrays)] for at in self._order(whole)]
+        return ("channel", *names), lines
 
     def channel(self, scene: Scene, direction: int) -> str:
         """Choose the next or previous channel in the order shown."""

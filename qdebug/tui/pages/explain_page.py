@@ -26,6 +26,7 @@ class ExplainPage(Page):
 
     view = ScreenId.EXPLAIN
     hint = "why the node differs; j k scroll"
+    lists = True
 
     def __init__(self) -> None:
         self._top = 0

@@ -138,6 +138,10 @@ class GraphPage(Page):
         self._chosen = at
         return ""
 
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the node and what lies around it."""
+        return [edge.row for edge in self._look(scene)[1] if edge.row is not None]
+
     def _walk(self, scene: Scene, edge: Edge) -> str:
         if edge.row is None:
             other = "backend" if _theirs(scene) else "reference"

@@ -92,6 +92,7 @@ class OverviewPage(Page):
 
     view = ScreenId.OVERVIEW
     hint = "origin, what fails, then by introduced error"
+    lists = True
 
     def __init__(self) -> None:
         self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
@@ -154,6 +155,10 @@ class OverviewPage(Page):
             return self.enter(scene)
         scene.navigator.go(int(ranked[at]))
         return ""
+
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the culprits, worst first."""
+        return [int(row) for row in self.ranked(scene)]
 
     def side(self, scene: Scene, direction: int) -> str:
         """Go along the profile: to the worst row of the next or previous stretch."""

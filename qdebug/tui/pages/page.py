@@ -26,6 +26,7 @@ __all__ = [
     "Line",
     "Page",
     "Scene",
+    "Table",
     "TrialWish",
     "accepted",
     "heading",
@@ -38,6 +39,9 @@ __all__ = [
 
 Line = list[Piece]
 """One line of a screen."""
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""The names of columns, and the cells of each line."""
 
 _STYLES = {
     State.PENDING: "muted",
@@ -138,6 +142,8 @@ class Page:
 
     view: ScreenId
     hint = ""
+    lists = False
+    """Whether it is a list that goes on beyond the screen."""
     has_worst = False
     """Whether it has something of which the worst comes first, which `worst` walks."""
     has_forms = False
@@ -182,6 +188,14 @@ class Page:
         Returns:
             Where that leads, or what there is to say; None if nothing is meant there.
         """
+        return None
+
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the rows of the nodes that it shows, in their order."""
+        return [scene.row]
+
+    def table(self, scene: Scene) -> Table | None:  # noqa: ARG002  for those that show something else than nodes
+        """Return the names of its columns and its lines, where it is a table of something else than nodes."""
         return None
 
     def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for the one that tries scales

@@ -61,6 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["MainScreen"]
 
 _LEAST_DETAIL = 36
+_ALL_LINES = 5000
+"""Lines of a list that is written to a file."""
 _NOT_OPEN = "the recordings are still being opened"
 """Said where a key needs what has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
@@ -474,6 +476,19 @@ class MainScreen(Screen[None]):
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.page
         return self._nothing() if scene is None or page is None else page.draw(scene, width, height)
+
+    def words(self) -> list[str]:
+        """Return what the screen shows as lines of text: facts and lists to their end, all else as it is drawn."""
+        scene, page = self.scene, self.page
+        if scene is None:
+            return []
+        above = [*self._draw_banner(self.size.width, 1), *chrome.verdict_lines(self.now, 120, 100, self.look.glyphs)]
+        if page is None:
+            lines = self._draw_detail(max(self.detail.size.width, 100))
+        else:
+            height = _ALL_LINES if page.lists else self.page_panel.size.height
+            lines = page.draw(scene, max(self.page_panel.size.width, LEAST_WIDTH), height)
+        return ["".join(text for text, _ in line) for line in (*above, [], *lines)]
 
     def _show_detail(self) -> None:
         if self.navigator is not None and self.now.opened is not None and self.detail_shown:

@@ -1,6 +1,8 @@
 from collections import Counter
 from operator import attrgetter
 
+from textual.fuzzy import Matcher
+
 from qdebug.tui.keys import GROUPS, KEYS, footer_keys, key_label, markdown_table
 
 ASKED = set("jkgGnNsSdztyqhlwWfFmiYeHLvcCbxrR1234567890") | {
@@ -50,3 +52,64 @@ def test_the_markdown_lists_every_key():
     table = markdown_table()
     assert table.count("\n") == len(KEYS) + 2
     assert "| `esc` `backspace` |" in table
+
+
+PLAIN = {
+    "graph": "screen graph",
+    "histogram": "screen tensor",
+    "saturation": "screen tensor",
+    "worst elements": "screen tensor",
+    "weights": "constants of the node",
+    "bias": "constants of the node",
+    "codes": "form",
+    "hex": "form",
+    "heat map": "screen map",
+    "channels": "screen channels",
+    "samples": "screen samples",
+    "explain": "screen explain",
+    "what-if": "screen what-if",
+    "backends": "screen backends",
+    "first divergence": "first divergence",
+    "culprit": "origin",
+    "origin": "origin",
+    "worst input": "worst input",
+    "find": "search",
+    "filter": "filter",
+    "mark": "mark the node",
+    "return": "return to a mark",
+    "metric": "metric",
+    "sort": "sort by the next",
+    "export": "export",
+    "save": "export",
+    "csv": "export",
+    "copy": "copy the name",
+    "theme": "theme",
+    "colours": "theme",
+    "zoom": "zoom",
+    "acknowledge": "acknowledge",
+    "note": "note on",
+    "pair": "pair the tensor",
+    "quit": "quit",
+    "exit": "quit",
+    "verdict": "the whole verdict",
+    "limits": "the whole verdict",
+    "help": "help",
+    "back": "back: screen",
+    "history": "back in the history",
+    "open": "open",
+    "reset": "what-if: reset",
+    "calibrator": "what-if: what the next calibrator",
+    "suspend": "suspend",
+}
+"""What people type, and how the help of the action begins that they mean."""
+
+
+def test_the_palette_finds_an_action_by_its_plain_word():
+    missed = {}
+    for word, begins in PLAIN.items():
+        matcher = Matcher(word)
+        ranked = sorted((row.help for row in KEYS), key=lambda title: -matcher.match(title))
+        best = [title for title in ranked[:3] if matcher.match(title) > 0]
+        if not any(title.startswith(begins) for title in best):
+            missed[word] = best
+    assert not missed
