@@ -83,7 +83,8 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [*_errors(result, width, glyphs, samples=navigator.samples), *_saturation(result, width, glyphs)]
+    lines += [*_saturation(result, width, glyphs), *_errors(result, width, glyphs, samples=navigator.samples)]
+    lines += [] if result.confidence < 1 else _paired(result, width, glyphs)  # what is sure can wait
     lines += _samples(result, sample, width, glyphs, shown=None if ready is None else ready.values_sample)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
@@ -112,8 +113,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     if row in navigator.trail.notes:
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
-        sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
-        lines += _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
+        if result.confidence < 1:
+            lines += _paired(result, width, glyphs)
         for kind, text in finding_facts(result):
             lines += _wrapped(f"{kind}: {text}", width, "accent", glyphs)
         if result.note:
@@ -123,6 +124,11 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
         if result.attribution_note:
             lines += _wrapped(f"introduced error not known: {result.attribution_note}", width, "muted", glyphs)
     return lines
+
+
+def _paired(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
+    return _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
 
 
 def _without_result(scene: Scene, width: int) -> list[Line]:

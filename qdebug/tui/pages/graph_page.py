@@ -460,7 +460,10 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     unlike = result.status is Status.INCOMPARABLE
     error = "incomparable" if unlike or result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
     gain = "" if result.relative_gain is None else f" gain x{numbers.number(result.relative_gain)}"
-    return _as_fits(f"{sign_of(scene.table, edge.row)}{error}", (gain, f" {dtype}" if dtype else ""), room)
+    said = f"{sign_of(scene.table, edge.row)}{error}"
+    if cell_len(said) > room:  # a number that lost a digit would be another one
+        said = said.replace("rel ", "", 1)
+    return _as_fits(said, (gain, f" {dtype}" if dtype else ""), room)
 
 
 def _as_fits(said: str, more: Sequence[str], room: int) -> str:

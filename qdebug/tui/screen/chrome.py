@@ -165,7 +165,8 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1
     else:
-        word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
+        word, bad = " SO FAR ", navigator.table.first_divergence() is not None
+        text = _so_far(navigator, now.opened, (width - len(word) - 1) * height)
     room = max(width - len(word) - 1, 10)
     few = height <= _FEW and cell_len(text) > room * height
     if few and navigator and result is not None and result.first_divergence:
@@ -221,7 +222,7 @@ def _named(name: str, room: int, why: str) -> str:
     return f"{shown}: {why}" if why else shown
 
 
-def _so_far(navigator: Navigator, opened: Opened) -> str:
+def _so_far(navigator: Navigator, opened: Opened, room: int) -> str:
     table = navigator.table
     counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
     if opened.writing:
@@ -231,7 +232,8 @@ def _so_far(navigator: Navigator, opened: Opened) -> str:
         return f"{counted}, no divergence"
     result = table.results[first]
     why = safe_text(result.reason) if result is not None and result.reason else ""
-    return f"{counted}, first divergence at {_named(table.names[first], 40, why)}"
+    begun = f"{counted}, first divergence at "
+    return begun + _named(table.names[first], room - len(begun), why)
 
 
 def status(

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.present import numbers
 from qdebug.session import DiffSession
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.navigator import Navigator
@@ -106,6 +107,14 @@ def test_two_levels_each_way_fit_80_columns_and_what_passes_the_node_by_is_drawn
     assert all(any(f"┌{name}─" in line for line in rims) for name in ("t1", "t2", "t4", "t5"))
     first = next(at for at, line in enumerate(lines) if "╔" in line)
     assert "━━━" in lines[first - 1], "the edge from t1 to t4 passes above the node"
+
+
+def test_no_number_in_a_box_loses_its_end(around):
+    scene = around("t3")
+    for width in (60, 79, 100, 132, 200):
+        drawn = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, width, 19))
+        for row in (2, 4):
+            assert numbers.number(scene.table.results[row].metrics.rel_l2) in drawn, width
 
 
 def test_every_box_can_be_chosen_and_enter_opens_it(around):
