@@ -19,10 +19,10 @@ from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
-from qdebug.compare.attribute.constant_pairs import ConstantPairs
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
+from qdebug.compare.constant_pairs import ConstantPairs
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer

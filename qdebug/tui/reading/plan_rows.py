@@ -123,7 +123,7 @@ def constant_rows(graph: Graph, found: Sequence[NodeResult], alone: Sequence[str
         known = graph.tensors.get(tensor)
         row = PlannedRow(
             node=tensor,
-            op="Constant",
+            op="constant",
             tensor=tensor,
             reference_tensor=reference,
             match=match,

@@ -218,7 +218,7 @@ async def test_pass_the_place_on_as_a_command(walk):
 
 async def test_open_a_weight_like_a_tensor_and_see_where_it_differs(walk):
     main, text = await walk("!", "3", "j", "j", "enter", until=lambda text: "mean, std" in text)
-    assert main.last_scene.planned.op == "Constant"
+    assert main.last_scene.planned.op == "constant"
     assert "the weight of QLinearConv" in text
     assert "constant 1 of" in text or "o the next of" in text
     _, text = await walk("!", "o", "5", until=lambda text: "LSB" in text)

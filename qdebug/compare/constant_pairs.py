@@ -92,7 +92,7 @@ class ConstantPairs:
         return NodeResult(
             index=index,
             node=pair.backend,
-            op="Constant",
+            op="constant",
             tensor=pair.backend,
             reference_tensor=pair.reference,
             match=pair.match,
