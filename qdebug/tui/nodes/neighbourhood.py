@@ -59,36 +59,39 @@ def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = Fa
     def below(name: str) -> Sequence[Edge]:
         return outputs_of(graph, table, name, theirs=theirs)
 
-    before, after = _reached(tensor, above, depth), _reached(tensor, below, depth)
+    outputs = below(tensor)
+    before, after = _reached(tensor, above, depth), _reached(tensor, below, depth, first=outputs)
     after = {name: edge for name, edge in after.items() if name not in before}
+    reads = {name: [edge.tensor for edge in above(name)] for name in (*before, tensor, *after)}
     level = {tensor: 0}
     for name in sorted(before, key=lambda name: -_place(graph, name)):
-        near = [level[edge.tensor] for edge in below(name) if edge.tensor in level]
+        near = [at for reader, at in level.items() if name in reads[reader]]
         level[name] = -1 if before[name].constant else min(near, default=0) - 1
     for name in sorted(after, key=lambda name: _place(graph, name)):
-        near = [level[edge.tensor] for edge in above(name) if edge.tensor in level and level[edge.tensor] >= 0]
+        near = [level[each] for each in reads[name] if level.get(each, -1) >= 0]
         level[name] = max(near, default=0) + 1
     known = {name: edge for name, edge in {**before, tensor: centre, **after}.items() if abs(level[name]) <= depth}
     levels: dict[int, list[Edge]] = {}
     for name, edge in known.items():
         levels.setdefault(level[name], []).append(edge)
     links = [
-        (edge.tensor, name)
+        (each, name)
         for name in known
-        for edge in above(name)
-        if edge.tensor in known and level[edge.tensor] < level[name] and (name == tensor or not edge.constant)
+        for each in reads[name]
+        if each in known and level[each] < level[name] and (name == tensor or not known[each].constant)
     ]
     return Neighbourhood(
-        centre=centre, inputs=above(tensor), outputs=below(tensor), levels=dict(sorted(levels.items())), links=links
+        centre=centre, inputs=above(tensor), outputs=outputs, levels=dict(sorted(levels.items())), links=links
     )
 
 
-def _reached(start: str, step: Step, depth: int) -> dict[str, Edge]:
-    """Return what is reached in a number of steps; constants in the first one alone."""
+def _reached(start: str, step: Step, depth: int, *, first: Sequence[Edge] | None = None) -> dict[str, Edge]:
+    """Return what is reached in a number of steps, the first of which may be known; constants in that one alone."""
     found: dict[str, Edge] = {}
     frontier = [start]
     for distance in range(depth):
-        fresh = [edge for name in frontier for edge in step(name) if not distance or not edge.constant]
+        reached = first if first is not None and not distance else [edge for name in frontier for edge in step(name)]
+        fresh = [edge for edge in reached if not distance or not edge.constant]
         fresh = [edge for edge in fresh if edge.tensor != start and edge.tensor not in found]
         kept = {edge.tensor: edge for edge in (fresh if not distance else fresh[:_MOST])}
         found |= kept

@@ -84,7 +84,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
     lines += [*_saturation(result, width, glyphs), *_errors(result, width, glyphs, samples=navigator.samples)]
-    lines += [] if result.confidence < 1 else _paired(result, width, glyphs)  # what is sure can wait
+    lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
     lines += _samples(result, sample, width, glyphs, shown=None if ready is None else ready.values_sample)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
@@ -113,7 +113,7 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     if row in navigator.trail.notes:
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
-        if result.confidence < 1:
+        if _doubtful(navigator, result):
             lines += _paired(result, width, glyphs)
         for kind, text in finding_facts(result):
             lines += _wrapped(f"{kind}: {text}", width, "accent", glyphs)
@@ -124,6 +124,11 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
         if result.attribution_note:
             lines += _wrapped(f"introduced error not known: {result.attribution_note}", width, "muted", glyphs)
     return lines
+
+
+def _doubtful(navigator: Navigator, result: NodeResult) -> bool:
+    """Tell whether a pair is to be looked at before anything else: it is not sure, or of constants."""
+    return result.confidence < 1 or bool(navigator.table.first)
 
 
 def _paired(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:

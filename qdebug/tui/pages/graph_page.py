@@ -75,6 +75,7 @@ class GraphPage(Page):
         self._chosen = 0
         self._of: tuple[int, int] = (-1, -1)
         self._around: Neighbourhood | None = None
+        self._key: tuple[int, int, int] = (0, -1, -1)
         self._drawn: Mapping[str, _Placed] = {}
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -153,7 +154,11 @@ class GraphPage(Page):
         """Return what lies around the node, and what of it can be chosen: the node, its inputs, its readers, others."""
         if self._of != (scene.backend, scene.row):
             self._of, self._chosen = (scene.backend, scene.row), 0
-        around = neighbourhood(_graph(scene), scene.table, scene.row, theirs=_theirs(scene))
+        key = id(scene.table), scene.table.version, scene.row
+        if self._around is None or self._key != key:
+            self._key = key
+            self._around = neighbourhood(_graph(scene), scene.table, scene.row, theirs=_theirs(scene))
+        around = self._around
         near = [around.centre, *around.inputs, *around.outputs]
         names = {edge.tensor for edge in near}
         far = sorted((abs(level), -level) for level in around.levels if level)
