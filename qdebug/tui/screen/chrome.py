@@ -168,7 +168,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
         word, bad = " SO FAR ", navigator.table.first_divergence() is not None
         text = _so_far(navigator, now.opened, (width - len(word) - 1) * height)
     room = max(width - len(word) - 1, 10)
-    few = height <= _FEW and cell_len(text) > room * height
+    few = height <= _FEW and (here or cell_len(text) > room * height)
     if few and navigator and result is not None and result.first_divergence:
         text = _short_verdict(navigator, result, text, room * height, here=here)
     text = _with_short_names(text, room, height)

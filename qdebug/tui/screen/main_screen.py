@@ -459,10 +459,9 @@ class MainScreen(Screen[None]):
         return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which)
 
     def _draw_verdict(self, width: int, height: int) -> Lines:
-        table = None if self.now.navigator is None or self.now.constants is not None else self.now.navigator.table
-        first = None if table is None else table.first_divergence()
-        here = self.arrangement.detail and first is not None and self.navigator is not None
-        here = here and self.navigator is not None and first == self.navigator.cursor
+        navigator, here = self.now.navigator, False
+        if self.arrangement.detail and self.arrangement.verdict == 1 and navigator is not None:
+            here = self.now.constants is None and navigator.cursor == navigator.table.first_divergence()
         return chrome.verdict_lines(self.now, width, height, self.look.glyphs, here=here)
 
     def _draw_profile(self, width: int, height: int) -> Lines:

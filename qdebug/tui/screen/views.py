@@ -57,7 +57,9 @@ class Views:
             self._screen.hint = f"{view}: {page.hint}" if page.hint else str(view)
         else:
             self._screen.hint = (
-                "tensor: j k scroll, enter goes to the values" if view is ScreenId.TENSOR else "nodes: all of them"
+                "tensor: j k scroll, enter its values, o its weights"
+                if view is ScreenId.TENSOR
+                else "nodes: all of them"
             )
         return self._screen.hint
 
