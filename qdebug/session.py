@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Executor
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -18,10 +18,11 @@ from qdebug.arithmetic.reproduce import Trial
 from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import Alignment, PairList
+from qdebug.compare.align.pairs import Alignment, Pair, PairList
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, ShareOut
+from qdebug.compare.constant_pairs import ConstantPairs
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
@@ -109,7 +110,9 @@ class DiffSession:
             self._plan = plan(reference, backend, self.alignment, said=files[1].graph)
             self._by_tensor = {entry.tensor: entry for entry in self._plan}
             self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
+            self._runs = runs
         self.timing = self._examiner.timing
+        self._constants: dict[str, Pair] = {}
         self._results: list[NodeResult] = []
         self._outputs: tuple[OutputRanking, ...] | None = None
         self._contributing: tuple[str, Contributions] | None = None
@@ -352,6 +355,34 @@ class DiffSession:
         """
         return open_pair(self._reader(tensor), sample=sample, step=step)
 
+    def constants(self, tensor: str) -> tuple[list[NodeResult], list[str]]:
+        """Compare the weights, biases and other constants that a compared tensor is computed of.
+
+        From then on `pair` and `profile` take their names too.
+
+        Args:
+            tensor: Backend tensor.
+
+        Returns:
+            The results of those that the reference has too, and the names of the backend's others.
+
+        Raises:
+            RecordingError: Values cannot be read.
+        """
+        pairs, alone = self._constant_pairs.of(tensor)
+        entry = self._by_tensor.get(tensor)
+        of = None if entry is None else self._result_of(entry)
+        self._constants |= {pair.backend: pair for pair in pairs}
+        with np.errstate(all="ignore"):
+            found = [
+                self._constant_pairs.compare(pair, of, index=self.total + number) for number, pair in enumerate(pairs)
+            ]
+        return found, alone
+
+    @cached_property
+    def _constant_pairs(self) -> ConstantPairs:
+        return ConstantPairs(*self._runs, {pair.backend: pair for pair in self.alignment.pairs})
+
     def worst(self, tensor: str, *, k: int = 20, sample: int | None = None, step: int = 0) -> tuple[WorstElement, ...]:
         """Return the elements of a compared tensor that differ most, the worst first.
 
@@ -399,9 +430,9 @@ class DiffSession:
             UsageError: The tensor is not compared, cannot be, or has no such sample or axis.
             RecordingError: Values cannot be read.
         """
-        entry = self.entry(tensor)
-        done = self._result_of(entry) if sample is None else None
-        return self._reader(entry.tensor).profile(
+        entry = None if tensor in self._constants else self.entry(tensor)
+        done = self._result_of(entry) if entry is not None and sample is None else None
+        return self._reader(tensor if entry is None else entry.tensor).profile(
             sample=sample,
             stats=None if done is None else done.metrics,
             axis=axis,
@@ -414,7 +445,8 @@ class DiffSession:
         return self._results[entry.index] if entry.index < len(self._results) else None
 
     def _reader(self, tensor: str) -> PairReader:
-        return PairReader(self.reference, self.backend, self.entry(tensor).pair)
+        constant = self._constants.get(tensor)
+        return PairReader(self.reference, self.backend, self.entry(tensor).pair if constant is None else constant)
 
 
 _Part = tuple[list[tuple[NodeResult, Trial | None]], Timing]

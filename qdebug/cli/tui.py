@@ -92,7 +92,7 @@ def add_parser(verbs: Verbs) -> None:
     parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
     add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
     shown = parser.add_argument_group("where to begin")
-    shown.add_argument("--node", metavar="NAME", help="open at this node (or tensor)")
+    shown.add_argument("--node", metavar="NAME", help="open at this node (or tensor): its name, or a part of it")
     shown.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")
     shown.add_argument("--screen", choices=SCREENS, metavar="NAME", help=f"open this screen: {', '.join(SCREENS)}")
     shown.add_argument("--filter", default="", metavar="EXPR", help="list only the nodes that fit, as with the key f")

@@ -32,7 +32,7 @@ class TuiChoices:
     """What can be chosen beside the recordings.
 
     Args:
-        node: Node or tensor to start at.
+        node: Node or tensor to start at: its name, a part of it, or a pattern with `*`.
         sample: Sample to start with; None for all.
         screen: Name of the screen to start with; None for the usual one.
         filter: Filter of the node list to start with.

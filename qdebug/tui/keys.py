@@ -87,22 +87,25 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Move", "h left", "moving.side", -1, "left: fewer columns; in the graph: walk to an input"),
     KeyRow("Move", "right_curly_bracket", "moving.block", 1, "first node of the next block"),
     KeyRow("Move", "left_curly_bracket", "moving.block", -1, "first node of the previous block"),
-    KeyRow("Move", "H", "moving.history", -1, "back the way you came: a jump, an edge of a walk"),
-    KeyRow("Move", "L", "moving.history", 1, "forward again"),
+    KeyRow("Move", "H", "moving.history", -1, "back in the history, the way you came: a jump, an edge of a walk"),
+    KeyRow("Move", "L", "moving.history", 1, "forward in the history"),
     KeyRow("Find", "exclamation_mark", "journey.first_divergence", None, "first divergence", "first", 1),
     KeyRow("Find", "right_square_bracket", "journey.failing", 1, "next failing node", "next failing", 3),
     KeyRow("Find", "left_square_bracket", "journey.failing", -1, "previous failing node"),
-    KeyRow("Find", "w", "journey.worst_input", None, "the input that carries most error"),
-    KeyRow("Find", "W", "journey.origin", None, "run along the worst inputs to the origin of the error", "origin", 2),
-    KeyRow("Find", "slash", "finding.search", None, "search: part of a name, 'whole name', ~regex", "search", 5),
+    KeyRow("Find", "w", "journey.worst_input", None, "worst input: the one that carries most error"),
+    KeyRow("Find", "W", "journey.origin", None, "origin: run along the worst inputs to the culprit", "origin", 2),
+    KeyRow("Find", "slash", "finding.search", None, "search, find: part of a name, 'whole name', ~regex", "search", 5),
     KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
     KeyRow("Find", "N", "journey.match", -1, "the previous one"),
-    KeyRow("Find", "f", "finding.filter", None, "show the nodes that fit, such as rel>1e-2 & op~conv", "filter", 7),
-    KeyRow("Find", "F", "finding.clear_filter", None, "show all nodes"),
+    KeyRow(
+        "Find", "f", "finding.filter", None, "filter: show the nodes that fit, such as rel>1e-2 & op~conv", "filter", 7
+    ),
+    KeyRow("Find", "F", "finding.clear_filter", None, "clear the filter: show all nodes"),
     KeyRow("Find", "m", "finding.mark", None, "mark the node, or take its mark away"),
-    KeyRow("Find", "apostrophe", "finding.next_mark", None, "next marked node"),
+    KeyRow("Find", "apostrophe", "finding.next_mark", None, "return to a mark: the next marked node"),
     KeyRow("Find", "at", "finding.element", None, "jump to an element, such as 0,12,3,7"),
-    KeyRow("Look", "enter", "views.open", None, "go deeper: tensor, values", "open", 0),
+    KeyRow("Look", "enter", "views.open", None, "open what is chosen, go deeper: tensor, values", "open", 0),
+    KeyRow("Look", "o", "constants.next", None, "constants of the node: weights, bias, scales; then the next one"),
     KeyRow("Look", "escape backspace", "views.back", None, "back: screen, zoom, search, filter", "back", 8),
     *_SCREENS,
     KeyRow(
@@ -127,33 +130,33 @@ KEYS: tuple[KeyRow, ...] = (
     ),
     KeyRow("Look", "less_than_sign", "views.sort", -1, "sort by the previous column"),
     KeyRow("Look", "S", "views.reverse", None, "reverse the order"),
-    KeyRow("Look", "d", "views.metric", None, "show the next metric", "metric", 10),
+    KeyRow("Look", "d", "views.metric", None, "metric: show the next one, such as SQNR, LSB, cosine", "metric", 10),
     KeyRow("Look", "full_stop", "views.sample", 1, "next sample"),
     KeyRow("Look", "comma", "views.sample", -1, "previous sample, at last all of them"),
     KeyRow("Look", "right_parenthesis", "views.step", 1, "next step of a stateful net"),
     KeyRow("Look", "left_parenthesis", "views.step", -1, "previous step"),
     KeyRow("Look", "c", "moving.channel", 1, "next channel (values, channels, map)"),
     KeyRow("Look", "C", "moving.channel", -1, "previous channel"),
-    KeyRow("Look", "v", "views.form", None, "values as real numbers, codes or hex; map: plane or channels"),
+    KeyRow("Look", "v", "views.form", None, "form: values as real numbers, codes or hex; map: plane or channels"),
     KeyRow("Look", "b", "views.backend", None, "next backend"),
-    KeyRow("Look", "z", "views.zoom", None, "one panel alone, and back", "zoom", 11),
-    KeyRow("Look", "t", "views.theme", None, "next colours: dark, light, high contrast"),
+    KeyRow("Look", "z", "views.zoom", None, "zoom: one panel alone, and back", "zoom", 11),
+    KeyRow("Look", "t", "views.theme", None, "theme: next colours, dark, light, high contrast"),
     KeyRow("Do", "i", "writing.acknowledge", None, "acknowledge the node's error with a reason, in the limits file"),
     KeyRow("Do", "a", "writing.note", None, "note on the node, which marks it; kept in the limits file"),
-    KeyRow("Do", "p", "writing.pair", None, "say the tensor's partner by hand, in the map file"),
-    KeyRow("Do", "y", "writing.copy", None, "send the name to the terminal's clipboard"),
-    KeyRow("Do", "Y", "writing.copy_command", None, "send the command that shows this again to the clipboard"),
-    KeyRow("Do", "e", "writing.export", None, "write a file: .svg screen, .csv .json nodes, .npy .npz tensor"),
+    KeyRow("Do", "p", "writing.pair", None, "pair the tensor with a partner by hand, in the map file"),
+    KeyRow("Do", "y", "writing.copy", None, "copy the name to the terminal's clipboard"),
+    KeyRow("Do", "Y", "writing.copy_command", None, "copy the command that shows this again"),
+    KeyRow("Do", "e", "writing.export", None, "export, save what the screen shows: .svg .txt .csv .json .npz"),
     KeyRow("Do", "plus", "trying.step", 1, "what-if: a larger scale or zero point, 8 steps of l"),
     KeyRow("Do", "minus", "trying.step", -1, "what-if: a smaller one, 8 steps of h"),
     KeyRow("Do", "semicolon", "trying.calibrator", None, "what-if: what the next calibrator chooses"),
     KeyRow("Do", "colon", "trying.scheme", None, "what-if: the next scheme of the calibrators"),
-    KeyRow("Do", "r", "trying.reset", None, "what-if: as recorded"),
+    KeyRow("Do", "r", "trying.reset", None, "what-if: reset to what was recorded"),
     KeyRow("Do", "R", "trying.replay", None, "what-if: replay the net with this scale, or give that up"),
-    KeyRow("Do", "question_mark", "views.help", None, "this help", "help", 4),
-    KeyRow("Do", "ctrl+p", "views.palette", None, "all commands by name"),
+    KeyRow("Do", "question_mark", "views.help", None, "help: this list of keys", "help", 4),
+    KeyRow("Do", "ctrl+p", "views.palette", None, "palette: all commands by name"),
     KeyRow("Do", "ctrl+z", "views.suspend", None, "suspend; fg comes back"),
-    KeyRow("Do", "q", "views.leave", None, "quit", "quit", 6),
+    KeyRow("Do", "q", "views.leave", None, "quit, exit", "quit", 6),
 )
 """The table. One row is one action; the order is the order of the help."""
 
@@ -166,23 +169,19 @@ def key_label(key: str) -> str:
     return _LABELS.get(key, key)
 
 
-def footer_keys(width: int) -> Sequence[tuple[str, str]]:
-    """Choose the keys that the footer has room for.
+def footer_keys(width: int) -> Sequence[KeyRow]:
+    """Choose the keys that the footer has room for, most important first.
 
     Args:
-        width: Cells available.
-
-    Returns:
-        Pairs of key and word, most important first; each takes its length + 2 cells.
+        width: Cells available; each key takes those of its label and its word, and 3 more.
     """
-    chosen: list[tuple[str, str]] = []
+    chosen: list[KeyRow] = []
     used = 0
     for row in sorted((row for row in KEYS if row.footer), key=lambda row: row.rank):
-        label = key_label(row.keys[0])
-        used += len(label) + len(row.footer) + 3
+        used += len(key_label(row.keys[0])) + len(row.footer) + 3
         if used > width:
             break
-        chosen.append((label, row.footer))
+        chosen.append(row)
     return chosen
 
 

@@ -13,7 +13,7 @@ __all__ = ["LEAST_HEIGHT", "LEAST_WIDTH", "VIEWS", "Arrangement", "ScreenId", "a
 
 LEAST_WIDTH, LEAST_HEIGHT = 40, 10
 _ONE_PANEL_WIDTH, _ONE_PANEL_HEIGHT = 60, 18
-_WIDE, _VERY_WIDE = 120, 160
+_WIDE = 120
 _TALL = 22
 _STRIPS = 2
 
@@ -55,10 +55,10 @@ class ScreenId(StrEnum):
     OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage", "over"
     NODES = "nodes", "2", "all nodes as a table"
     GRAPH = "graph", "3", "the node between its inputs and outputs", "graph_page:GraphPage"
-    TENSOR = "tensor", "4", "all facts of the tensor on both sides"
+    TENSOR = "tensor", "4", "facts of both sides: histograms, saturation, worst elements"
     VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", "vals", True
     CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", "chans", True
-    MAP = "map", "7", "where in the tensor the error is", "map_page:MapPage", "", True
+    MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", "", True
     EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage", "expl"
     SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage", "samp"
     BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "backs"
@@ -124,13 +124,10 @@ def arrange(width: int, height: int, *, view: ScreenId, zoomed: bool) -> Arrange
     profile = min(max(height // 4, 5), 12) if view in {ScreenId.OVERVIEW, ScreenId.NODES} else 0
     strips = _STRIPS if view is ScreenId.OVERVIEW and height >= _ONE_PANEL_HEIGHT + 2 else 0
     frame = Arrangement(tabs=tabs, verdict=verdict, profile=profile + strips, strips=strips)
-    if width < _WIDE or view is ScreenId.BACKENDS:
+    if width < _WIDE or view in {ScreenId.GRAPH, ScreenId.BACKENDS}:
         return replace(frame, **alone, zoom_refusal="" if profile else _ALONE)
     if view in {ScreenId.NODES, ScreenId.TENSOR}:
         return replace(frame, nodes=True, detail=True, list_width=width * 12 // 25)
-    if view is ScreenId.GRAPH and width >= _VERY_WIDE:
-        third = width * 3 // 10
-        return replace(frame, nodes=True, page=True, detail=True, list_width=third, detail_width=third)
     return replace(frame, page=True, detail=True, detail_width=width * 2 // 5)
 
 

@@ -6,7 +6,7 @@ import locale
 import os
 import re
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -14,7 +14,18 @@ from rich.cells import cell_len, chop_cells, set_cell_size
 
 from qdebug.present.text import ELLIPSIS, safe_text, shorten
 
-__all__ = ["ASCII", "UNICODE", "GlyphSet", "cut_end", "cut_middle", "locale_glyphs", "pad", "wrap"]
+__all__ = [
+    "ASCII",
+    "UNICODE",
+    "GlyphSet",
+    "cut_apart",
+    "cut_end",
+    "cut_middle",
+    "cut_start",
+    "locale_glyphs",
+    "pad",
+    "wrap",
+]
 
 
 def pad(text: str, width: int) -> str:
@@ -33,6 +44,46 @@ def cut_end(text: str, width: int, dots: str = ELLIPSIS) -> str:
     if cell_len(text) <= width:
         return text
     return _head(text, max(width - cell_len(dots), 0)).rstrip() + dots
+
+
+def cut_start(text: str, width: int, dots: str = ELLIPSIS) -> str:
+    """Return text in at most `width` cells: it loses its beginning, as the end of a name tells most.
+
+    Args:
+        text: Safe to show.
+        width: Cells, at least 1.
+        dots: Stand for what was lost.
+    """
+    if cell_len(text) <= width:
+        return text
+    return dots[: max(width - 1, 0)] + _tail(text, max(width - cell_len(dots), 1))
+
+
+def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[str]:
+    """Return names in at most `width` cells, cut from the left; those that would be the same lose what they share too.
+
+    Args:
+        names: Safe to show.
+        width: Cells, at least 1.
+        dots: Stand for what was lost.
+    """
+    cut = [cut_start(name, width, dots) for name in names]
+    for shown in {text for text in cut if cut.count(text) > 1}:
+        alike = sorted({name for name, text in zip(names, cut, strict=True) if text == shown}, key=len)
+        if len(alike) > 1:
+            end = next((at for at, ends in enumerate(_from_the_end(alike)) if len(set(ends)) > 1), len(alike[0]))
+            cut = [
+                cut_start(name[: len(name) - end], width - cell_len(dots), dots) + dots if text == shown else text
+                for name, text in zip(names, cut, strict=True)
+            ]
+    told = [{name for name, text in zip(names, cut, strict=True) if text == shown} for shown in cut]
+    return [
+        cut_middle(name, width) if len(same) > 1 else text for name, text, same in zip(names, cut, told, strict=True)
+    ]
+
+
+def _from_the_end(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    return zip(*(reversed(name) for name in names), strict=False)
 
 
 def cut_middle(text: str, width: int) -> str:
@@ -151,6 +202,11 @@ class GlyphSet:
     def fit_end(self, text: str, width: int) -> str:
         """Return safe text in at most `width` cells: a sentence loses its end, not its middle."""
         return cut_end(text, width, self.plain(ELLIPSIS))
+
+    def apart(self, names: Sequence[str], width: int) -> list[str]:
+        """Return names from anywhere in at most `width` cells each: cut from the left, so that they differ."""
+        cut = cut_apart([self.plain(safe_text(name)) for name in names], width, self.plain(ELLIPSIS))
+        return [cut_end(self.plain(text), width, "") for text in cut]
 
     def right(self, text: str, width: int) -> str:
         """Return a safe number as exactly `width` cells, to the right; less exact for room, else marked as cut.

@@ -162,6 +162,11 @@ class Navigator:
         return int(self._place[self.cursor]) if self.table.size else 0
 
     @property
+    def number(self) -> int:
+        """The number of the row under the cursor among all that are asked about."""
+        return self.table.first + self.cursor
+
+    @property
     def lines(self) -> int:
         """How many rows the list shows."""
         return len(self.order)
@@ -388,8 +393,13 @@ class Navigator:
 
     def next_sort(self, direction: int = 1) -> str:
         """Sort by the next or previous column."""
-        self.sort = SORTS[(SORTS.index(self.sort) + direction) % len(SORTS)]
-        self.reversed = False
+        return self.sort_by(SORTS[(SORTS.index(self.sort) + direction) % len(SORTS)])
+
+    def sort_by(self, sort: str) -> str:
+        """Sort by a column; the other way round if the list is sorted by it already."""
+        if sort == self.sort:
+            return self.reverse()
+        self.sort, self.reversed = sort, False
         self.arrange()
         return f"sorted by {self.sort_title()}"
 

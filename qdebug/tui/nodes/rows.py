@@ -193,12 +193,13 @@ class NodeTable:
         rows: What is known before any value is read.
         names: What the rows are called, if that is all that is known of them: then no row is looked at.
         growing: Whether a recorder still adds rows.
+        first: Number of its first row among all that are asked about; not 0 of constants, which stand in no list.
     """
 
     def __init__(
-        self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None, growing: bool = False
+        self, rows: Sequence[PlannedRow], *, names: Sequence[str] | None = None, growing: bool = False, first: int = 0
     ) -> None:
-        self.rows = rows
+        self.rows, self.first = rows, first
         self.growing = growing
         self.size = size = len(rows)
         self.names: Sequence[str] = display_names(rows) if names is None else names
@@ -241,7 +242,7 @@ class NodeTable:
 
     def title(self, row: int) -> str:
         """Return the number and the name of a row, such as "#4 conv2"; what has no partner has no number."""
-        number = self.count_of(row)
+        number = None if self.first else self.count_of(row)
         return self.names[row] if number is None else f"#{number} {self.names[row]}"
 
     def prepare(self) -> None:
@@ -333,6 +334,8 @@ class NodeTable:
 
     def first_divergence(self, sample: int | None = None) -> int | None:
         """Return the first row beyond its limit, in topological order; None if there is none so far."""
+        if self.first:  # constants have no order
+            return None
         version = self.version  # more may come meanwhile
         if self._first_known[:2] != (version, sample):
             rows = self.failing(sample)

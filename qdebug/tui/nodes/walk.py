@@ -20,7 +20,18 @@ if TYPE_CHECKING:
     from qdebug.model import Graph, TensorInfo
     from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["Edge", "Walk", "carried", "inputs_of", "outputs_of", "own_share", "walk_to_origin", "worst_input"]
+__all__ = [
+    "Edge",
+    "Walk",
+    "carried",
+    "edge_of",
+    "inputs_of",
+    "outputs_of",
+    "own_share",
+    "tensor_of",
+    "walk_to_origin",
+    "worst_input",
+]
 
 _LONGEST = 1_000_000
 
@@ -63,18 +74,18 @@ class Walk:
     failing: bool = True
 
 
-def inputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
-    """Return what the node of a row reads: what carries most error first, then constants, the largest first.
+def inputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
+    """Return what a tensor is computed of: what carries most error first, then constants, the largest first.
 
     Args:
         graph: The backend's graph, or the reference's.
         table: The rows.
-        row: The row.
-        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+        tensor: The tensor.
+        theirs: Whether the graph is the reference's.
     """
-    producer = graph.producer(_tensor(table, row, theirs=theirs))
+    producer = graph.producer(tensor)
     names = [] if producer is None else [name for name in dict.fromkeys(producer.inputs) if name]
-    edges = [_edge(graph, table, name, theirs=theirs) for name in names]
+    edges = [edge_of(graph, table, name, theirs=theirs) for name in names]
     return sorted(
         edges, key=lambda edge: (edge.constant, -math.inf if edge.error is None else -edge.error, _size(edge))
     )
@@ -86,27 +97,28 @@ def _size(edge: Edge) -> int:
     return -math.prod(extent or 1 for extent in shape) if edge.constant and shape is not None else 0
 
 
-def outputs_of(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False) -> list[Edge]:
-    """Return who reads the tensor of a row, in topological order; an edge for each of a reader's outputs.
+def outputs_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> list[Edge]:
+    """Return what is computed of a tensor, in topological order; an edge for each of a reader's outputs.
 
     Args:
         graph: The backend's graph, or the reference's.
         table: The rows.
-        row: The row.
-        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+        tensor: The tensor.
+        theirs: Whether the graph is the reference's.
     """
-    readers = graph.consumers(_tensor(table, row, theirs=theirs))
-    return [_edge(graph, table, name, theirs=theirs) for node in readers for name in node.outputs if name]
+    readers = graph.consumers(tensor)
+    return [edge_of(graph, table, name, theirs=theirs) for node in readers for name in node.outputs if name]
 
 
-def _tensor(table: NodeTable, row: int, *, theirs: bool) -> str:
+def tensor_of(table: NodeTable, row: int, *, theirs: bool = False) -> str:
+    """Return the tensor of a row: the backend's, or the reference's."""
     planned = table.rows[row]
     return planned.reference_tensor if theirs else planned.tensor
 
 
 def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
     """Return the compared input that carries most error relative to its signal; None if none carries any."""
-    carrying = [edge for edge in inputs_of(graph, table, row) if edge.row is not None and edge.error]
+    carrying = [edge for edge in inputs_of(graph, table, tensor_of(table, row)) if edge.row is not None and edge.error]
     return carrying[0] if carrying and not carrying[0].constant else None
 
 
@@ -208,7 +220,15 @@ def carried(result: NodeResult) -> float:
     return math.inf if result.status is Status.INCOMPARABLE else _relative(result.metrics)
 
 
-def _edge(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool) -> Edge:
+def edge_of(graph: Graph, table: NodeTable, tensor: str, *, theirs: bool = False) -> Edge:
+    """Return what is known of a tensor as the end of an edge.
+
+    Args:
+        graph: The backend's graph, or the reference's.
+        table: The rows.
+        tensor: The tensor.
+        theirs: Whether the graph is the reference's.
+    """
     row = table.row_of_theirs(tensor) if theirs else table.row_of(tensor)
     result = None if row is None else table.results[row]
     producer = graph.producer(tensor)

@@ -11,7 +11,7 @@ from qdebug.present import numbers
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, of_sample, so_far, waiting, waiting_lines
-from qdebug.tui.pages.page import Line, Scene, heading, paragraph, window
+from qdebug.tui.pages.page import Constant, Line, Scene, Table, heading, paragraph, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["ChannelsPage", "weight_scales"]
@@ -31,12 +31,14 @@ class ChannelsPage(ElementsPage):
 
     view = ScreenId.CHANNELS
     hint = "j k choose, h l columns, s order, enter the map"
+    lists = True
     has_worst = False  # the order of the lines says it
 
     def __init__(self, cursor: ElementCursor) -> None:
         super().__init__(cursor)
         self.by_error = True
         self._offset = self._hidden = 0  # columns left out on the left, and on the right
+        self._shown: dict[int, int] = {}
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
@@ -67,6 +69,7 @@ class ChannelsPage(ElementsPage):
         lines = [head, [(f"  {heads}  share of error{more}", "accent")]]
         if whole.missing:
             lines.insert(1, [(scene.glyphs.fit(so_far(whole.so_far, width), width), "accent")])
+        self._shown = {len(lines) + at: int(channel) for at, channel in enumerate(rows)}
         for at, channel in enumerate(rows):
             chosen = int(channel) == here
             cells = "  ".join(texts[column][at].rjust(sizes[column]) for column in range(fit))
@@ -99,6 +102,27 @@ class ChannelsPage(ElementsPage):
         if target == place:
             return "this is the first channel" if lines < 0 else "this is the last channel"
         return self._cursor.step(scene, whole.axis, int(order[target]) - self._channel(whole))
+
+    def click(self, scene: Scene, _: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the channel on a line, or open its map if it is chosen."""
+        whole, channel = self._cursor.whole(scene), self._shown.get(line)
+        if whole is None or channel is None or not whole.shape:
+            return None
+        by = channel - self._channel(whole)
+        return self._cursor.step(scene, whole.axis, by) if by else self.enter(scene)
+
+    def table(self, scene: Scene) -> Table | None:
+        """Return the channels that are listed, with all that is known of each."""
+        whole = self._cursor.whole(scene)
+        facts = None if whole is None else whole.channels
+        if facts is None or whole is None:
+            return None
+        names: tuple[str, ...] = ("rmse", "max_abs", "share", "min", "max")
+        arrays = [facts.rmse, facts.max_abs, facts.share, facts.low, facts.high]
+        if len(facts.saturated):
+            names, arrays = (*names, "saturated"), [*arrays, facts.saturated]
+        lines = [[int(at), *(array[at].item() for array in arrays)] for at in self._order(whole)]
+        return ("channel", *names), lines
 
     def channel(self, scene: Scene, direction: int) -> str:
         """Choose the next or previous channel in the order shown."""

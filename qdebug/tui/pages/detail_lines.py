@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 from rich.cells import cell_len
@@ -25,19 +26,21 @@ from qdebug.present.detail import (
 )
 from qdebug.present.rows import judged_words
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.draw import bars, pool, resample
+from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import PlannedRow, State
+from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Line, Scene, accepted, sign_of
+from qdebug.tui.pages.recorded import recorded_bins, recorded_rows
 from qdebug.tui.pages.samples_page import sample_errors
-from qdebug.tui.reading.answers import recorded_rows
 from qdebug.tui.reading.messages import DetailReady
 
 __all__ = ["detail_lines"]
 
 _LABEL, _WIDE_LABEL = 14, 20
+_WIDE = 81
 _ERRORS = ("SQNR dB", "rel L2", "cosine", "max abs", "max LSB", "max rel", "mismatches", "non-finite", "mean abs")
 _PARTS = ("SQNR dB", "rel L2", "max LSB")
 _JUDGED = {"judged", "SQNR", "non-finite"}
@@ -80,7 +83,8 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [*_errors(result, width, glyphs, samples=navigator.samples), *_saturation(result, width, glyphs)]
+    lines += [*_saturation(result, width, glyphs), *_errors(result, width, glyphs, samples=navigator.samples)]
+    lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
     lines += _samples(result, sample, width, glyphs, shown=None if ready is None else ready.values_sample)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
@@ -109,8 +113,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     if row in navigator.trail.notes:
         lines += _wrapped(f"note: {navigator.trail.notes[row]}", width, "accent", glyphs)
     if result is not None:
-        sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
-        lines += _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
+        if _doubtful(navigator, result):
+            lines += _paired(result, width, glyphs)
         for kind, text in finding_facts(result):
             lines += _wrapped(f"{kind}: {text}", width, "accent", glyphs)
         if result.note:
@@ -120,6 +124,16 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
         if result.attribution_note:
             lines += _wrapped(f"introduced error not known: {result.attribution_note}", width, "muted", glyphs)
     return lines
+
+
+def _doubtful(navigator: Navigator, result: NodeResult) -> bool:
+    """Tell whether a pair is to be looked at before anything else: it is not sure, or of constants."""
+    return result.confidence < 1 or bool(navigator.table.first)
+
+
+def _paired(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
+    return _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
 
 
 def _without_result(scene: Scene, width: int) -> list[Line]:
@@ -134,7 +148,7 @@ def _without_result(scene: Scene, width: int) -> list[Line]:
         if planned.quant is not None:
             facts.append(("scale / zp", quant_summary(planned.quant)))
         if ready is not None and ready.recorded is not None:
-            facts += [(name, text) for name, text, _ in recorded_rows(ready.recorded, max(width - label, 8), glyphs)]
+            facts += [(name, text) for name, text, _ in recorded_rows(ready.recorded)]
     lines: list[Line] = [
         [(name.ljust(label), "muted"), (glyphs.fit(text, width - label), "plain")] for name, text in facts
     ]
@@ -142,12 +156,21 @@ def _without_result(scene: Scene, width: int) -> list[Line]:
         of = "backend" if planned.tensor else "reference"
         said = f"as the {of} recorded it" + (f" in sample {ready.values_sample}" if ready is not None else "")
         lines.insert(0, [(said, "accent")])
+        bins = None if ready is None else recorded_bins(ready.recorded)
+        if bins is not None:
+            alone = replace(bins, sides=bins.sides[:1])
+            lines += histogram_lines(alone, label, max(width - label - 1, 8), glyphs, rows=_rows(width))
         if ready is None or ready.problem:
             lines += _wrapped("reading values .." if ready is None else ready.problem, width, "muted", glyphs)
     if planned.missing is None:
         said = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
         lines += [[], *_wrapped(said, width, "muted", glyphs)]
     return lines
+
+
+def _rows(width: int) -> int:
+    """Return the lines of a histogram: a wide terminal is mostly a high one."""
+    return 4 if width >= _WIDE else 2
 
 
 def _label_width(width: int) -> int:
@@ -181,9 +204,9 @@ def _sides(
         if name == "tensor":
             rows.append(("type", _type(dtypes[0], shapes[0]), _type(dtypes[1], shapes[1])))
     if values is not None:
-        rows += _value_rows(detail, values, side, glyphs)
+        rows += _value_rows(detail, values)
     elif ready is not None and ready.recorded is not None:
-        rows += recorded_rows(ready.recorded, side, glyphs)
+        rows += recorded_rows(ready.recorded)
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
     known = ready is not None and (values is not None or ready.recorded is not None)
@@ -194,7 +217,8 @@ def _sides(
     lines: list[Line] = [[(above, "muted")], head] if above else [head]
     for row in rows:
         lines += _two_cells(row, label, side, glyphs)
-    return lines
+    bins = bins_of(values) if values is not None else None if ready is None else recorded_bins(ready.recorded)
+    return lines if bins is None else [*lines, *histogram_lines(bins, label, side, glyphs, rows=_rows(width))]
 
 
 def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSet) -> list[Line]:
@@ -215,7 +239,7 @@ def _two_cells(row: tuple[str, str, str], label: int, side: int, glyphs: GlyphSe
     ]
 
 
-def _value_rows(detail: NodeDetail, values: ValueFacts, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
+def _value_rows(detail: NodeDetail, values: ValueFacts) -> list[tuple[str, str, str]]:
     def both(show: Callable[[SideValues], str]) -> tuple[str, str]:
         return show(values.reference), show(values.backend)
 
@@ -233,13 +257,7 @@ def _value_rows(detail: NodeDetail, values: ValueFacts, width: int, glyphs: Glyp
     ]
     if any(side.nan or side.infinite for side in (values.reference, values.backend)):
         rows.append(("NaN, inf", *both(lambda side: f"{numbers.grouped(side.nan)}, {numbers.grouped(side.infinite)}")))
-    rows.append(("histogram", *both(lambda side: _histogram(side, width, glyphs))))
     return rows
-
-
-def _histogram(side: SideValues, width: int, glyphs: GlyphSet) -> str:
-    counts = resample(side.counts, width - 1)
-    return bars(np.sqrt(counts), glyphs)  # the root keeps thin tails visible
 
 
 def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -> list[Line]:

@@ -58,7 +58,7 @@ class ElementCursor:
 
     def _settle(self, scene: Scene, shape: tuple[int, ...]) -> None:
         """Put the index into a tensor of this shape: at the worst element, once that is known, or the first."""
-        key = (scene.backend, scene.row, shape)
+        key = (*scene.place, shape)
         if key != self._of or len(self.index) != len(shape):
             self._of, self._waits = key, True
             self.index = (0,) * len(shape)
@@ -72,13 +72,18 @@ class ElementCursor:
         if scene is None:
             return LookedAt()
         self.shape(scene)
-        seen = self._of[:2] == (scene.backend, scene.row)
+        seen = self._of[:2] == scene.place
         return LookedAt(self.index if seen else None, page is not None and page.plane)
 
     def channel_axis(self, scene: Scene) -> int:
         """Return the dimension that counts the channels; 0 while it is not known."""
         known = self.in_part(scene) or self.whole(scene)
         return 0 if known is None else known.axis
+
+    def put(self, index: tuple[int, ...]) -> str:
+        """Go to an element of the tensor that is shown."""
+        self.index, self._waits = index, False
+        return ""
 
     def step(self, scene: Scene, axis: int, by: int) -> str:
         """Move along a dimension.

@@ -17,6 +17,9 @@ __all__ = ["ExplainPage"]
 _LABEL = 14
 _REPLAYED = "a replay does as the backend declares, so that this counts neither as added here nor as unexplained"
 
+_ABOVE = frozenset({"node", "tensor"})
+"""Facts that the heading says: long names would hide what was found."""
+
 Fact = tuple[str, str, str]
 """Label, text and style."""
 
@@ -26,6 +29,7 @@ class ExplainPage(Page):
 
     view = ScreenId.EXPLAIN
     hint = "why the node differs; j k scroll"
+    lists = True
 
     def __init__(self) -> None:
         self._top = 0
@@ -109,5 +113,5 @@ def _of_search(scene: Scene) -> list[Fact]:
     facts: list[Fact] = [("", "", "plain")]
     mine = [each for each in ready.explained if each.tensor == scene.planned.tensor] or list(ready.explained)
     for node in mine:
-        facts += [(label, text, "plain") for label, text in node_facts(node)]
+        facts += [(label, text, "plain") for label, text in node_facts(node) if label not in _ABOVE]
     return facts if mine else [("arithmetic", "nothing can be said of this node", "unknown")]

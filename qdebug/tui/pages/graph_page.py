@@ -1,8 +1,10 @@
-"""The graph walk: what the node reads, the node, who reads its tensor; and the way that led here."""
+"""The graph: the node among what it is computed of and what is computed of it, levels from left to right."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,10 +15,12 @@ from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
 from qdebug.present.rows import on_rails, quant_text
 from qdebug.present.text import safe_text
-from qdebug.tui.drawing.glyphs import pad, wrap
+from qdebug.tui.drawing.canvas import Canvas, Weight
+from qdebug.tui.drawing.glyphs import wrap
+from qdebug.tui.nodes.neighbourhood import Neighbourhood, neighbourhood
 from qdebug.tui.nodes.rows import State
-from qdebug.tui.nodes.walk import Edge, inputs_of, outputs_of, own_share
-from qdebug.tui.pages.page import Line, Page, Scene, sign_of, state_style, window
+from qdebug.tui.nodes.walk import Edge, own_share, tensor_of
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, sign_of, state_style, window
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:  # the screen is drawn before any of this is needed
@@ -24,86 +28,379 @@ if TYPE_CHECKING:  # the screen is drawn before any of this is needed
 
 __all__ = ["GraphPage"]
 
-_EDGE_LINES = 2
 _ATTRS = 8
+_ABOVE = 2
+"""Lines above the picture."""
+_BOX = 3
+"""Lines of a box: its name in the rim, and what it carries; one more, for its operator, where there is room."""
+_TALL = 24
+_LEAST, _USUAL, _WIDEST, _LEAST_CENTRE = 12, 16, 34, 18
+"""Cells of a column, at least, or where there are three levels each way, or at most; and of the node's own."""
+_LEAST_FACT = 8
+"""Cells from which on something is said of a constant beside its name."""
+_LEAST_GAP, _MOST_LANES = 3, 4
+"""Cells between two columns; lines that run up and down in them side by side."""
+_HEAVY = 0.5
+"""Of the largest error that is shown: an edge that carries as much is drawn thick."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Placed:
+    """Something that is drawn.
+
+    Args:
+        left, top, right, low: Its first and last column and line.
+        edge: What it is; None for a line that passes by.
+    """
+
+    left: int
+    top: int
+    right: int
+    low: int
+    edge: Edge | None = None
+
+    @property
+    def middle(self) -> int:
+        """The line that edges lead to."""
+        return (self.top + self.low) // 2
 
 
 class GraphPage(Page):
-    """Walks along edges: j k choose one, h and l walk to the input or output chosen."""
+    """Walks along edges: j k choose a neighbour, enter opens it, h and l walk to the input or output chosen."""
 
     view = ScreenId.GRAPH
-    hint = "j k choose, h to an input, l to an output, H back"
+    hint = "j k choose, enter opens, h l walk to input, output"
 
     def __init__(self) -> None:
         self._chosen = 0
         self._of: tuple[int, int] = (-1, -1)
+        self._around: Neighbourhood | None = None
+        self._key: tuple[int, int, int] = (0, -1, -1)
+        self._drawn: Mapping[str, _Placed] = {}
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the neighbourhood."""
-        inputs, outputs = self._edges(scene)
-        side = max((width - 24) // 2 - 4, 12)
-        box_width = max(width - 2 * (side + 4), 12)
-        box = _box(scene, box_width)
-        below = [*self._chosen_edge(scene, [*inputs, *outputs], width), *_below(scene, width)]
-        below = below[: max(height - 2 - len(box), 2)]  # the node itself is what one came to see
-        room = max(height - 2 - len(below), 4)
-        left = _column(scene, inputs, self._chosen, side, room, to_node=True)
-        right = _column(scene, outputs, self._chosen - len(inputs), side, room, to_node=False)
-        rows = max(len(left), len(right), len(box))
-        lines = [_path(scene, width), _heads(inputs, outputs, side, box_width)]
-        for at in range(min(rows, room)):
-            line: Line = [*(left[at] if at < len(left) else [(" " * (side + 4), "plain")])]
-            line += box[at] if at < len(box) else [(" " * box_width, "plain")]
-            line += right[at] if at < len(right) else []
-            lines.append(line)
-        lines += [[] for _ in range(height - len(lines) - len(below))]
-        return [*lines, *below]
+        around, picks = self._look(scene)
+        chosen = picks[self._chosen]
+        facts = _box_facts(scene)
+        above = [_path(scene, width), _heads(around, scene, width)]
+        below = [*_chosen_words(scene, chosen, width), *_below(scene, width, 1 + (height >= _TALL))]
+        below = below[: max(min(height // 4, height - len(above) - len(facts) - 2), 1)]
+        canvas = Canvas(width, max(height - len(above) - len(below), 1), scene.glyphs)
+        picture = _Picture(scene, around, canvas, (width, max(height - len(above) - len(below), 1)), chosen.tensor)
+        self._drawn = picture.draw(facts)
+        return [*above, *canvas.lines(), *below]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Choose another edge: inputs first, then outputs."""
-        inputs, outputs = self._edges(scene)
-        many = len(inputs) + len(outputs)
-        if not many:
+        """Choose another tensor: the node's own, its inputs, who reads it, then what is further away."""
+        _, picks = self._look(scene)
+        if len(picks) == 1:
             return "this node has neither inputs nor readers"
-        target = min(max(self._chosen + lines, 0), many - 1)
+        target = min(max(self._chosen + lines, 0), len(picks) - 1)
         if target == self._chosen:
-            return "this is the first edge" if lines < 0 else "this is the last edge"
+            return "the node itself is chosen; j goes on to its inputs" if lines < 0 else "this is the last one"
         self._chosen = target
         return ""
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Walk to the chosen edge's other end, or to the first one on that side."""
-        inputs, outputs = self._edges(scene)
-        if direction < 0:
-            edges = inputs[self._chosen :] if self._chosen < len(inputs) else inputs
-        else:
-            edges = outputs[max(self._chosen - len(inputs), 0) :]
+        """Walk to the input or output that is chosen, or to the first one on that side."""
+        around, picks = self._look(scene)
+        edges = around.inputs if direction < 0 else around.outputs
         if not edges:
             return "this node reads nothing" if direction < 0 else "nobody reads this tensor"
-        edge = edges[0]
+        chosen = picks[self._chosen]
+        return self._walk(scene, chosen if chosen in edges else edges[0])
+
+    def enter(self, scene: Scene) -> ScreenId | Constant | str:
+        """Open the tensor that is chosen."""
+        _, picks = self._look(scene)
+        chosen = picks[self._chosen]
+        if not self._chosen:
+            return ScreenId.TENSOR
+        if chosen.constant and not _theirs(scene):
+            return Constant(chosen.tensor)
+        if chosen.row is None:
+            return self._walk(scene, chosen)
+        scene.navigator.jump(chosen.row)
+        return ScreenId.TENSOR
+
+    def click(self, scene: Scene, column: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the box that was clicked, or open it if it is chosen."""
+        _, picks = self._look(scene)
+        line -= _ABOVE
+        spots = self._drawn.items()
+        hit = (name for name, at in spots if at.left <= column <= at.right and at.top <= line <= at.low)
+        name = next(hit, None)
+        at = next((at for at, edge in enumerate(picks) if edge.tensor == name), None)
+        if at is None:
+            return None
+        if at == self._chosen:
+            return self.enter(scene)
+        self._chosen = at
+        return ""
+
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the node and what lies around it."""
+        return [edge.row for edge in self._look(scene)[1] if edge.row is not None]
+
+    def _walk(self, scene: Scene, edge: Edge) -> str:
         if edge.row is None:
             other = "backend" if _theirs(scene) else "reference"
-            what = "a constant" if edge.constant else f"not in the list: no partner in the {other}"
+            what = "a constant; enter opens it" if edge.constant else f"not in the list: no partner in the {other}"
             return f"{safe_text(edge.tensor, limit=50)} is {what}"
         return f"at {safe_text(scene.table.names[edge.row], limit=60)}{scene.navigator.jump(edge.row)}"
 
-    def _chosen_edge(self, scene: Scene, edges: Sequence[Edge], width: int) -> list[Line]:
-        """Name the edge that is chosen in full: its column is narrow."""
-        if not self._chosen < len(edges):
-            return []
-        edge = edges[self._chosen]
-        made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
-        said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}")
-        return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=2)]
-
-    def _edges(self, scene: Scene) -> tuple[list[Edge], list[Edge]]:
+    def _look(self, scene: Scene) -> tuple[Neighbourhood, list[Edge]]:
+        """Return what lies around the node, and what of it can be chosen: the node, its inputs, its readers, others."""
         if self._of != (scene.backend, scene.row):
             self._of, self._chosen = (scene.backend, scene.row), 0
-        graph, theirs = _graph(scene), _theirs(scene)
-        return (
-            inputs_of(graph, scene.table, scene.row, theirs=theirs),
-            outputs_of(graph, scene.table, scene.row, theirs=theirs),
-        )
+        key = id(scene.table), scene.table.version, scene.row
+        if self._around is None or self._key != key:
+            self._key = key
+            self._around = neighbourhood(_graph(scene), scene.table, scene.row, theirs=_theirs(scene))
+        around = self._around
+        near = [around.centre, *around.inputs, *around.outputs]
+        names = {edge.tensor for edge in near}
+        far = sorted((abs(level), -level) for level in around.levels if level)
+        rest = [edge for level in far for edge in around.levels[-level[1]] if edge.tensor not in names]
+        picks = [*near, *rest]
+        self._chosen = min(self._chosen, len(picks) - 1)
+        return around, picks
+
+
+class _Picture:
+    """Boxes in columns, and the edges between them.
+
+    Args:
+        scene: What is shown.
+        around: What lies around the node.
+        canvas: What to draw on.
+        size: Its columns and lines.
+        chosen: The tensor that is chosen.
+    """
+
+    def __init__(self, scene: Scene, around: Neighbourhood, canvas: Canvas, size: tuple[int, int], chosen: str) -> None:
+        self._scene, self._around, self._canvas, self._chosen = scene, around, canvas, chosen
+        self._width, self._height = size
+        self._middle = self._height // 2
+        self._box = _BOX + (self._height >= _TALL)
+        known = [edge.error for edges in around.levels.values() for edge in edges if edge.error]
+        self._top = max((error for error in known if np.isfinite(error)), default=0.0)
+
+    def draw(self, facts: Sequence[tuple[str, str]]) -> Mapping[str, _Placed]:
+        """Draw all, and return where what can be chosen is."""
+        high = min(len(facts) + 2, self._height)
+        self._middle = min(max(self._height // 2 - 1 - (high - 1) // 2, 0), self._height - high) + (high - 1) // 2
+        levels = self._levels()
+        columns = self._columns(levels, facts)
+        placed: dict[str, _Placed] = {}
+        passing: dict[tuple[str, int], _Placed] = {}
+        names: dict[int, dict[str, str]] = {}
+        for level, (left, right) in columns.items():
+            items = [edge for edge in self._around.levels[level] if level]
+            lanes = self._passing(level, levels)
+            spots = self._stack(level, items, lanes, span=(left, right), facts=len(facts), passing=passing)
+            inner = right - left - 1
+            texts = self._scene.glyphs.apart([edge.tensor if edge.constant else _name(edge) for edge in items], inner)
+            names[level] = {edge.tensor: text for edge, text in zip(items, texts, strict=True)}
+            placed |= {spot.edge.tensor: spot for spot in spots if spot.edge is not None}
+        self._edges(levels, columns, placed, passing)
+        for level in columns:
+            for edge in self._around.levels[level]:
+                if edge.tensor in placed and level:
+                    self._neighbour(placed[edge.tensor], names[level][edge.tensor])
+        self._centre(placed[self._around.centre.tensor], facts)
+        return placed
+
+    def _levels(self) -> list[int]:
+        """Return the levels that there is room for, the node's own among them: as many each way."""
+        have = self._around.levels
+        for depth, least in ((3, _USUAL), (2, _LEAST), (1, 1)):
+            levels = [level for level in have if abs(level) <= depth]
+            if _LEAST_CENTRE + (len(levels) - 1) * (least + _LEAST_GAP) <= self._width:
+                return levels
+        return [level for level in have if not level]
+
+    def _columns(self, levels: Sequence[int], facts: Sequence[tuple[str, str]]) -> dict[int, tuple[int, int]]:
+        """Return the first and last cell of each level's column."""
+        gaps = {level: self._lanes(level) + 2 for level in levels[1:]}
+        wanted: dict[int, int] = {}
+        for level in levels:
+            texts = [text for edge in self._around.levels[level] for text in (_name(edge), self._facts(edge, _WIDEST))]
+            texts = texts if level else [text for text, _ in facts]
+            wanted[level] = min(max(map(cell_len, texts)), _WIDEST) + 3
+        least = {level: _LEAST if level else _LEAST_CENTRE for level in levels}
+        room = self._width - sum(gaps.values())
+        while sum(wanted.values()) > room:
+            widest = max(wanted, key=lambda level: wanted[level] - least[level])
+            if wanted[widest] <= min(least[widest], 8):
+                break
+            wanted[widest] -= 1
+        left = max((room - sum(wanted.values())) // 2, 0)
+        columns = {}
+        for level in levels:
+            left += gaps.get(level, 0)
+            columns[level] = left, left + wanted[level] - 1
+            left += wanted[level]
+        return columns
+
+    def _lanes(self, level: int) -> int:
+        """Return how many lines run up and down before a level: one for each tensor that edges lead to."""
+        targets = {self._around.centre.tensor} if not level else {edge.tensor for edge in self._around.levels[level]}
+        many = len({to for _, to in self._around.links if to in targets})
+        return min(max(many, 1), _MOST_LANES)
+
+    def _passing(self, level: int, levels: Sequence[int]) -> list[str]:
+        """Return the tensors whose edges pass a level by."""
+        at = {edge.tensor: of for of in levels for edge in self._around.levels[of]}
+        ends = [(one, other) for one, other in self._around.links if one in at and other in at]
+        return list(dict.fromkeys(one for one, other in ends if at[one] < level < at[other]))
+
+    def _stack(
+        self,
+        level: int,
+        items: Sequence[Edge],
+        lanes: Sequence[str],
+        *,
+        span: tuple[int, int],
+        facts: int,
+        passing: dict[tuple[str, int], _Placed],
+    ) -> list[_Placed]:
+        """Put the boxes of a column one under the other, so that the first is beside the node if that can be."""
+        (left, right), room = span, self._height
+        sizes: Sequence[int]
+        if not level:
+            items, sizes = [self._around.centre], [min(facts + 2, room)]
+        else:
+            sizes = [1 if edge.constant else self._box for edge in items]
+            items, sizes = self._shown(items, sizes, room - len(lanes), (left, right))
+        many = sum(sizes) + len(lanes)
+        loose = 1 if level and many + sum(size > 1 for size in sizes) <= room else 0
+        tops, at = [], 0
+        for size in sizes:
+            tops.append(at)
+            at += size + (loose if size > 1 else 0)
+        high = at + len(lanes)
+        anchor = (sizes[0] - 1) // 2 if sizes else 0
+        start = min(max(self._middle - anchor, 0), max(room - high, 0))
+        if lanes:  # what passes by does so above the boxes
+            start = min(max(start, len(lanes)), max(room - at, 0))
+            for number, name in enumerate(lanes):
+                line = max(start - len(lanes) + number, 0)
+                passing[name, level] = _Placed(left=left, right=right, top=line, low=line)
+        return [
+            _Placed(left=left, right=right, top=start + top, low=start + top + size - 1, edge=edge)
+            for top, size, edge in zip(tops, sizes, items, strict=True)
+        ]
+
+    def _shown(
+        self, items: Sequence[Edge], sizes: Sequence[int], room: int, span: tuple[int, int]
+    ) -> tuple[Sequence[Edge], Sequence[int]]:
+        """Return the boxes of a column that there is room for, among them what is chosen; say how many are not."""
+        if sum(sizes) <= room or not items:
+            return items, sizes
+        at = next((at for at, edge in enumerate(items) if edge.tensor == self._chosen), 0)
+        fits = max((room - 1) // max(sizes), 1)
+        start = window(at, len(items), fits) if at >= fits else 0
+        stop = start
+        while stop < len(items) and sum(sizes[start : stop + 1]) <= room - 1:
+            stop += 1
+        stop = max(stop, start + 1)
+        said = f"{len(items) - (stop - start)} more: j k"
+        self._canvas.text(span[0], self._height - 1, self._scene.glyphs.fit_end(said, span[1] - span[0]), "accent")
+        return items[start:stop], sizes[start:stop]
+
+    def _edges(
+        self,
+        levels: Sequence[int],
+        columns: Mapping[int, tuple[int, int]],
+        placed: Mapping[str, _Placed],
+        passing: Mapping[tuple[str, int], _Placed],
+    ) -> None:
+        """Draw the edges, the thin ones first: each in the lane of the tensor that it leads to."""
+        at = {edge.tensor: level for level in levels for edge in self._around.levels[level]}
+        edges = {edge.tensor: edge for level in levels for edge in self._around.levels[level]}
+        lanes: dict[tuple[int, str], int] = {}
+        links = [(one, other) for one, other in self._around.links if one in placed and other in placed]
+        for one, other in sorted(links, key=lambda link: self._weight(edges[link[0]])):
+            weight, style = self._weight(edges[one]), self._line_style(edges[one])
+            stops = [placed[one]]
+            stops += [passing[one, level] for level in levels if at[one] < level < at[other]]
+            stops.append(placed[other])
+            for number, (before, after) in enumerate(pairwise(stops)):
+                level = levels[levels.index(at[one]) + number + 1]
+                left, right = before.right + 1, columns[level][0] - 1
+                name = other if after.edge is not None else f"{one} passes"
+                used = {key for key in lanes if key[0] == level}
+                lane = lanes.setdefault((level, name), len(used))
+                x = max(right - 1 - lane % max(right - left, 1), left)
+                start = (before.left if before.edge is None else before.right + 1, before.middle)
+                self._canvas.line([start, (x, before.middle), (x, after.middle), (right, after.middle)], weight, style)
+                if after.edge is not None:
+                    self._canvas.text(right, after.middle, ">", style)
+
+    def _weight(self, edge: Edge) -> Weight:
+        if edge.constant or not edge.error:
+            return Weight.NONE
+        return Weight.HEAVY if edge.error >= _HEAVY * self._top else Weight.LIGHT
+
+    def _line_style(self, edge: Edge) -> str:
+        if self._weight(edge) is Weight.NONE:
+            return "muted"
+        return _edge_style(self._scene, edge)
+
+    def _neighbour(self, spot: _Placed, name: str) -> None:
+        """Draw a box with its name in the rim, or a constant in a line."""
+        edge, width = spot.edge, spot.right - spot.left + 1
+        if edge is None:
+            return
+        here = edge.tensor == self._chosen
+        style = "cursor" if here else _edge_style(self._scene, edge)
+        if edge.constant:
+            mark = self._scene.glyphs.cursor if here else " "
+            rest = width - 2 - cell_len(name)
+            said = self._scene.glyphs.fit_end(self._facts(edge, rest), rest) if rest > _LEAST_FACT else ""
+            self._canvas.text(spot.left, spot.top, " " * width, "plain")
+            self._canvas.text(spot.left, spot.top, mark, "cursor")
+            self._canvas.text(spot.left + 1, spot.top, name, style)
+            self._canvas.text(spot.left + 2 + cell_len(name), spot.top, said, "muted")
+            return
+        weight = Weight.HEAVY if here else Weight.LIGHT
+        self._canvas.box((spot.left, spot.top), (width, spot.low - spot.top + 1), weight, "cursor" if here else "muted")
+        self._canvas.text(spot.left + 1, spot.top, self._scene.glyphs.apart([name], width - 2)[0], style)
+        if here:
+            self._canvas.text(spot.left, spot.top, self._scene.glyphs.cursor, "cursor")
+        texts = [edge.op, self._facts(edge, width - 2)] if self._box > _BOX else [self._facts(edge, width - 2)]
+        for line, text in enumerate(texts, start=spot.top + 1):
+            cut = self._scene.glyphs.fit_end(self._scene.glyphs.plain(safe_text(text)), width - 2)
+            self._canvas.text(spot.left + 1, line, cut, "plain")
+
+    def _facts(self, edge: Edge, room: int) -> str:
+        return self._scene.glyphs.plain(_edge_facts(self._scene, edge, room))
+
+    def _centre(self, spot: _Placed, facts: Sequence[tuple[str, str]]) -> None:
+        """Draw the node itself: in double lines, with all that is known of it."""
+        width, here = spot.right - spot.left + 1, self._chosen == self._around.centre.tensor
+        rim = "cursor" if here else "title"
+        self._canvas.box((spot.left, spot.top), (width, spot.low - spot.top + 1), Weight.DOUBLE, rim)
+        for line, (text, style) in enumerate(facts[: spot.low - spot.top - 1]):
+            said = self._scene.glyphs.plain(safe_text(text))
+            cut = self._scene.glyphs.apart([said], width - 3)[0] if not line else said
+            self._canvas.text(spot.left + 2, spot.top + 1 + line, self._scene.glyphs.fit_end(cut, width - 3), style)
+        if here:
+            self._canvas.text(spot.left, spot.top + 1, self._scene.glyphs.cursor, "cursor")
+
+
+def _name(edge: Edge) -> str:
+    return edge.node or edge.tensor
+
+
+def _chosen_words(scene: Scene, edge: Edge, width: int) -> list[Line]:
+    """Name what is chosen in full, and what it carries: a box has little room."""
+    made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
+    carries = "" if edge.row == scene.row else f": {_edge_facts(scene, edge, 80)}"
+    said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}{carries}")
+    return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=2)]
 
 
 def _theirs(scene: Scene) -> bool:
@@ -114,10 +411,6 @@ def _theirs(scene: Scene) -> bool:
 def _graph(scene: Scene) -> Graph:
     """Return the graph that the row's node is in."""
     return scene.opened.reference_graph if _theirs(scene) else scene.opened.backend_graph
-
-
-def _tensor(scene: Scene) -> str:
-    return scene.planned.reference_tensor if _theirs(scene) else scene.planned.tensor
 
 
 def _path(scene: Scene, width: int) -> Line:
@@ -135,39 +428,19 @@ def _path(scene: Scene, width: int) -> Line:
     return [(before, "muted"), (scene.glyphs.fit_end(here, max(width - cell_len(before), 1)), "title")]
 
 
-def _heads(inputs: Sequence[Edge], outputs: Sequence[Edge], side: int, box: int) -> Line:
-    many = len(inputs)
+def _heads(around: Neighbourhood, scene: Scene, width: int) -> Line:
+    """Count the edges, and say what their thickness means."""
+    many, readers = len(around.inputs), len(around.outputs)
     said = " no inputs" if not many else " 1 input" if many == 1 else f" {many} inputs, worst first"
-    readers = f"    read by {len(outputs)}" if outputs else "    read by none"
-    return [(said.ljust(side + 4)[: side + 4] + " node".ljust(box) + readers, "accent")]
-
-
-def _column(scene: Scene, edges: Sequence[Edge], chosen: int, side: int, room: int, *, to_node: bool) -> list[Line]:
-    """Draw one side: two lines an edge, with an arrow to or from the node."""
-    lines: list[Line] = []
-    fits = max(room // _EDGE_LINES, 1)
-    start = window(max(chosen, 0), len(edges), fits)
-    arrow = "--> "
-    for at in range(start, min(start + fits, len(edges))):
-        edge, here = edges[at], at == chosen
-        mark = (scene.glyphs.cursor if here else " ", "cursor")
-        sign = "w" if to_node and at == 0 and edge.error and not edge.constant else " "
-        room = side - 3 if to_node else side - 2
-        name = scene.glyphs.fit(edge.node if not to_node and edge.node else edge.tensor, room)
-        style = "cursor" if here else _edge_style(scene, edge)
-        indent = "   "
-        room = side + len(arrow) - len(indent)
-        said = scene.glyphs.plain(_edge_facts(scene, edge, room))
-        facts: Line = [(indent, "plain"), (pad(scene.glyphs.fit_end(said, room), room), "muted")]
-        if to_node:
-            lines.append([mark, (f"{sign} ", "accent"), (name, style), (arrow, "muted")])
-        else:
-            lines.append([(arrow, "muted"), mark, (name, style)])
-        lines.append(facts)
-    hidden = len(edges) - fits
-    if hidden > 0 and lines:
-        lines[-1] = [(f"  {hidden} more: j k".ljust(side + 4), "accent")]
-    return lines
+    said += f", read by {readers}" if readers else ", read by none"
+    lines = (
+        ("━ most error", "─ less", "┄ none, or not known")
+        if scene.glyphs.braille
+        else ("= most error", "- less", ". none")
+    )
+    key = "  ".join(lines)
+    gap = width - cell_len(said) - cell_len(key) - 1
+    return [(said, "accent"), (" " * gap + key, "muted")] if gap > 1 else [(said, "accent")]
 
 
 def _edge_style(scene: Scene, edge: Edge) -> str:
@@ -190,9 +463,12 @@ def _edge_facts(scene: Scene, edge: Edge, room: int) -> str:
     if result is None:
         return f"pending {dtype or ''}"
     unlike = result.status is Status.INCOMPARABLE
-    error = "not comparable" if unlike or result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
+    error = "incomparable" if unlike or result.metrics is None else f"rel {numbers.number(result.metrics.rel_l2)}"
     gain = "" if result.relative_gain is None else f" gain x{numbers.number(result.relative_gain)}"
-    return _as_fits(f"{sign_of(scene.table, edge.row)}{error}", (gain, f" {dtype}" if dtype else ""), room)
+    said = f"{sign_of(scene.table, edge.row)}{error}"
+    if cell_len(said) > room:  # a number that lost a digit would be another one
+        said = said.replace("rel ", "", 1)
+    return _as_fits(said, (gain, f" {dtype}" if dtype else ""), room)
 
 
 def _as_fits(said: str, more: Sequence[str], room: int) -> str:
@@ -202,59 +478,53 @@ def _as_fits(said: str, more: Sequence[str], room: int) -> str:
     return said
 
 
-def _box(scene: Scene, width: int) -> list[Line]:
-    """Draw the node: operator, error, how much of it is its own, saturation."""
-    glyphs, result, inner = scene.glyphs, scene.outcome, width - 4
-    state = State(int(scene.table.state[scene.row]))
+def _box_facts(scene: Scene) -> list[tuple[str, str]]:
+    """Return the node's name, operator, error, how much of it is its own, and saturation; each with its style."""
+    result, state = scene.outcome, State(int(scene.table.state[scene.row]))
     facts = [(scene.table.title(scene.row), "title"), (scene.planned.op, "plain")]
     facts.append((f"{sign_of(scene.table, scene.row)}{state.word}", state_style(state)))
     if result is not None and result.metrics is not None:
         facts.append((f"rel {numbers.number(result.metrics.rel_l2)}", "plain"))
         share = own_share(result)
         if share is not None:
-            facts.append((f"own share {numbers.percent(share, 1.0)}", "plain"))
+            facts.append((f"own {numbers.percent(share, 1.0)}", "plain"))
         elif result.attribution_note:
             facts.append(("own error unknown", "unknown"))
         if result.relative_gain is not None:
             facts.append((f"gain x{numbers.number(result.relative_gain)}", "plain"))
         if result.saturation is not None:
             railed = numbers.percent(on_rails(result.saturation), max(result.saturation.total, 1))
-            facts.append((f"saturated {railed}", "plain"))
+            facts.append((f"sat {railed}", "plain"))
     facts.append((f"{scene.planned.dtype or ''} {numbers.shape(scene.planned.shape)}", "muted"))
-    rim = f"+{glyphs.rule * (width - 2)}+" if glyphs.braille else "+" + "-" * (width - 2) + "+"
-    body: list[Line] = [
-        [(glyphs.bar + " ", "muted"), (glyphs.fit(text, inner), style), (" " + glyphs.bar, "muted")]
-        for text, style in facts
-    ]
-    return [[(rim, "muted")], *body, [(rim, "muted")]]
+    return facts
 
 
-def _below(scene: Scene, width: int) -> list[Line]:
-    """Say what the node was made of, its attributes and its median gain."""
-    node = _graph(scene).producer(_tensor(scene))
+def _below(scene: Scene, width: int, most: int) -> list[Line]:
+    """Say what the node was made of, its attributes and its median gain, each in at most so many lines."""
+    node = _graph(scene).producer(tensor_of(scene.table, scene.row, theirs=_theirs(scene)))
     said = ["the graph of the reference, which alone has this node"] if _theirs(scene) else []
     if scene.navigator.sample is not None:
         said.append(f"errors of all {scene.navigator.samples} samples; 2 has those of sample {scene.navigator.sample}")
     if scene.planned.missing is not None:
         said.append(f"not compared: {safe_text(scene.planned.missing)}")
-    if scene.planned.match:
-        said.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
-    if node is not None and node.origin not in ((), (node.name,)):
-        names = ", ".join(safe_text(name, limit=40) for name in node.origin[:6])
-        one = "the model's" if len(node.origin) == 1 else f"fused of {len(node.origin)}:"
-        said.append(f"{one} {names}{' ..' if len(node.origin) > 6 else ''}")
     if node is not None and node.attrs:
         attrs = [f"{safe_text(key, limit=24)}={safe_text(value, limit=24)}" for key, value in node.attrs.items()]
         said.append("attributes: " + " ".join(attrs[:_ATTRS]) + (" .." if len(attrs) > _ATTRS else ""))
     gain = _median_gain(scene)
     if gain:
         said.append(gain)
-    info = _graph(scene).tensors.get(_tensor(scene))
+    if scene.planned.match:
+        said.append(f"node paired with {safe_text(scene.planned.reference_tensor, limit=60)} ({scene.planned.match})")
+    info = _graph(scene).tensors.get(tensor_of(scene.table, scene.row, theirs=_theirs(scene)))
     if info is not None and info.quant is not None:
         said.append(f"scale / zero point {quant_summary(info.quant)}")
+    if node is not None and node.origin not in ((), (node.name,)):
+        names = ", ".join(safe_text(name, limit=40) for name in node.origin[:6])
+        one = "the model's" if len(node.origin) == 1 else f"fused of {len(node.origin)}:"
+        said.append(f"{one} {names}{' ..' if len(node.origin) > 6 else ''}")
     lines: list[Line] = []
     for text in said:
-        lines += [[(f" {line}", "muted")] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10), most=2)]
+        lines += [[(f" {line}", "muted")] for line in wrap(scene.glyphs.plain(text), max(width - 2, 10), most=most)]
     return lines
 
 

@@ -14,7 +14,7 @@ from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, 
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, judged, of_sample, so_far, waiting, waiting_lines
-from qdebug.tui.pages.page import Line, Scene, heading, paragraph
+from qdebug.tui.pages.page import Constant, Line, Scene, heading, paragraph
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["MapPage"]
@@ -52,6 +52,7 @@ class MapPage(ElementsPage):
         super().__init__(cursor)
         self.all_channels = False
         self._tiles = (1.0, 1.0)
+        self._map = (0, 0, 0)  # its first line, its rows, and how many rows are in a line
 
     @property
     def plane(self) -> bool:
@@ -82,6 +83,7 @@ class MapPage(ElementsPage):
         here = self._place(shape, 0 if whole is None else whole.axis)
         spot = (int(here[0] / self._tiles[0]), int(here[1] / self._tiles[1]))
         map_lines = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
+        self._map = len(lines), levels.shape[0], height_of(1, scene.glyphs, colours=scene.colours)
         beside = self._beside(scene, drawn)
         for at in range(min(max(len(map_lines), len(beside)), height - len(lines))):
             line: Line = [
@@ -103,6 +105,28 @@ class MapPage(ElementsPage):
     def side(self, scene: Scene, direction: int) -> str:
         """Go left or right by tiles of the map."""
         return self._cursor.step(scene, -1, direction * max(int(self._tiles[1]), 1))
+
+    def click(self, scene: Scene, column: int, line: int) -> ScreenId | Constant | str | None:
+        """Go to the element under the pointer, or to its values if it is there already."""
+        shape, (first, rows, deep) = self._cursor.shape(scene), self._map
+        row, column = (line - first) * deep, column - 1
+        if shape is None or not 0 <= row < rows or column < 0:
+            return None
+        whole = self._cursor.whole(scene)
+        axis = 0 if whole is None else whole.axis
+        here = self._place(shape, axis)
+        at = int(row * self._tiles[0]), int(column * self._tiles[1])
+        if self.all_channels:
+            rest = [size for at_axis, size in enumerate(shape) if at_axis != axis]
+            if at[0] >= shape[axis] or at[1] >= prod(rest):
+                return None
+            flat = [int(one) for one in np.unravel_index(at[1], rest)] if rest else []
+            index = (*flat[:axis], at[0], *flat[axis:])
+        else:
+            if any(one >= size for one, size in zip(at, plane_size(shape), strict=True)):
+                return None
+            index = (*self._cursor.index[:-2], *at[2 - min(len(shape), 2) :])
+        return self.enter(scene) if at == here else self._cursor.put(index)
 
     def enter(self, _: Scene) -> ScreenId | str:
         """Look at the values there."""

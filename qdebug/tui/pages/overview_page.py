@@ -14,7 +14,7 @@ from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Line, Page, Scene, origin_row, state_style, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, origin_row, state_style, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
@@ -92,10 +92,12 @@ class OverviewPage(Page):
 
     view = ScreenId.OVERVIEW
     hint = "origin, what fails, then by introduced error"
+    lists = True
 
     def __init__(self) -> None:
         self._ranked: np.ndarray = np.zeros(0, dtype=np.int64)
         self._key: tuple[object, ...] = ()
+        self._places = range(0)
 
     def ranked(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
@@ -125,10 +127,8 @@ class OverviewPage(Page):
         at = int(places[0]) if len(places) else -1
         room = max(height - 2, 1)
         start = window(max(at, 0), len(ranked), room)
-        lines += [
-            _culprit(scene, int(ranked[place]), shown, name_width, here=place == at)
-            for place in range(start, min(start + room, len(ranked)))
-        ]
+        self._places = range(start, min(start + room, len(ranked)))
+        lines += [_culprit(scene, int(ranked[place]), shown, name_width, here=place == at) for place in self._places]
         lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
         return lines
 
@@ -145,6 +145,20 @@ class OverviewPage(Page):
             return "this is the worst culprit" if lines < 0 else "this is the last culprit; 2 shows all nodes"
         scene.navigator.go(int(ranked[target]))
         return ""
+
+    def click(self, scene: Scene, _: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the culprit on a line, or open it if it is chosen."""
+        ranked, at = self.ranked(scene), self._places.start + line - 1
+        if line < 1 or at not in self._places or at >= len(ranked):
+            return None
+        if int(ranked[at]) == scene.row:
+            return self.enter(scene)
+        scene.navigator.go(int(ranked[at]))
+        return ""
+
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the culprits, worst first."""
+        return [int(row) for row in self.ranked(scene)]
 
     def side(self, scene: Scene, direction: int) -> str:
         """Go along the profile: to the worst row of the next or previous stretch."""

@@ -22,9 +22,11 @@ if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.model import QuantParams
 
 __all__ = [
+    "Constant",
     "Line",
     "Page",
     "Scene",
+    "Table",
     "TrialWish",
     "accepted",
     "heading",
@@ -37,6 +39,9 @@ __all__ = [
 
 Line = list[Piece]
 """One line of a screen."""
+
+Table = tuple[Sequence[str], Sequence[Sequence[object]]]
+"""The names of columns, and the cells of each line."""
 
 _STYLES = {
     State.PENDING: "muted",
@@ -87,6 +92,11 @@ class Scene:
         return self.navigator.cursor
 
     @property
+    def place(self) -> tuple[int, int]:
+        """What tells it from all other rows: backend and number."""
+        return self.backend, self.navigator.number
+
+    @property
     def planned(self) -> PlannedRow:
         """What is known of it before any value is read."""
         return self.table.rows[self.row]
@@ -101,6 +111,17 @@ def origin_row(scene: Scene) -> int | None:
     """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
     way = () if scene.result is None else scene.result.verdict.way
     return scene.table.row_of(way[-1]) if way else None
+
+
+@dataclass(frozen=True, slots=True)
+class Constant:
+    """A constant of the node under the cursor, to be opened.
+
+    Args:
+        name: Its name; "" for the first one of them.
+    """
+
+    name: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,6 +142,8 @@ class Page:
 
     view: ScreenId
     hint = ""
+    lists = False
+    """Whether it is a list that goes on beyond the screen."""
     has_worst = False
     """Whether it has something of which the worst comes first, which `worst` walks."""
     has_forms = False
@@ -159,6 +182,22 @@ class Page:
         """Put what it shows into another order; None if it is in that of the nodes."""
         return None
 
+    def click(self, scene: Scene, column: int, line: int) -> ScreenId | Constant | str | None:  # noqa: ARG002  likewise
+        """Choose what is drawn at a column and a line; open it if it is chosen already.
+
+        Returns:
+            Where that leads, or what there is to say; None if nothing is meant there.
+        """
+        return None
+
+    def rows(self, scene: Scene) -> Sequence[int]:
+        """Return the rows of the nodes that it shows, in their order."""
+        return [scene.row]
+
+    def table(self, scene: Scene) -> Table | None:  # noqa: ARG002  for those that show something else than nodes
+        """Return the names of its columns and its lines, where it is a table of something else than nodes."""
+        return None
+
     def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for the one that tries scales
         """Return what is to be found out about a scale; None for nothing."""
         return None
@@ -172,8 +211,8 @@ class Page:
         """
         return None
 
-    def enter(self, scene: Scene) -> ScreenId | str:  # noqa: ARG002  for those that look
-        """Go deeper: the screen to go to, or why there is none."""
+    def enter(self, scene: Scene) -> ScreenId | Constant | str:  # noqa: ARG002  for those that look
+        """Go deeper: the screen to go to, the constant to open, or why there is neither."""
         return ScreenId.TENSOR
 
 

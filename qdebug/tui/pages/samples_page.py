@@ -15,7 +15,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Line, Page, Scene, heading, paragraph, sign_of, state_style, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, heading, paragraph, sign_of, state_style, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
@@ -35,7 +35,31 @@ class SamplesPage(Page):
 
     view = ScreenId.SAMPLES
     hint = "j k choose for all screens, g all, n the worst"
+    lists = True
     has_worst = True
+
+    def __init__(self) -> None:
+        self._shown: dict[int, int] = {}
+
+    def click(self, scene: Scene, _: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the sample on a line, or open the tensor if it is chosen."""
+        result, at = scene.outcome, self._shown.get(line)
+        if result is None or at is None or at > len(result.samples):
+            return None
+        sample = None if not at else result.samples[at - 1].sample
+        return self.enter(scene) if sample == scene.navigator.sample else scene.navigator.choose_sample(sample)
+
+    def table(self, scene: Scene) -> Table | None:
+        """Return the samples with the names of the diff JSON."""
+        samples = () if scene.outcome is None else scene.outcome.samples
+        own = tuple(f"introduced_{name}" for name in ("sqnr_db", "max_lsb", "max_abs"))
+        lines: list[Sequence[object]] = []
+        for one in samples:
+            added = one.introduced
+            known = (None,) * 3 if added is None else (added.sqnr_db, added.max_lsb, added.max_abs)
+            here = scene.planned.node, scene.planned.tensor, one.sample, str(one.status)
+            lines.append((*here, one.sqnr_db, one.max_abs, *known))
+        return ("node", "tensor", "sample", "status", "sqnr_db", "max_abs", *own), lines
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
@@ -59,11 +83,13 @@ class SamplesPage(Page):
         own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
         bar_width = max(width - 57 - own * _OWN, 0)
         start = window(chosen, len(samples) + 1, room)
+        shown = range(start, min(start + room, len(samples) + 1))
+        self._shown = {len(lines) + 1 + at - start: at for at in shown}
         wide = bar_width >= _LEAST_BAR
         added = "introduced".rjust(_OWN) if own else ""
         lines.append([(f"    sample  status          SQNR dB     max abs{added}" + "        error" * wide, "accent")])
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
-        for at in range(start, min(start + room, len(samples) + 1)):
+        for at in shown:
             here = at == chosen
             mark = scene.glyphs.cursor if here else " "
             if at == 0:
@@ -146,6 +172,36 @@ class BackendsPage(Page):
 
     view = ScreenId.BACKENDS
     hint = "j k choose a node, h l or b a backend"
+    lists = True
+
+    def __init__(self) -> None:
+        self._lines = range(0)
+
+    def click(self, scene: Scene, _: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose the node on a line, or open it if it is chosen."""
+        at = self._lines.start + line - 1
+        if line < 1 or at not in self._lines or len(scene.backends) < 2:
+            return None
+        if at == scene.navigator.place:
+            return self.enter(scene)
+        scene.navigator.go(scene.navigator.line_to_row(at))
+        return ""
+
+    def table(self, scene: Scene) -> Table | None:
+        """Return the nodes of the list, with the metric and the state of each backend."""
+        navigator, found = scene.navigator, []
+        names = [f"{name}:{title}" for title, _ in scene.backends for name in (navigator.metric, "status")]
+        for line in range(navigator.lines):
+            row = navigator.line_to_row(line)
+            cells: list[object] = [scene.table.rows[row].node, scene.table.rows[row].tensor]
+            for _, table in scene.backends:
+                at = None if table is None else _same(scene, table, row)
+                if table is None or at is None or table.results[at] is None:
+                    cells += [None, None]
+                else:
+                    cells += [float(table.values(navigator.metric)[at]), State(int(table.state[at])).word]
+            found.append(cells)
+        return ("node", "tensor", *names), found
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the table, rows in the order of the node list."""
@@ -177,9 +233,10 @@ class BackendsPage(Page):
             hidden = [[(f" {glyphs.fit_end(said, width - 1)}", "accent")]]
         room = max(height - 2 - len(hidden), 1)
         start = window(max(navigator.place, 0), navigator.lines, room)
+        self._lines = range(start, min(start + room, navigator.lines))
         lines += [
             self._row(scene, navigator.line_to_row(line), name_width, range(first, first + shown), size)
-            for line in range(start, min(start + room, navigator.lines))
+            for line in self._lines
         ]
         lines.append([(f" {glyphs.fit_end(_agreement(scene), width - 1)}", "muted")])
         return [*lines, *hidden]

@@ -10,10 +10,10 @@ import numpy as np
 from qdebug.model.dtypes import is_whole
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.drawing.draw import bars, resample
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, waiting_lines
-from qdebug.tui.pages.page import Line, Scene, heading, window
+from qdebug.tui.pages.histograms import bins_of, histogram_lines
+from qdebug.tui.pages.page import Constant, Line, Scene, heading, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["ValuesPage"]
@@ -21,6 +21,8 @@ __all__ = ["ValuesPage"]
 _CELL = 9
 """Cells of an element, with the sign before it; more where codes or bits are longer."""
 _LABEL = 6
+_TITLE = 12
+"""Cells before the histograms."""
 
 
 class ValuesPage(ElementsPage):
@@ -37,6 +39,7 @@ class ValuesPage(ElementsPage):
         super().__init__(cursor)
         self._turned = False
         self._cell = _CELL
+        self._grid: tuple[int, range, range, int] = (0, range(0), range(0), 1)
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the window."""
@@ -59,7 +62,9 @@ class ValuesPage(ElementsPage):
         if (form != "real" or _is_whole(slab)) and (longest := self._longest(slab, columns, room)) >= _CELL:
             self._cell = max(min(longest + 1, (width - _LABEL - 4) // 3), _CELL)
             columns = _across(width, self._cell)
+        top = len(lines)
         lines += self._window(scene, slab, columns, room)
+        self._grid = (top + 2, *self._grid[1:])
         lines += [[] for _ in range(height - len(lines) - len(foot))]
         return [*lines, *foot]
 
@@ -74,6 +79,18 @@ class ValuesPage(ElementsPage):
     def next_form(self, scene: Scene) -> str:
         """Write the elements in the next form."""
         return self._cursor.next_form(scene)
+
+    def click(self, _: Scene, column: int, line: int) -> ScreenId | Constant | str | None:
+        """Go to the element under the pointer, in any of the three blocks."""
+        top, rows, shown, part = self._grid
+        at = (column - _LABEL - 1) % (part + 1) - (part - len(shown) * self._cell)
+        place = line - top, at // self._cell
+        if column <= _LABEL or not (0 <= place[0] < len(rows) and 0 <= place[1] < len(shown)):
+            return None
+        row, across = rows[place[0]], shown[place[1]]
+        index = self._cursor.index
+        turned = (across, row) if self._turned else (row, across)
+        return self._cursor.put((*index[:-2], *turned[2 - min(len(index), 2) :]))
 
     def enter(self, scene: Scene) -> ScreenId | str:
         """There is nothing below."""
@@ -108,6 +125,7 @@ class ValuesPage(ElementsPage):
     def _window(self, scene: Scene, slab: Slab, columns: int, room: int) -> list[Line]:
         down, rows, shown = self._shown(slab, columns, room)
         part = max(len(shown) * self._cell, len("difference"))
+        self._grid = 0, rows, shown, part
         titles = " ".join(title.center(part) for title in self._titles(slab))
         lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
         heads = "".join(str(column).rjust(self._cell) for column in shown).rjust(part)
@@ -273,14 +291,9 @@ def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
 
 
 def _histograms(scene: Scene, width: int) -> list[Line]:
-    """Draw how the values of both sides are distributed, one over the other."""
+    """Draw how the values of both sides are distributed, next to each other."""
     values = None if scene.ready is None else scene.ready.values
     if values is None:
         return []
-    room = max(width - 40, 16)
-    lines: list[Line] = []
-    for title, side in (("reference", values.reference), ("backend", values.backend)):
-        drawn = bars(np.sqrt(resample(side.counts, room)), scene.glyphs)
-        extent = f" from {numbers.number(values.low, digits=3)} to {numbers.number(values.high, digits=3)}"
-        lines.append([(f" {title:<10}", "muted"), (drawn, "fine"), (extent if title == "backend" else "", "muted")])
-    return lines
+    side = max((width - _TITLE - 2) // 2, 12)
+    return histogram_lines(bins_of(values), _TITLE, side, scene.glyphs, rows=2)

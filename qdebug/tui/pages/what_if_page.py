@@ -18,7 +18,7 @@ from qdebug.present import numbers
 from qdebug.present.reports.scales import trial_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import area, bars
-from qdebug.tui.pages.page import Line, Page, Scene, TrialWish, heading, paragraph
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, TrialWish, heading, paragraph
 from qdebug.tui.reading.messages import TrialReady
 from qdebug.tui.reading.trials import TrialFacts
 from qdebug.tui.screens import ScreenId
@@ -52,6 +52,7 @@ class WhatIfPage(Page):
 
     def _forget(self) -> None:
         self._field = 0
+        self._shown: dict[int, str] = {}
         self._base: QuantParams | None = None
         self._said = ""
         self._steps = self._codes = 0
@@ -193,6 +194,14 @@ class WhatIfPage(Page):
         words += ["--scale", f"{float(quant.scale[0]):.9g}", f"--zero-point={int(quant.zero_point[0])}"]
         return words if ready.facts.now is not None else [*words, "--dtype", quant.dtype]
 
+    def click(self, _: Scene, __: int, line: int) -> ScreenId | Constant | str | None:
+        """Choose what h, l, + and - change."""
+        label = self._shown.get(line)
+        if label not in _FIELDS:
+            return None
+        self._field = _FIELDS.index(label)
+        return ""
+
     # Drawing
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -212,6 +221,7 @@ class WhatIfPage(Page):
         changed = ", changed" if self._steps or self._codes else ""
         titles = ("", "recorded" if facts.now is not None else "not quantized", f"trial: {self._title(scene)}{changed}")
         lines = [head, _row(scene, titles, width, "accent")]
+        self._shown = {len(lines) + at: label for at, (label, *_) in enumerate(rows)}
         for label, now, trial in rows:
             here = label == _FIELDS[self._field]
             mark = f"{scene.glyphs.cursor} " if here else "  "

@@ -6,17 +6,12 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model.dtypes import is_whole
-from qdebug.model.kept import LOWEST_EXPONENT, Statistics, kept_of
+from qdebug.model.kept import Statistics, kept_of
 from qdebug.model.recording import places_of, quant_of
 from qdebug.numerics.summary import take_statistics
-from qdebug.present import numbers
-from qdebug.tui.drawing.draw import bars, resample
-from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.elements.summing import Cancelled, Summing
 from qdebug.tui.elements.values import value_facts
 from qdebug.tui.reading.glimpse import OpenPairs
@@ -35,7 +30,6 @@ __all__ = [
     "answer_alone",
     "check_unchanged",
     "recorded_facts",
-    "recorded_rows",
     "recorded_side",
 ]
 
@@ -106,82 +100,6 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
         return RecordedSide(statistics=None, quant=quant)
     many = 0 if kept.positions is None else len(kept.positions)
     return RecordedSide(statistics=kept.statistics, quant=quant, elements=many, whole=whole)
-
-
-def recorded_rows(sides: Recorded, width: int, glyphs: GlyphSet) -> list[tuple[str, str, str]]:
-    """Return label, reference and backend of each fact.
-
-    Args:
-        sides: What was recorded.
-        width: Cells of a side.
-        glyphs: Characters to draw with.
-    """
-
-    def both(label: str, show: Callable[[RecordedSide, Statistics], str]) -> tuple[str, str, str]:
-        left, right = ("nothing kept" if side.statistics is None else show(side, side.statistics) for side in sides)
-        return label, left, right
-
-    known = [side.statistics for side in sides if side.statistics is not None]
-    rows = [
-        both("values kept", lambda side, known: f"{_count(side.elements)} of {_count(known.count)}"),
-        both("min .. max", _extremes),
-        both("mean, std", lambda _, known: f"{_real(known.mean)}, {_real(known.std)}"),
-    ]
-    if any(side.nan or side.inf for side in known):
-        rows.append(both("NaN, inf", lambda _, known: f"{_count(known.nan)}, {_count(known.inf)}"))
-    if any(side.quant is not None for side in sides):
-        rows.append(both("at qmin, qmax", _rails))
-    first, last = _exponents(known)
-    if last >= first:
-        signed = any(side.negative.any() for side in known)
-        rows.append(both("histogram", lambda _, known: _histogram(known, (first, last), width, glyphs, signed=signed)))
-        low, high = f"2^{first + LOWEST_EXPONENT}", f"2^{last + 1 + LOWEST_EXPONENT}"
-        span = f"-{high} .. 0 .. {high}" if signed else f"0, {low} .. {high}"
-        rows.append(("powers of 2", span, span))
-    return rows
-
-
-def _count(many: int) -> str:
-    return numbers.grouped(many)
-
-
-def _real(value: float) -> str:
-    return numbers.MISSING if np.isnan(value) else numbers.number(value, digits=4)
-
-
-def _extremes(side: RecordedSide, known: Statistics) -> str:
-    """Return the real extremes; the codes' where there is a scale for each channel."""
-    quant, ends = side.quant, (known.low, known.high)
-    if quant is None and side.whole and not any(map(np.isnan, ends)):
-        return f"{numbers.whole(ends[0])} .. {numbers.whole(ends[1])}"
-    if quant is None:
-        return f"{_real(ends[0])} .. {_real(ends[1])}"
-    if quant.scale.size != 1:
-        return f"codes {ends[0]:.0f} .. {ends[1]:.0f}"
-    scale, zero = float(quant.scale.ravel()[0]), float(quant.zero_point.ravel()[0])
-    low, high = (scale * (end - zero) for end in ends)
-    return f"{_real(low)} .. {_real(high)}"
-
-
-def _rails(side: RecordedSide, known: Statistics) -> str:
-    return numbers.MISSING if side.quant is None else f"{_count(known.at_qmin)}, {_count(known.at_qmax)}"
-
-
-def _exponents(sides: list[Statistics]) -> tuple[int, int]:
-    """Return the first and last bin that any side has something in; the last before the first if there is none."""
-    used = [np.flatnonzero(side.negative + side.positive) for side in sides]
-    some = np.concatenate(used) if used else np.zeros(0, dtype=np.int64)
-    return (int(some.min()), int(some.max())) if len(some) else (0, -1)
-
-
-def _histogram(known: Statistics, bins: tuple[int, int], width: int, glyphs: GlyphSet, *, signed: bool) -> str:
-    """Draw magnitudes by powers of 2, zero in the middle, or at the left if nothing is negative."""
-    chosen = slice(bins[0], bins[1] + 1)
-    negative, positive = (side[chosen].astype(np.float64) for side in (known.negative, known.positive))
-    zeros = known.count - known.nan - known.inf - float(known.negative.sum()) - float(known.positive.sum())
-    parts = [np.array([max(zeros, 0.0)]), positive]
-    counts = np.concatenate([negative[::-1], *parts] if signed else parts)
-    return bars(np.sqrt(resample(counts, max(width - 1, 1))), glyphs)  # the root keeps thin tails visible
 
 
 _WORST = 20

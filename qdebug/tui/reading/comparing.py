@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.rows import NodeTable
 from qdebug.tui.reading.messages import Computed, Event, NamesLoaded, Opening
-from qdebug.tui.reading.plan_rows import describe, named_rows
+from qdebug.tui.reading.plan_rows import constant_rows, describe, named_rows
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
@@ -57,6 +57,8 @@ class ComparisonInProgress:
         self.source: DiffSession | None = None
         self.table: NodeTable | None = None
         self.results: dict[str, NodeResult] = {}
+        self._constants: dict[str, NodeResult] = {}
+        self._rows = 0
         self.left: Iterator[NodeResult] | None = None
 
     @property
@@ -119,6 +121,29 @@ class ComparisonInProgress:
 
         with gc_paused():
             return None if self.left is None else next(self.left, None)
+
+    def result_of(self, tensor: str) -> NodeResult | None:
+        """Return the result of a tensor, or of a constant that was asked for; None if there is none yet."""
+        return self.results.get(tensor) or self._constants.get(tensor)
+
+    def constants(self, source: DiffSession, tensor: str) -> NodeTable:
+        """Compare the constants of a tensor.
+
+        Args:
+            source: The session.
+            tensor: The backend's tensor.
+
+        Raises:
+            QdebugError: Values cannot be read.
+        """
+        found, alone = source.constants(tensor)
+        self._constants |= {each.tensor: each for each in found}
+        if self.table is not None:
+            self._rows = max(self._rows, self.table.size)
+        table = NodeTable(constant_rows(source.backend.graph, found, alone), first=max(self._rows, 1))
+        self._rows = table.first + table.size
+        table.put(*found)
+        return table
 
     def hand_over(self, *results: NodeResult) -> None:
         """Put results where the screen sees them; one event at a time is under way, however many results."""

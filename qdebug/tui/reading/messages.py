@@ -27,6 +27,8 @@ __all__ = [
     "AcceptRequest",
     "AlignmentProgress",
     "Computed",
+    "ConstantsReady",
+    "ConstantsRequest",
     "DetailReady",
     "DetailRequest",
     "Event",
@@ -243,7 +245,20 @@ class NoteRequest:
     path: Path
 
 
-Job = ExportRequest | AcceptRequest | NoteRequest
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantsRequest:
+    """Ask for the constants that a tensor is computed of.
+
+    Args:
+        backend: Which comparison.
+        tensor: The backend's tensor.
+    """
+
+    backend: int
+    tensor: str
+
+
+Job = ExportRequest | AcceptRequest | NoteRequest | ConstantsRequest
 """What is done however much else is asked."""
 
 Request = DetailRequest | Withdraw | LookRequest | LookAway | TrialRequest | TrialAway | Job
@@ -404,6 +419,19 @@ class TrialReady:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ConstantsReady:
+    """The constants of a tensor are compared.
+
+    Args:
+        request: What was asked.
+        table: A row for each, with the results of those that both sides have.
+    """
+
+    request: ConstantsRequest
+    table: NodeTable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NoteKept:
     """A note on a node is kept, or taken out.
 
@@ -451,6 +479,7 @@ Event = (
     | DetailReady
     | Glimpsed
     | TrialReady
+    | ConstantsReady
     | NoteKept
     | StatusMessage
     | Failed

@@ -12,10 +12,11 @@ from qdebug.tui.reading.messages import Opened
 if TYPE_CHECKING:
     from qdebug.compare.align.pairs import Unmatched
     from qdebug.compare.attribute.plan import PlannedNode
+    from qdebug.compare.result.result import NodeResult
     from qdebug.model import Graph, TensorInfo
     from qdebug.session import DiffSession
 
-__all__ = ["describe", "named_rows", "planned_rows"]
+__all__ = ["constant_rows", "describe", "named_rows", "planned_rows"]
 
 
 def describe(source: DiffSession, backend_at: int = 0, *, writing: bool = False) -> Opened:
@@ -105,6 +106,34 @@ def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) 
         placement="" if producer is None or not ours else producer.placement,
         missing=f"{left_out.kind}, {left_out.side} only: {left_out.reason}",
     )
+
+
+def constant_rows(graph: Graph, found: Sequence[NodeResult], alone: Sequence[str]) -> list[PlannedRow]:
+    """List constants of the backend, those with a partner first.
+
+    Args:
+        graph: The backend's.
+        found: The results of those with a partner.
+        alone: The names of the others.
+    """
+    paired = [(each.tensor, each.reference_tensor, each.match.value, None) for each in found]
+    lone = [(name, "", "", "the backend alone has this constant") for name in alone]
+    rows = []
+    for tensor, reference, match, missing in (*paired, *lone):
+        known = graph.tensors.get(tensor)
+        row = PlannedRow(
+            node=tensor,
+            op="constant",
+            tensor=tensor,
+            reference_tensor=reference,
+            match=match,
+            shape=None if known is None else known.shape,
+            dtype=_dtype(known),
+            quant=None if known is None else known.quant,
+            missing=missing,
+        )
+        rows.append(row)
+    return rows
 
 
 def _position(graph: Graph, tensor: str) -> int:

@@ -20,6 +20,8 @@ from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import (
     AcceptRequest,
     AlignmentProgress,
+    ConstantsReady,
+    ConstantsRequest,
     DetailRequest,
     Event,
     ExportRequest,
@@ -379,8 +381,8 @@ class Reader(threading.Thread):
         if source is not None and request.side:
             part = answer_alone(source, request, changed=changed)
             self._post(part)
-        elif source is not None:
-            for part in self._answers.answer(source, request, comparison.results[request.tensor], changed=changed):
+        elif source is not None and (result := comparison.result_of(request.tensor)) is not None:
+            for part in self._answers.answer(source, request, result, changed=changed):
                 self._post(part)
         with self._wake:  # what gave way to a job goes on after it
             if self._jobs and self._detail is None and not self._withdrawn and not (part and part.complete):
@@ -397,6 +399,8 @@ class Reader(threading.Thread):
                 self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
             elif isinstance(job, AcceptRequest):
                 self._accept(job)
+            elif isinstance(job, ConstantsRequest):
+                self._post(ConstantsReady(request=job, table=comparison.constants(comparison.source, job.tensor)))
             else:
                 self._note(job)
         except (QdebugError, OSError, ValueError) as error:
@@ -441,7 +445,8 @@ class Reader(threading.Thread):
         if request is None:
             return False
         comparison = self._comparisons[request.backend]
-        return request.tensor in comparison.results if not request.side else comparison.source is not None
+        known = comparison.source is not None
+        return known if request.side else known and comparison.result_of(request.tensor) is not None
 
     def _triable(self) -> bool:
         return self._trial is not None and self._comparisons[self._trial.backend].source is not None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from qdebug.present import numbers
 from qdebug.present.rows import metric_title
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
-from qdebug.tui.drawing.glyphs import GlyphSet, wrap
-from qdebug.tui.keys import footer_keys, key_label
+from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
+from qdebug.tui.keys import KeyRow, footer_keys, key_label
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.reading.messages import Opened
@@ -29,8 +30,10 @@ __all__ = [
     "Compared",
     "banner",
     "footer",
+    "footer_at",
     "screen_tabs",
     "status",
+    "tab_at",
     "too_small",
     "verdict_lines",
     "verdict_text",
@@ -56,6 +59,7 @@ class Compared:
         self.titles = titles
         self.opened: Opened | None = None
         self.navigator: Navigator | None = None
+        self.constants: Navigator | None = None
         self.result: RunComparison | None = None
         self.failure: BaseException | None = None
         self.named_at = 0.0
@@ -117,7 +121,7 @@ def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
         width: Cells of the line.
         many: Whether there are several backends to compare.
     """
-    shown = [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
+    shown = _tabs(view, many=many)
     tabs, gap = [f"{key_label(each.key)} {each}" for each in shown], "  "
     if not _fits(tabs, gap, width):
         gap = " "
@@ -136,7 +140,7 @@ def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
     return sum(map(len, tabs)) + len(gap) * len(tabs) <= width
 
 
-def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> list[Line]:
+def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
     """Return the verdict; "so far" until every pair is compared.
 
     Args:
@@ -144,6 +148,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> l
         width: Cells of a line.
         height: Lines there are.
         glyphs: Characters to draw with.
+        here: Whether the reason of the first divergence stands below, in full.
     """
     navigator, result = now.navigator, now.result
     if now.failure is not None:
@@ -160,16 +165,13 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> l
         word, text = " VERDICT ", verdict_sentence(result)
         bad = result.exit_code == 1
     else:
-        word, text, bad = " SO FAR ", _so_far(navigator, now.opened), navigator.table.first_divergence() is not None
+        word, bad = " SO FAR ", navigator.table.first_divergence() is not None
+        text = _so_far(navigator, now.opened, (width - len(word) - 1) * height)
     room = max(width - len(word) - 1, 10)
-    if (
-        height == 1
-        and cell_len(text) > room
-        and navigator
-        and result is not None
-        and result.first_divergence is not None
-    ):
-        text = _short_verdict(navigator, result, text)
+    few = height <= _FEW and (here or cell_len(text) > room * height)
+    if few and navigator and result is not None and result.first_divergence:
+        text = _short_verdict(navigator, result, text, room * height, here=here)
+    text = _with_short_names(text, room, height)
     wrapped, lines = wrap(glyphs.plain(text), room), max(height, 1)
     if len(wrapped) > lines:
         rest = glyphs.fit_end(" ".join(wrapped[lines - 1 :]), room - len(_ALL_OF_IT))
@@ -178,17 +180,49 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet) -> l
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
 
-def _short_verdict(navigator: Navigator, result: RunComparison, text: str) -> str:
-    """Name the first divergence at once: the end of the line is cut."""
+_NAME = re.compile(r"'([^']*)'")
+_SHORT_NAMES = (32, 24, 16)
+"""Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
+_LEAST_NAME, _MOST_NAME = 12, 60
+_FEW = 2
+"""Lines of a verdict that names the first divergence before it says that it is one."""
+
+
+def _with_short_names(text: str, room: int, height: int) -> str:
+    """Cut the names in a verdict that is too long from the left, so that what is wrong is not hidden by them."""
+    shown = text
+    for most in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
+        if len(wrap(shown, room)) <= max(height, 1):
+            break
+        shown = _NAME.sub(lambda name, most=most: f"'{cut_start(name[1], most)}'", text)  # type: ignore[misc]
+    return shown
+
+
+def _short_verdict(navigator: Navigator, result: RunComparison, text: str, room: int, *, here: bool) -> str:
+    """Name the first divergence at once, and why: the end of the line is cut, and before that the name."""
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]
     if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
         first = next((node for node in result.nodes if node.node == result.first_divergence), None)
-    why = f": {safe_text(first.reason)}" if first is not None and first.reason else ""
-    return text if first is None else f"first at {safe_text(first.node, limit=40)}{why}"
+    if first is None:
+        return text
+    why = safe_text(first.reason) if first.reason else ""
+    rest = text.partition(why)[2] if why and why in text else ""
+    if here and rest:
+        return f"diverges first here. {rest.lstrip('. ')}".rstrip()
+    return f"first at {_named(first.node, room - len('first at '), why)}{rest}"
 
 
-def _so_far(navigator: Navigator, opened: Opened) -> str:
+def _named(name: str, room: int, why: str) -> str:
+    """Return a name and a reason; with little room the name loses its beginning before the reason loses its end."""
+    least = len(re.split(r"[,;] ", why)[0]) + len(": ") + len(_ALL_OF_IT) + 1 if why else 0
+    if len(name) + len(": ") + len(why) < room:
+        least = 0
+    shown = cut_start(safe_text(name), min(max(room - least, _LEAST_NAME), _MOST_NAME))
+    return f"{shown}: {why}" if why else shown
+
+
+def _so_far(navigator: Navigator, opened: Opened, room: int) -> str:
     table = navigator.table
     counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} compared"
     if opened.writing:
@@ -197,11 +231,14 @@ def _so_far(navigator: Navigator, opened: Opened) -> str:
     if first is None:
         return f"{counted}, no divergence"
     result = table.results[first]
-    why = f": {safe_text(result.reason)}" if result is not None and result.reason else ""
-    return f"{counted}, first divergence at {safe_text(table.names[first], limit=60)}{why}"
+    why = safe_text(result.reason) if result is not None and result.reason else ""
+    begun = f"{counted}, first divergence at "
+    return begun + _named(table.names[first], room - len(begun), why)
 
 
-def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1) -> list[Line]:
+def status(
+    navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1, reasons: bool = True
+) -> list[Line]:
     """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
 
     Args:
@@ -210,6 +247,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         width: Cells of the line.
         glyphs: Characters to draw with.
         height: Lines there are; a message that is longer than one line takes them all.
+        reasons: Whether to say why the node is what it is; not where that stands above.
     """
     if cell_len(message) >= width and height > 1:
         said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
@@ -230,7 +268,7 @@ def status(navigator: Navigator | None, message: str, width: int, glyphs: GlyphS
         return [[(_ended(message, width - 1, glyphs), "accent")]]
     if message:
         return [[(_ended(message, room, glyphs), "accent"), (" " + right, "muted")]]
-    return [[(_ended(_row_words(navigator), room, glyphs), "plain"), (" " + right, "muted")]]
+    return [[(_ended(_row_words(navigator, room, reasons=reasons), room, glyphs), "plain"), (" " + right, "muted")]]
 
 
 def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
@@ -241,6 +279,8 @@ def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
 def _place(navigator: Navigator) -> str:
     """Say where the cursor is: what is compared has a number from 0, as in a report; lines are counted from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
+    if navigator.table.first:
+        return f"constant {navigator.place + 1} of {size}"
     if navigator.filter:
         of = f"{lines} shown of {size}"
         return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
@@ -252,17 +292,19 @@ def _place(navigator: Navigator) -> str:
     return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
 
 
-def _row_words(navigator: Navigator) -> str:
+def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
+    """Say what the node under the cursor is, and why: of the first divergence the verdict says that."""
     table, row = navigator.table, navigator.cursor
     missing = table.rows[row].missing
     word = State(int(table.states(navigator.sample)[row])).word if missing is None else safe_text(missing)
     if table.acknowledged[row]:
         word += ", acknowledged"
     result = table.results[row]
-    why = result.reason if result is not None and navigator.sample is None else None
+    reasons = reasons and row != table.first_divergence()
+    why = result.reason if result is not None and navigator.sample is None and reasons else None
     note = navigator.trail.notes.get(row)
     said = f" ({safe_text(note)})" if note else ""
-    return f"{safe_text(table.names[row], limit=60)}: {word}{said}" + (f", {safe_text(why)}" if why else "")
+    return _named(table.names[row], room, f"{word}{said}" + (f", {safe_text(why)}" if why else ""))
 
 
 def footer(width: int) -> list[Line]:
@@ -272,9 +314,36 @@ def footer(width: int) -> list[Line]:
         width: Cells of the line.
     """
     line: Line = [(" ", "muted")]
-    for key, word in footer_keys(width - 1):
-        line += [(key, "title"), (f" {word}  ", "muted")]
+    for row in footer_keys(width - 1):
+        line += [(key_label(row.keys[0]), "title"), (f" {row.footer}  ", "muted")]
     return [line]
+
+
+def footer_at(width: int, column: int) -> KeyRow | None:
+    """Return the key that stands at a column of the footer; None where none does."""
+    at = _piece_at(footer(width)[0], column)
+    return footer_keys(width - 1)[(at - 1) // 2] if at else None
+
+
+def tab_at(view: ScreenId, width: int, column: int, *, many: bool) -> ScreenId | None:
+    """Return the screen whose tab stands at a column; None where none does."""
+    at = _piece_at(screen_tabs(view, width, many=many)[0], column)
+    return _tabs(view, many=many)[(at - 1) // 2] if at else None
+
+
+def _piece_at(line: Line, column: int) -> int | None:
+    """Return the number of the piece at a column; None beyond the last."""
+    end = 0
+    for at, (text, _) in enumerate(line):
+        end += cell_len(text)
+        if column < end:
+            return at
+    return None
+
+
+def _tabs(view: ScreenId, *, many: bool) -> list[ScreenId]:
+    """Return the screens that are listed: that of several backends only where there are any."""
+    return [each for each in VIEWS if many or each is not ScreenId.BACKENDS or each is view]
 
 
 def too_small(width: int, height: int, least: tuple[int, int]) -> Sequence[Line]:

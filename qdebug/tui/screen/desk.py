@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from difflib import get_close_matches
 
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.errors import UsageError
+from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import shown_sample
+from qdebug.tui.nodes.rows import NodeTable, shown_sample
 from qdebug.tui.pages.page import TrialWish
 from qdebug.tui.reading.glimpse import ROOM
 from qdebug.tui.reading.messages import (
@@ -164,7 +164,7 @@ class StartPlace:
     """Where to begin.
 
     Args:
-        node: Node or tensor to start at; None for the first.
+        node: Node or tensor to start at: its name, a part of it, or a pattern; None for the first.
         sample: Sample to start with; None for all.
         screen: Screen to show first; None for the overview, or the tensor if a node is given.
         filter: Filter of the node list; "" for none.
@@ -226,7 +226,7 @@ class DetailDesk:
         if not navigator.table.size:
             return False
         key = _key(navigator, backend)
-        planned, known = navigator.table.rows[key[1]], self._answers.get(key)
+        planned, known = navigator.table.rows[navigator.cursor], self._answers.get(key)
         if elements and planned.missing is None:
             self._window.want(key, planned.tensor, look or LookedAt())
         else:
@@ -309,7 +309,7 @@ def _key(navigator: Navigator, backend: int) -> Key:
     row, sample, table = navigator.cursor, navigator.sample, navigator.table
     alone = not table.size or table.rows[row].missing is not None  # then nothing says which sample is the worst
     shown = sample if alone else shown_sample(table.results[row], sample)
-    return backend, row, shown, navigator.step
+    return backend, navigator.number, shown, navigator.step
 
 
 def _enough(known: DetailReady | None, elements: bool, explain: bool) -> bool:  # noqa: FBT001  of one request
@@ -354,13 +354,7 @@ def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None,
             compared = {each.tensor for each in table.rows if each.missing is None}
             part = part_of(opened.backend_graph, where.node, compared)
             row = row if part is None else table.row_of(part)
-        if row is None:
-            near = get_close_matches(where.node, [name for row in table.rows for name in (row.node, row.tensor)], n=3)
-            also = f" Near names: {', '.join(repr(name) for name in dict.fromkeys(near))}." if near else ""
-            raise UsageError(
-                f"No node and no tensor is called {where.node!r}.{also}", hint="List them: qdebug info FILE --tensors."
-            )
-        navigator.go(row)
+        navigator.go(_row_of_part(table, where.node) if row is None else row)
     if before is not None:
         wish = navigator.cursor, navigator.sample, navigator.filter
         navigator.take_over(before)
@@ -371,3 +365,29 @@ def start(opened: Opened, where: StartPlace, *, before: Navigator | None = None,
     for node, text in opened.notes.items():
         navigator.note(node, text)
     return navigator
+
+
+def _row_of_part(table: NodeTable, name: str) -> int:
+    """Find a row by a part of a name or a pattern, as `qdebug diff --node` does.
+
+    Raises:
+        UsageError: It fits no node, or several.
+    """
+    rows = {
+        each: at
+        for at, row in reversed(list(enumerate(table.rows)))
+        for each in (row.reference_tensor, row.tensor, row.node)
+        if each
+    }
+    hits = sorted({rows[each] for each in fitting_names(name, rows)})
+    nodes = dict.fromkeys(table.rows[at].node for at in hits)
+    if len(nodes) > 1:
+        raise UsageError(
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
+        )
+    if not hits:
+        raise UsageError(
+            f"No node and no tensor is called {name!r}.{near_names(name, rows)}",
+            hint="List them: qdebug info FILE --tensors.",
+        )
+    return hits[0]

@@ -22,7 +22,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import PlannedRow, State
-from qdebug.tui.pages.page import Scene
+from qdebug.tui.pages.page import Page, Scene, Table
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
@@ -42,8 +42,16 @@ __all__ = [
     "write_pair",
 ]
 
-SUFFIXES = (".svg", ".csv", ".json", ".npy", ".npz")
-"""What can be written: the screen, the nodes shown, the whole comparison, the backend's elements, both sides."""
+SUFFIXES = (".svg", ".txt", ".csv", ".json", ".npy", ".npz")
+"""What can be written: the screen as a picture or as text, what it lists, the comparison or its node, elements."""
+_OF_ALL = frozenset({ScreenId.OVERVIEW, ScreenId.NODES, ScreenId.BACKENDS})
+"""Screens of the whole comparison; the others are of a node."""
+_USUAL = {
+    **dict.fromkeys((ScreenId.SAMPLES, ScreenId.CHANNELS, *_OF_ALL), ".csv"),
+    **dict.fromkeys((ScreenId.TENSOR, ScreenId.EXPLAIN), ".txt"),
+    ScreenId.VALUES: ".npz",
+}
+"""The ending that is suggested; ".svg" where there is none."""
 
 _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 
@@ -90,9 +98,9 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
 
 def suggested_name(scene: Scene, view: ScreenId) -> str:
     """Return a file name for what the screen shows that does not exist yet."""
-    suffix = {ScreenId.NODES: ".csv", ScreenId.VALUES: ".npz", ScreenId.BACKENDS: ".csv"}.get(view, ".svg")
+    suffix = _USUAL.get(view, ".svg")
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
-    stem = "nodes" if suffix == ".csv" else stem
+    stem = str(view) if view in _OF_ALL else f"{stem}-{view}" if suffix != ".npz" else stem
     name, number = f"{stem}{suffix}", 1
     while Path(name).exists() and number < 1000:
         number += 1
@@ -100,13 +108,24 @@ def suggested_name(scene: Scene, view: ScreenId) -> str:
     return name
 
 
-def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple[Path, Write]:
+def prepared(
+    text: str,
+    scene: Scene,
+    *,
+    screenshot: Callable[[], str],
+    words: Callable[[], Sequence[str]] = tuple,
+    view: ScreenId = ScreenId.NODES,
+    page: Page | None = None,
+) -> tuple[Path, Write]:
     """Return the file, and what writes it; everything that changes on the screen is taken down now.
 
     Args:
         text: The file's name as it was typed.
         scene: What is on the screen.
         screenshot: Gives the screen as SVG.
+        words: Gives the lines of the screen, those that it scrolls to too.
+        view: Which screen it is.
+        page: Its page; None of a panel that scrolls.
 
     Raises:
         UsageError: The name says no form, the file exists, or there is nothing to write yet.
@@ -118,12 +137,22 @@ def prepared(text: str, scene: Scene, *, screenshot: Callable[[], str]) -> tuple
         raise UsageError(f"{str(path)!r} exists.", hint="Give another name.")
     if path.suffix == ".svg":
         return path, partial(_write_text, text=screenshot(), what="the screen")
-    if path.suffix == ".csv":
-        rows = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
+    if path.suffix == ".txt":
+        return path, partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
+    table = page.table(scene) if page is not None and path.suffix == ".csv" else None
+    if table is not None:
+        return path, partial(_write_table, table=table, what=f"{len(table[1])} lines")
+    if path.suffix == ".csv" and view not in {ScreenId.VALUES, ScreenId.MAP}:
+        rows: Sequence[int] = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
+        if view is not ScreenId.NODES:
+            rows = [scene.row] if page is None else page.rows(scene)
         kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
         counts = [scene.table.count_of(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
         return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene))
+    if path.suffix == ".json" and view not in _OF_ALL and scene.outcome is not None:
+        told = json.dumps(scene.outcome.to_dict(), indent=2, allow_nan=False) + "\n"
+        return path, partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
     if path.suffix == ".json":
         result = scene.result
         if result is None:
@@ -178,6 +207,17 @@ def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
     with new_file(path, text=True) as file:
         file.write(text)
     return what
+
+
+def _write_table(source: DiffSession, path: Path, *, table: Table, what: str) -> str:
+    """Write a table of a screen."""
+    from qdebug.present.reports.exports import csv_cell  # not before something is written
+
+    out = io.StringIO()
+    writer = csv.writer(out, lineterminator="\n")
+    writer.writerow(map(csv_cell, table[0]))
+    writer.writerows([csv_cell(cell) for cell in line] for line in table[1])
+    return _write_text(source, path, text=out.getvalue(), what=what)
 
 
 def _write_csv(
@@ -247,7 +287,8 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
 
     Args:
         source: The comparison.
-        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides.
+        path: A file that does not exist: .npy for the backend's stored elements, .npz for both sides, .csv for a line
+            an element.
         tensor: Backend tensor.
         sample: Which sample.
         step: Which step.
@@ -259,6 +300,10 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
     pair = source.pair(tensor, sample=sample, step=step)
     whose = f"sample {sample}" + (f", step {step}" if steps > 1 else "")
     names = [name for name in _NAMES if getattr(pair.read(0, 0), name) is not None]
+    if path.suffix == ".csv":
+        with new_file(path, text=True) as file:
+            _write_elements(file, pair, names)
+        return f"{', '.join(names)} of {whose}"
     with new_file(path, text=False) as file:
         if path.suffix == ".npy":
             coded = "backend_codes" in names
@@ -269,6 +314,19 @@ def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int
                 with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
                     _write(member, pair, name)
     return f"{', '.join(names)} of {whose}"
+
+
+def _write_elements(file: IO[str], pair: OpenPair, names: Sequence[str]) -> None:
+    """Write the index of each element and what it is on both sides."""
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(["index", *names])
+    for start in range(0, pair.size, _STRETCH):
+        stop = min(start + _STRETCH, pair.size)
+        columns = [_part(pair, name, start, stop).tolist() for name in names]
+        places = np.unravel_index(np.arange(start, stop), pair.shape) if pair.shape else ()
+        indices = zip(*(place.tolist() for place in places), strict=True) if places else [()]
+        for index, *cells in zip(indices, *columns, strict=True):
+            writer.writerow([",".join(map(str, index)), *cells])
 
 
 def _write(file: IO[bytes], pair: OpenPair, name: str) -> None:

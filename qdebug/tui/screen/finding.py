@@ -155,10 +155,10 @@ class Finder:
 
         self._wanted_element = None
         return self._screen.prompt.ask(
-            Question(label="@", placeholder="an index such as 0,12,3,7", given=self._to_element)
+            Question(label="@", placeholder="an index such as 0,12,3,7", given=self.to_element)
         )
 
-    def _to_element(self, text: str) -> str:
+    def to_element(self, text: str) -> str:
         """Go to an element now, or once the elements are read."""
         scene = self._screen.scene
         if scene is None:
@@ -182,4 +182,4 @@ class Finder:
         if wanted[0] != self._shown_tensor(scene):
             self._wanted_element = None
         elif self._screen.elements.shape(scene) is not None or (scene.ready is not None and scene.ready.problem):
-            self._screen.say(self._to_element(wanted[1]))
+            self._screen.say(self.to_element(wanted[1]))

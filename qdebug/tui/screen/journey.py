@@ -156,7 +156,7 @@ def _without_worst(scene: Scene) -> str:
     graph, table = scene.opened.backend_graph, scene.table
     if not scene.planned.tensor:
         return "not known: the reference alone has this node, so nothing of it is compared"
-    inputs = [edge for edge in inputs_of(graph, table, scene.row) if not edge.constant and edge.node]
+    inputs = [edge for edge in inputs_of(graph, table, scene.planned.tensor) if not edge.constant and edge.node]
     unknown = [edge.tensor for edge in inputs if edge.row is None or table.rows[edge.row].missing is not None]
     if unknown:
         return f"not known: its input {safe_text(unknown[0], limit=60)} is not compared; in the graph (3) h goes there"

@@ -19,7 +19,7 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import ROW_OF, KeyRow, key_label
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.profile import ErrorProfile, column_to_row
+from qdebug.tui.nodes.profile import ErrorProfile
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
 from qdebug.tui.pages.page import Page, Scene
@@ -27,6 +27,7 @@ from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
     Computed,
+    ConstantsReady,
     DetailReady,
     Event,
     Failed,
@@ -41,14 +42,16 @@ from qdebug.tui.reading.messages import (
 )
 from qdebug.tui.screen import chrome
 from qdebug.tui.screen.chrome import Compared
+from qdebug.tui.screen.constants import Constants
 from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Finder
 from qdebug.tui.screen.journey import Journey
 from qdebug.tui.screen.moving import Moving
+from qdebug.tui.screen.pointing import Pointing
 from qdebug.tui.screen.prompt import Prompt
 from qdebug.tui.screen.trying import Trying
 from qdebug.tui.screen.views import Views
-from qdebug.tui.screen.widgets import FixedLines, Line, NodeList, RowPicked, TextScroll
+from qdebug.tui.screen.widgets import FixedLines, HeadingPicked, Line, NodeList, RowPicked, TextScroll
 from qdebug.tui.screen.writing import Writing
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
 
@@ -58,6 +61,8 @@ if TYPE_CHECKING:
 __all__ = ["MainScreen"]
 
 _LEAST_DETAIL = 36
+_ALL_LINES = 5000
+"""Lines of a list that is written to a file."""
 _NOT_OPEN = "the recordings are still being opened"
 """Said where a key needs what has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
@@ -121,24 +126,35 @@ class MainScreen(Screen[None]):
         self._error_profile = ErrorProfile()
         self.prompt, self.moving, self.views = Prompt(self), Moving(self), Views(self)
         self.finding, self.journey, self.writing = Finder(self), Journey(self), Writing(self)
-        self.trying = Trying(self)
+        self.trying, self.constants, self.pointing = Trying(self), Constants(self), Pointing(self)
 
     def compose(self) -> ComposeResult:
         """Make the widgets."""
         look = self.look
         self.banner = FixedLines(look, self._draw_banner, id="banner")
+        point = self.pointing
         self.tabs = FixedLines(
-            look, lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1), id="tabs"
+            look,
+            lambda w, _: chrome.screen_tabs(self.view, w, many=len(self.compared) > 1),
+            clicked=point.tab,
+            wheeled=self.views.turn,
+            id="tabs",
         )
-        self._verdict = FixedLines(look, self._draw_verdict, id="verdict")
-        self._profile = FixedLines(look, self._draw_profile, picked=self._profile_row, id="profile")
+        self._verdict = FixedLines(look, self._draw_verdict, clicked=point.verdict, id="verdict")
+        self._profile = FixedLines(
+            look, self._draw_profile, clicked=point.profile, wheeled=point.wheel_profile, id="profile"
+        )
         self.listing = NodeList(look, id="nodes")
-        self.page_panel = FixedLines(look, self._draw_page, id="page")
-        self.detail = TextScroll(look, self._draw_detail, id="detail")
+        self.page_panel = FixedLines(look, self._draw_page, clicked=point.page, wheeled=point.wheel, id="page")
+        self.detail = TextScroll(look, self._draw_detail, clicked=point.element, id="detail")
         self._status = FixedLines(
-            look, lambda w, h: chrome.status(self.navigator, self.message, w, look.glyphs, height=h), id="status"
+            look,
+            lambda w, h: chrome.status(
+                self.navigator, self.message, w, look.glyphs, height=h, reasons=not self.arrangement.detail
+            ),
+            id="status",
         )
-        self.footer = FixedLines(look, lambda w, _: chrome.footer(w), id="footer")
+        self.footer = FixedLines(look, lambda w, _: chrome.footer(w), clicked=point.footer, id="footer")
         self._small = FixedLines(look, lambda *_: chrome.too_small(*self.size, (LEAST_WIDTH, LEAST_HEIGHT)), id="small")
         self._label = FixedLines(look, lambda *_: [[(self.prompt.label, "title")]], id="label")
         self.line = Line(id="input")
@@ -172,22 +188,22 @@ class MainScreen(Screen[None]):
 
     @property
     def navigator(self) -> Navigator | None:
-        """Its table and cursor; None while it is being opened."""
-        return self.now.navigator
+        """Its table and cursor, or those of the constants that are open; None while it is being opened."""
+        return self.now.constants or self.now.navigator
 
     @property
     def scene(self) -> Scene | None:
         """Everything a page draws; None while names are being read, or if there are none."""
-        now = self.now
-        if now.navigator is None or now.opened is None or not now.navigator.table.size:
+        now, navigator = self.now, self.navigator
+        if navigator is None or now.opened is None or not navigator.table.size:
             return None
         return Scene(
-            navigator=now.navigator,
+            navigator=navigator,
             opened=now.opened,
             result=now.result,
             ready=self.detail_ready,
-            glimpse=self._desk.glimpse(now.navigator, backend=self.backend),
-            tried=self._trials.ready(self.backend, now.navigator.cursor),
+            glimpse=self._desk.glimpse(navigator, backend=self.backend),
+            tried=self._trials.ready(self.backend, navigator.number),
             glyphs=self.look.glyphs,
             colours=not self.app.no_color,
             backends=[(each.titles[1], None if each.opened is None else each.opened.table) for each in self.compared],
@@ -253,20 +269,17 @@ class MainScreen(Screen[None]):
 
     def perform(self, row: KeyRow) -> None:
         """Do what a row of the key table says."""
+        self.constants.heed(row.action, row.argument if isinstance(row.argument, ScreenId) else None)
         act: Callable[..., None] = attrgetter(row.action)(self)
         act() if row.argument is None else act(row.argument)
 
     def on_row_picked(self, event: RowPicked) -> None:
         """Go to the row that was clicked; open it if the cursor is there already."""
-        if self.navigator is None:
-            return
-        if event.row == self.navigator.cursor and self.view is ScreenId.NODES:
-            self.views.open()
-        else:
-            self.untouched = False
-            self.journey.stay()
-            self.navigator.go(event.row)
-            self.say("")
+        self.pointing.row(event.row)
+
+    def on_heading_picked(self, event: HeadingPicked) -> None:
+        """Sort by the column whose heading was clicked."""
+        self.pointing.heading(event.sort)
 
     def refuse(self) -> None:
         """Say why something cannot be done before the recordings are open."""
@@ -335,7 +348,7 @@ class MainScreen(Screen[None]):
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
             self._redraw_results()
-        elif isinstance(event, DetailReady | Glimpsed | TrialReady):
+        elif isinstance(event, DetailReady | Glimpsed | TrialReady | ConstantsReady):
             self._take_answer(event)
         elif isinstance(event, NoteKept):
             for each in self.compared:
@@ -349,8 +362,10 @@ class MainScreen(Screen[None]):
         self.finding.take()
         self.journey.take(event)
 
-    def _take_answer(self, event: DetailReady | Glimpsed | TrialReady) -> None:
-        if isinstance(event, TrialReady):
+    def _take_answer(self, event: DetailReady | Glimpsed | TrialReady | ConstantsReady) -> None:
+        if isinstance(event, ConstantsReady):
+            self.constants.take(event)
+        elif isinstance(event, TrialReady):
             self._trials.take(event)
         else:
             self._desk.take(event)
@@ -378,7 +393,7 @@ class MainScreen(Screen[None]):
         except UsageError as error:
             self._fail(error)
             return
-        now.opened, now.result = event, None
+        now.opened, now.result, now.constants = event, None, None
         if self.message == _NOT_OPEN:
             self.message = ""
         self._desk.forget()
@@ -444,7 +459,10 @@ class MainScreen(Screen[None]):
         return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which)
 
     def _draw_verdict(self, width: int, height: int) -> Lines:
-        return chrome.verdict_lines(self.now, width, height, self.look.glyphs)
+        navigator, here = self.now.navigator, False
+        if self.arrangement.detail and self.arrangement.verdict == 1 and navigator is not None:
+            here = self.now.constants is None and navigator.cursor == navigator.table.first_divergence()
+        return chrome.verdict_lines(self.now, width, height, self.look.glyphs, here=here)
 
     def _draw_profile(self, width: int, height: int) -> Lines:
         navigator, opened, strips = self.navigator, self.now.opened, self.arrangement.strips
@@ -454,12 +472,22 @@ class MainScreen(Screen[None]):
         lines = self._error_profile.lines(navigator, width, height - strips, self.look.glyphs, limit=limit)
         return [*lines, *(strip_lines(navigator, width, self.look.glyphs) if strips else [])]
 
-    def _profile_row(self, column: int, width: int) -> int | None:
-        return None if self.navigator is None else column_to_row(column, width, self.navigator.table.ordered)
-
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.page
         return self._nothing() if scene is None or page is None else page.draw(scene, width, height)
+
+    def words(self) -> list[str]:
+        """Return what the screen shows as lines of text: facts and lists to their end, all else as it is drawn."""
+        scene, page = self.scene, self.page
+        if scene is None:
+            return []
+        above = [*self._draw_banner(self.size.width, 1), *chrome.verdict_lines(self.now, 120, 100, self.look.glyphs)]
+        if page is None:
+            lines = self._draw_detail(max(self.detail.size.width, 100))
+        else:
+            height = _ALL_LINES if page.lists else self.page_panel.size.height
+            lines = page.draw(scene, max(self.page_panel.size.width, LEAST_WIDTH), height)
+        return ["".join(text for text, _ in line) for line in (*above, [], *lines)]
 
     def _show_detail(self) -> None:
         if self.navigator is not None and self.now.opened is not None and self.detail_shown:
@@ -477,7 +505,7 @@ class MainScreen(Screen[None]):
         scene, page = self.scene, self.page
         wish = None if scene is None or page is None else page.trial(scene)
         if scene is not None:
-            self._trials.want(self.backend, scene.row, scene.planned.tensor, wish)
+            self._trials.want(*scene.place, scene.planned.tensor, wish)
         if self.arrangement.detail:
             self.detail.redraw()
         if self.arrangement.page:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.pages.page import Scene
+from qdebug.tui.pages.page import Constant, Scene
 from qdebug.tui.screen.chrome import verdict_text
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen
 from qdebug.tui.screens import VIEWS, ScreenId
@@ -38,15 +38,28 @@ class Views:
             self._came_from.append(self._screen.view)
         return self._change(view)
 
+    @property
+    def depth(self) -> int:
+        """How many steps lead back."""
+        return len(self._came_from)
+
+    def deepen(self, view: ScreenId) -> None:
+        """Go to a screen, from which the way back leads here, be it the same screen."""
+        self._came_from.append(self._screen.view)
+        self._change(view)
+
     def _change(self, view: ScreenId) -> str:
         self._screen.view = view
+        self._screen.constants.settle()
         self._screen.lay_out()
         page = self._screen.page
         if page is not None:
             self._screen.hint = f"{view}: {page.hint}" if page.hint else str(view)
         else:
             self._screen.hint = (
-                "tensor: j k scroll, enter goes to the values" if view is ScreenId.TENSOR else "nodes: all of them"
+                "tensor: j k scroll, enter its values, o its weights"
+                if view is ScreenId.TENSOR
+                else "nodes: all of them"
             )
         return self._screen.hint
 
@@ -63,14 +76,21 @@ class Views:
         page = self._screen.page
 
         def deeper(scene: Scene) -> str:
-            target: ScreenId | str = ScreenId.TENSOR
+            target: ScreenId | Constant | str = ScreenId.TENSOR
             if page is not None:
                 target = page.enter(scene)
             elif self._screen.view is ScreenId.TENSOR:
                 target = ScreenId.VALUES
-            return self.show(target) if isinstance(target, ScreenId) else target
+            return self.go_to(target)
 
         self._screen.with_scene(deeper)
+
+    def go_to(self, target: ScreenId | Constant | str) -> str:
+        """Go where a page leads; say what there is to say."""
+        if isinstance(target, Constant):
+            self._screen.constants.open(target.name)
+            return self._screen.message
+        return self.show(target) if isinstance(target, ScreenId) else target
 
     def back(self) -> None:
         """Go back one step: the line that asks, the screen, the zoom, the search, the filter."""

@@ -21,7 +21,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.pages.page import state_style
 
-__all__ = ["FixedLines", "Line", "NodeList", "RowPicked", "TextScroll"]
+__all__ = ["FixedLines", "HeadingPicked", "Line", "NodeList", "RowPicked", "TextScroll"]
 
 _CACHED_STRIPS = 4096
 
@@ -36,6 +36,18 @@ class RowPicked(Message):
     def __init__(self, row: int) -> None:
         super().__init__()
         self.row = row
+
+
+class HeadingPicked(Message):
+    """The heading of a column was clicked.
+
+    Args:
+        sort: The order that it stands for.
+    """
+
+    def __init__(self, sort: str) -> None:
+        super().__init__()
+        self.sort = sort
 
 
 def changed_lines(before: Sequence[Sequence[Piece]], after: Sequence[Sequence[Piece]], height: int) -> list[int]:
@@ -64,7 +76,8 @@ class FixedLines(Widget, can_focus=False):
     Args:
         look: Shared look.
         draw: Gives the lines for a width and a height.
-        picked: Gives the table row at a column; None if a click means nothing here.
+        clicked: Told the column and the line of a click; None if it means nothing here.
+        wheeled: Told 1 for a turn of the wheel down and -1 for one up; None if it means nothing here.
         id: Identifies the widget.
     """
 
@@ -73,13 +86,14 @@ class FixedLines(Widget, can_focus=False):
         look: Look,
         draw: Callable[[int, int], Sequence[Sequence[Piece]]],
         *,
-        picked: Callable[[int, int], int | None] | None = None,
+        clicked: Callable[[int, int], object] | None = None,
+        wheeled: Callable[[int], object] | None = None,
         id: str,  # noqa: A002  the name that Textual gives it
     ) -> None:
         super().__init__(id=id)
         self._look = look
         self._draw = draw
-        self._picked = picked
+        self._clicked, self._wheeled = clicked, wheeled
         self._lines: Sequence[Sequence[Piece]] | None = None
         self._painted: tuple[int, int, str] | None = None
 
@@ -102,10 +116,20 @@ class FixedLines(Widget, can_focus=False):
         self.redraw()
 
     def on_click(self, event: Click) -> None:
-        """Tell which row was meant."""
-        row = None if self._picked is None else self._picked(event.x, self.size.width)
-        if row is not None:
-            self.post_message(RowPicked(row))
+        """Tell what was clicked."""
+        at = event.get_content_offset(self)
+        if self._clicked is not None and at is not None:
+            self._clicked(at.x, at.y)
+
+    def on_mouse_scroll_down(self) -> None:
+        """Tell that the wheel was turned."""
+        if self._wheeled is not None:
+            self._wheeled(1)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Tell that the wheel was turned."""
+        if self._wheeled is not None:
+            self._wheeled(-1)
 
     def render_line(self, y: int) -> Strip:
         """Paint one line."""
@@ -153,6 +177,7 @@ class TextScroll(ScrollView, can_focus=False):
     Args:
         look: Shared look.
         draw: Gives the lines for a width.
+        clicked: Told the line that was clicked, counted from the last one up; None if it means nothing here.
         id: Identifies the widget.
     """
 
@@ -161,11 +186,12 @@ class TextScroll(ScrollView, can_focus=False):
         look: Look,
         draw: Callable[[int], Sequence[Sequence[Piece]]],
         *,
+        clicked: Callable[[int], object] | None = None,
         id: str,  # noqa: A002  the name that Textual gives it
     ) -> None:
         super().__init__(id=id)
         self._look = look
-        self._draw = draw
+        self._draw, self._clicked = draw, clicked
         self._lines: Sequence[Sequence[Piece]] = ()
         self._painted: tuple[int, int, str] | None = None
 
@@ -188,6 +214,12 @@ class TextScroll(ScrollView, can_focus=False):
     def on_resize(self) -> None:
         """Draw anew for the new size."""
         self.redraw()
+
+    def on_click(self, event: Click) -> None:
+        """Tell which line was clicked."""
+        at = event.get_content_offset(self)
+        if self._clicked is not None and at is not None:
+            self._clicked(len(self._lines) - 1 - at.y - self.scroll_offset.y)
 
     def step(self, lines: int) -> bool:
         """Scroll by a number of lines; tell whether anything moved."""
@@ -296,10 +328,18 @@ class NodeList(ScrollView, can_focus=False):
         return self._layout
 
     def on_click(self, event: Click) -> None:
-        """Pick the row under the pointer."""
+        """Pick the row under the pointer, or the order that a heading stands for."""
         line = event.y - 1 + self.scroll_offset.y
         if self._navigator is not None and event.y >= 1 and line < self._navigator.lines:
             self.post_message(RowPicked(self._navigator.line_to_row(line)))
+        elif not event.y and self.layout_shown is not None:
+            end = 0
+            for column in self.layout_shown.columns:
+                end += column.width + 1
+                if event.x < end:
+                    if column.sort:
+                        self.post_message(HeadingPicked(column.sort))
+                    return
 
     def render_line(self, y: int) -> Strip:
         """Paint the header or one row."""

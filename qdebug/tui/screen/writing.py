@@ -140,7 +140,7 @@ class Writing:
         return self._screen.prompt.ask(
             Question(
                 label="write",
-                placeholder="a new file: .svg screen, .csv or .json nodes, .npy or .npz tensor",
+                placeholder=f"a new file, of {self._screen.view}: {' '.join(exports.SUFFIXES)}",
                 text=exports.suggested_name(scene, self._screen.view),
                 given=self._export,
             )
@@ -155,7 +155,14 @@ class Writing:
         if scene is None:
             return self._screen.say("there is nothing to write")
         try:
-            path, write = exports.prepared(text, scene, screenshot=self._screen.qdebug.export_screenshot)
+            path, write = exports.prepared(
+                text,
+                scene,
+                screenshot=self._screen.qdebug.export_screenshot,
+                words=self._screen.words,
+                view=self._screen.view,
+                page=self._screen.page,
+            )
         except QdebugError as error:
             return self._screen.say(f"{error.message} {error.hint or ''}")
         self._screen.ask(ExportRequest(backend=self._screen.backend, path=path, write=write))

@@ -216,6 +216,30 @@ async def test_pass_the_place_on_as_a_command(walk):
     assert words == f"qdebug tui REF BACKEND --node {PLANTED} --screen map --sample 0"
 
 
+async def test_open_a_weight_like_a_tensor_and_see_where_it_differs(walk):
+    main, text = await walk("!", "3", "j", "j", "enter", until=lambda text: "mean, std" in text)
+    assert main.last_scene.planned.op == "constant"
+    assert "the weight of QLinearConv" in text
+    assert "constant 1 of" in text or "o the next of" in text
+    _, text = await walk("!", "o", "5", until=lambda text: "LSB" in text)
+    assert "reference" in text
+    assert "code" in text
+    _, text = await walk("!", "o", "6", until=lambda text: "24 channels along dimension 0" in text)
+    main, _ = await walk("!", "o", "o", until=lambda text: "bias" in text)
+    assert "bias" in node(main)
+
+
+async def test_back_from_a_constant_its_node_is_shown_again(walk):
+    main, _ = await walk("!", "4", "o", "5", "escape", "escape")
+    assert (node(main), main.view) == (PLANTED, ScreenId.TENSOR)
+    for key in ("m", "3", "full_stop", "H", "exclamation_mark"):
+        main, _ = await walk("!", "o", key)
+        assert main.now.constants is None, key
+        assert node(main) == PLANTED
+    main, _ = await walk("2", "g", "o")
+    assert "no node computes this tensor" in main.message
+
+
 async def test_walk_to_an_input_and_back(walk):
     main, _ = await walk("!", "3", "h", "h", "H", "H")
     assert node(main) == PLANTED

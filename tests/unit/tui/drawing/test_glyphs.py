@@ -72,3 +72,18 @@ def test_the_ascii_set_is_ascii():
     drawn = ASCII.eighths + ASCII.levels + ASCII.rule + ASCII.bar + ASCII.limit + ASCII.cursor + ASCII.here
     assert drawn.isascii()
     assert len(ASCII.eighths) == len(UNICODE.eighths)
+
+
+def test_names_are_cut_from_the_left_so_that_they_differ():
+    long = "net/conv2d_1/Squeeze1", "net/conv2d_1_2/Squeeze1"
+    assert UNICODE.apart(["block/conv", *long], 10) == ["block/conv", "…conv2d_1…", "…nv2d_1_2…"]
+    assert ASCII.apart(["model/layer4/conv1"], 8) == ["../conv1"]
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.lists(st.text(max_size=20), max_size=5), st.integers(1, 12), st.sampled_from([UNICODE, ASCII]))
+def test_no_name_is_wider_than_its_room(names, width, glyphs):
+    cut = glyphs.apart(names, width)
+    assert len(cut) == len(names)
+    assert all(cell_len(text) <= width for text in cut)
+    assert glyphs is UNICODE or all(map(str.isascii, cut))

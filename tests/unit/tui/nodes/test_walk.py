@@ -59,16 +59,16 @@ def table():
 
 
 def test_inputs_come_worst_first_and_constants_last(graph, table):
-    edges = inputs_of(graph, table, 3)
+    edges = inputs_of(graph, table, table.rows[3].tensor)
     assert [edge.tensor for edge in edges] == ["b", "c"]
-    assert [edge.tensor for edge in inputs_of(graph, table, 0)] == ["x", "w"]
-    assert inputs_of(graph, table, 0)[1].constant
-    assert inputs_of(graph, table, 0)[0].row is None
+    assert [edge.tensor for edge in inputs_of(graph, table, table.rows[0].tensor)] == ["x", "w"]
+    assert inputs_of(graph, table, table.rows[0].tensor)[1].constant
+    assert inputs_of(graph, table, table.rows[0].tensor)[0].row is None
 
 
 def test_outputs_are_those_who_read(graph, table):
-    assert [edge.node for edge in outputs_of(graph, table, 1)] == ["join"]
-    assert outputs_of(graph, table, 4) == []
+    assert [edge.node for edge in outputs_of(graph, table, table.rows[1].tensor)] == ["join"]
+    assert outputs_of(graph, table, table.rows[4].tensor) == []
 
 
 def test_the_worst_input_carries_most_error(graph, table):

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.present import numbers
 from qdebug.session import DiffSession
-from qdebug.tui.drawing.glyphs import UNICODE
+from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.page import Scene
@@ -75,3 +76,66 @@ def test_its_neighbours_are_those_of_the_reference_s_graph(scene):
 def test_nothing_is_said_of_what_it_adds_itself(scene):
     scene.navigator.go(row_of(scene, "b"))
     assert to_worst_input(scene).startswith("not known: the reference alone has this node")
+
+
+@pytest.fixture
+def around():
+    """Return a function that makes a scene on a residual block: t1 is read by t2 and, past it and t3, by t4."""
+    reads = {"t1": ("x",), "t2": ("t1", "k"), "t3": ("t2",), "t4": ("t3", "t1"), "t5": ("t4",), "y": ("t5",)}
+    arrays = {"x": X} | {name: X * (at + 2) for at, name in enumerate(reads)}
+
+    def run(off):
+        made = [(name, "Op", inputs, {}) for name, inputs in reads.items()]
+        return recording(made, {name: array + np.float32(off * (name != "x")) for name, array in arrays.items()})
+
+    def make(node, *, glyphs=UNICODE):
+        session = DiffSession(run(0), run(0.01))
+        opened = describe(session)
+        opened.table.put(*session.results())
+        made = Scene(navigator=Navigator(opened.table), opened=opened, result=None, ready=None, glyphs=glyphs)
+        made.navigator.go(row_of(made, node))
+        return made
+
+    return make
+
+
+def test_two_levels_each_way_fit_80_columns_and_what_passes_the_node_by_is_drawn(around):
+    page, scene = Pages(ElementCursor())[ScreenId.GRAPH], around("t3")
+    lines = text(page.draw(scene, 79, 19)).splitlines()
+    assert all(len(line) <= 79 for line in lines)
+    rims = [line for line in lines if "┌" in line]
+    assert all(any(f"┌{name}─" in line for line in rims) for name in ("t1", "t2", "t4", "t5"))
+    first = next(at for at, line in enumerate(lines) if "╔" in line)
+    assert "━━━" in lines[first - 1], "the edge from t1 to t4 passes above the node"
+
+
+def test_no_number_in_a_box_loses_its_end(around):
+    scene = around("t3")
+    for width in (60, 79, 100, 132, 200):
+        drawn = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, width, 19))
+        for row in (2, 4):
+            assert numbers.number(scene.table.results[row].metrics.rel_l2) in drawn, width
+
+
+def test_every_box_can_be_chosen_and_enter_opens_it(around):
+    page, scene = Pages(ElementCursor())[ScreenId.GRAPH], around("t3")
+    assert page.enter(scene) is ScreenId.TENSOR
+    assert scene.planned.node == "t3", "the node itself is chosen first"
+    assert page.move(scene, 1) == ""
+    assert "┏" in text(page.draw(scene, 79, 19)), "what is chosen has a thick rim"
+    assert page.enter(scene) is ScreenId.TENSOR
+    assert scene.planned.node == "t2"
+    assert scene.navigator.back(-1) == "back at t3"
+    page.move(scene, 3)
+    assert page.enter(scene) is ScreenId.TENSOR
+    assert scene.planned.node == "t1", "two levels away"
+
+
+def test_an_edge_without_error_is_drawn_otherwise(around):
+    drawn = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(around("t1"), 79, 19))
+    assert "┄>" in drawn, drawn
+    assert "━>" in drawn
+    plain = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(around("t1", glyphs=ASCII), 79, 19))
+    assert plain.isascii()
+    assert ".>" in plain
+    assert "=>" in plain

@@ -64,7 +64,7 @@ def test_weights_stand_before_their_scales(make_scene):
         **{name: TensorInfo(name=name, shape=shape, role=Role.CONSTANT) for name, shape in constants.items()},
     }
     wider = Graph(nodes=tuple(nodes), tensors=tensors.values(), inputs=graph.inputs, outputs=graph.outputs)
-    edges = inputs_of(wider, scene.table, scene.row)
+    edges = inputs_of(wider, scene.table, tensor)
     assert [edge.tensor for edge in edges if edge.constant] == ["w", "b", "s", "z"]
 
 
@@ -129,9 +129,9 @@ def test_a_reader_without_a_finite_error_is_comparable_all_the_same(pages, make_
         scene.table.put(replace(after, metrics=replace(after.metrics, rel_l2=level)))
         drawn = text(pages[ScreenId.GRAPH].draw(scene, 100, 22))
         assert f"* rel {'inf' if level > 1 else 'NaN'}" in drawn
-        assert "not comparable" not in drawn
+        assert "incomparable" not in drawn
     scene.table.put(replace(after, status=Status.INCOMPARABLE, metrics=None))
-    assert "? not comparable" in text(pages[ScreenId.GRAPH].draw(scene, 100, 22))
+    assert "? incomparable" in text(pages[ScreenId.GRAPH].draw(scene, 100, 22))
 
 
 def test_an_input_that_could_not_be_compared_has_no_error_to_tell(make_scene):

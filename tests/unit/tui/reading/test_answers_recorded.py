@@ -6,12 +6,13 @@ from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 from qdebug.model.kept import Kept
 from qdebug.numerics.summary import take_statistics
 from qdebug.session import DiffSession
-from qdebug.tui.drawing.glyphs import ASCII, UNICODE
+from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.detail_lines import detail_lines
 from qdebug.tui.pages.elements import waiting_lines
 from qdebug.tui.pages.page import Scene
-from qdebug.tui.reading.answers import Answers, recorded_facts, recorded_rows
+from qdebug.tui.pages.recorded import recorded_bins, recorded_rows
+from qdebug.tui.reading.answers import Answers, recorded_facts
 from qdebug.tui.reading.glimpse import OpenPairs
 from qdebug.tui.reading.messages import DetailRequest
 from qdebug.tui.reading.plan_rows import describe
@@ -91,7 +92,7 @@ def test_a_sample_that_one_side_lacks_says_so():
     (result,) = (each for each in source.results() if each.tensor == "y")
     facts = recorded_facts(source, result, sample=2, step=0)
     assert facts[0].statistics is None
-    assert recorded_rows(facts, 30, UNICODE)[0] == ("values kept", "nothing kept", "0 of 4")
+    assert recorded_rows(facts)[0] == ("values kept", "nothing kept", "0 of 4")
 
 
 def test_codes_are_shown_where_there_is_a_scale_for_each_channel():
@@ -121,33 +122,26 @@ def test_nothing_but_zero_or_nan_needs_no_histogram(values):
     source = DiffSession(recording(array), recording(REAL[:, : array.shape[1]]), cache=False)
     result = next(each for each in source.results() if each.tensor == "y")
     facts = recorded_facts(source, result, sample=0, step=0)
-    alone = (facts[0], facts[0])
-    assert "histogram" not in [label for label, _, _ in recorded_rows(alone, 30, UNICODE)]
+    assert recorded_bins((facts[0], facts[0])) is None
 
 
-@pytest.mark.parametrize("glyphs", [UNICODE, ASCII])
-def test_the_histogram_has_zero_between_negative_and_positive_powers_of_2(glyphs):
-    signed = np.array([[-4.0, -4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]], dtype=np.float32)
-    source = DiffSession(recording(signed), recording(np.abs(signed)), cache=False)
+def bins(reference, backend):
+    source = DiffSession(recording(reference), recording(backend), cache=False)
     result = next(each for each in source.results() if each.tensor == "y")
-    rows = {
-        label: sides for label, *sides in recorded_rows(recorded_facts(source, result, sample=0, step=0), 30, glyphs)
-    }
-    empty, full = glyphs.eighths[0], glyphs.eighths[-1]
-    assert [text == empty for text in rows["histogram"][0]] == [False, True, True, False, False, True, True]
-    assert rows["histogram"][0][3] == full
-    assert [text == empty for text in rows["histogram"][1]] == [True, True, True, False, False, True, False]
-    assert rows["powers of 2"] == ["-2^3 .. 0 .. 2^3"] * 2
+    return recorded_bins(recorded_facts(source, result, sample=0, step=0))
+
+
+def test_the_histogram_has_zero_between_negative_and_positive_powers_of_2():
+    signed = np.array([[-4.0, -4.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0]], dtype=np.float32)
+    found = bins(signed, np.abs(signed))
+    assert [side.tolist() for side in found.sides] == [[2, 0, 0, 7, 1, 0, 0], [0, 0, 0, 7, 1, 0, 2]]
+    assert (found.low, found.high, found.zero) == ("-2^3", "2^3", 0.5)
 
 
 def test_a_histogram_without_negative_values_begins_with_zero():
-    source = DiffSession(recording(np.abs(REAL)), recording(np.abs(REAL) * 2), cache=False)
-    result = next(each for each in source.results() if each.tensor == "y")
-    rows = {
-        label: sides for label, *sides in recorded_rows(recorded_facts(source, result, sample=0, step=0), 30, UNICODE)
-    }
-    assert rows["powers of 2"][0] == "0, 2^-1 .. 2^4"
-    assert [text != " " for text in rows["histogram"][0]] == [True, True, False, True, True, False]
+    found = bins(np.abs(REAL), np.abs(REAL) * 2)
+    assert (found.low, found.high, found.zero) == ("0, 2^-1", "2^4", None)
+    assert [count > 0 for count in found.sides[0]] == [True, True, False, True, True, False]
 
 
 def test_the_screens_of_elements_say_where_the_statistics_are():

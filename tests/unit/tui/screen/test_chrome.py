@@ -47,9 +47,38 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
     node = scene.result.first_divergence
     drawn = words(verdict_lines(now, 50, 1, UNICODE))
-    assert drawn.startswith(f" VERDICT first at {node}")
+    assert drawn.startswith(f" VERDICT first at …{node[-11:]}: SQNR")
     assert len(drawn) <= 50
+    named = words(verdict_lines(now, 70, 1, UNICODE))
+    assert named.startswith(f" VERDICT first at {node}: SQNR")
     assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
+
+
+def verdict_on(scene):
+    return SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
+
+
+@pytest.mark.parametrize("height", [1, 2, 4])
+def test_a_long_name_does_not_hide_the_cause(make_scene, height):
+    scene = make_scene(names=("net/" + "x" * 200 + "/last",), failing=(0,))
+    scene.navigator.go(3)
+    drawn = words(verdict_lines(verdict_on(scene), 80, height, UNICODE))
+    assert "SQNR 8 dB is below 20 dB" in " ".join(drawn.split())
+    assert "/last" in drawn
+    assert "SQNR" not in words(status(scene.navigator, "", 80, UNICODE)), "of another node than the cursor's"
+
+
+def test_a_reason_is_said_once(make_scene):
+    scene = make_scene()
+    first = scene.table.first_divergence()
+    scene.navigator.go(first)
+    assert "is below" not in words(status(scene.navigator, "", 80, UNICODE)), "the verdict says why"
+    here = words(verdict_lines(verdict_on(scene), 40, 1, UNICODE, here=True))
+    assert "diverges first here" in here
+    assert "is below" not in here
+    scene.navigator.go(10)
+    assert "is below" in words(status(scene.navigator, "", 80, UNICODE))
+    assert "is below" not in words(status(scene.navigator, "", 80, UNICODE, reasons=False)), "the facts say it"
 
 
 def test_aligning_counts_its_seconds(make_scene):

@@ -2,6 +2,7 @@ import csv
 import errno
 import json
 import os
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -10,6 +11,8 @@ import pytest
 from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.errors import UsageError
 from qdebug.present.reports.schema import load_schema
+from qdebug.tui.pages.elements import ElementCursor
+from qdebug.tui.pages.table import Pages
 from qdebug.tui.screen import exports
 from qdebug.tui.screen.exports import new_file
 from qdebug.tui.screens import ScreenId
@@ -22,8 +25,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def write(name, scene):
-    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>")
+def write(name, scene, view=ScreenId.NODES, **options):
+    page = Pages(ElementCursor())[view] if view.page else None
+    path, act = exports.prepared(name, scene, screenshot=lambda: "<svg/>", view=view, page=page, **options)
     return path, act(None, path)
 
 
@@ -63,10 +67,13 @@ def test_a_hostile_name_in_the_command_is_harmless(make_scene):
 
 def test_names_of_files_come_from_the_node_and_are_new(make_scene, folder):
     scene = make_scene(names=("../../etc/passwd",), row=0)
-    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd.svg"
-    (folder / "etc_passwd.svg").touch()
-    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd-2.svg"
+    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd-map.svg"
+    (folder / "etc_passwd-map.svg").touch()
+    assert exports.suggested_name(scene, ScreenId.MAP) == "etc_passwd-map-2.svg"
     assert exports.suggested_name(scene, ScreenId.NODES) == "nodes.csv"
+    assert exports.suggested_name(scene, ScreenId.OVERVIEW) == "overview.csv"
+    assert exports.suggested_name(scene, ScreenId.SAMPLES) == "etc_passwd-samples.csv"
+    assert exports.suggested_name(scene, ScreenId.TENSOR) == "etc_passwd-tensor.txt"
     assert exports.suggested_name(scene, ScreenId.VALUES) == "etc_passwd.npz"
 
 
@@ -98,6 +105,51 @@ def test_the_comparison_is_written_as_json_when_it_is_whole(make_scene):
     assert json.loads(path.read_text())["format"] == "qdebug.diff"
     with pytest.raises(UsageError, match="compared yet"):
         write("other.json", make_scene(filled=3))
+
+
+def listed(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_a_table_is_written_as_the_screen_shows_it(make_scene, folder):
+    scene = make_scene()
+    write("culprits.csv", scene, ScreenId.OVERVIEW)
+    assert [row["index"] for row in listed(folder / "culprits.csv")][:3] == ["9", "10", "17"]
+    write("node.csv", scene, ScreenId.EXPLAIN)
+    assert [row["index"] for row in listed(folder / "node.csv")] == ["9"]
+    write("near.csv", scene, ScreenId.GRAPH)
+    assert {"8", "9", "10"} < {row["index"] for row in listed(folder / "near.csv")}
+    write("samples.csv", scene, ScreenId.SAMPLES)
+    rows = listed(folder / "samples.csv")
+    assert [row["sample"] for row in rows] == ["0", "1", "2"]
+    assert float(rows[1]["sqnr_db"]) == scene.outcome.samples[1].sqnr_db
+    write("channels.csv", scene, ScreenId.CHANNELS)
+    rows = listed(folder / "channels.csv")
+    assert sorted(row["channel"] for row in rows) == ["0", "1", "2", "3"]
+    assert float(rows[0]["max_abs"]) == max(float(row["max_abs"]) for row in rows)
+    other = make_scene(failing=())
+    several = replace(scene, backends=[("a.h5", scene.table), ("b.h5", other.table)])
+    write("backends.csv", several, ScreenId.BACKENDS)
+    row = listed(folder / "backends.csv")[9]
+    assert (row["status:a.h5"], row["status:b.h5"]) == ("diverged", "within")
+
+
+def test_a_node_is_written_as_its_entry_of_the_comparison_and_text_as_it_is_shown(make_scene, folder):
+    scene = make_scene()
+    write("node.json", scene, ScreenId.TENSOR)
+    assert json.loads((folder / "node.json").read_text())["node"] == scene.planned.node
+    _, said = write("all.txt", scene, ScreenId.TENSOR, words=lambda: ["one ", "two"])
+    assert (folder / "all.txt").read_text() == "one\ntwo\n"
+    assert said == "the screen"
+
+
+def test_elements_are_written_one_a_line(make_scene, source, folder):
+    path, act = exports.prepared("e.csv", make_scene(), screenshot=str, view=ScreenId.VALUES)
+    act(source, path)
+    rows = listed(path)
+    assert len(rows) == 6
+    assert rows[4] == {"index": "1,1", "reference": "1.0", "backend": "0.0", "backend_codes": "1"}
 
 
 def test_the_screen_is_written_as_it_was(make_scene):

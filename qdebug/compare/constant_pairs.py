@@ -1,0 +1,126 @@
+"""Which constants of both runs stand for the same: weights, biases and the like of one compared tensor."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import permutations
+
+from qdebug.compare.align.indexed_recording import IndexedRecording
+from qdebug.compare.align.pairs import Match, Pair, Transform
+from qdebug.compare.attribute.segments import Segment, SegmentFinder, main_node
+from qdebug.compare.measure.compare import compare_pair
+from qdebug.compare.result.finding import FindingRole
+from qdebug.compare.result.result import NodeResult, Status
+from qdebug.model import Node, operators
+from qdebug.replay.real_form import real_form
+
+__all__ = ["ConstantPairs"]
+
+
+class ConstantPairs:
+    """Pairs the constants of compared tensors, and compares them.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs of the alignment, by their backend tensors.
+    """
+
+    def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
+        self._ref, self._be, self._pairs = reference, backend, pairs
+        self._finder = SegmentFinder(reference, backend, pairs)
+
+    def of(self, tensor: str) -> tuple[list[Pair], list[str]]:
+        """Return the pairs of constants that a backend tensor is computed of, and those without a partner.
+
+        Args:
+            tensor: Backend tensor.
+
+        Returns:
+            The pairs, in the order of the operator's inputs, and the backend's other constants.
+        """
+        pair = self._pairs.get(tensor)
+        producer = self._be.graph.producer(tensor)
+        segment = None if pair is None else self._finder.of(pair)
+        own = segment.own if segment is not None else () if producer is None else (producer,)
+        found = [] if segment is None else [pair for node in own for pair in self._of_node(node, segment)]
+        known = {each.backend for each in found}
+        read = dict.fromkeys(name for node in own for name in node.inputs if name and self._be.graph.is_constant(name))
+        return found, [name for name in read if name not in known and self._be.has(name)]
+
+    def _of_node(self, node: Node, segment: Segment) -> list[Pair]:
+        main = main_node(node, segment)
+        if main is None:
+            return []
+        ours, theirs = (real_form(each, run.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref)))
+        titles = operators.plain(theirs).titles or ("constant",) * max(len(ours.inputs), len(theirs.inputs))
+        folded = [each.op for each in segment.beside(main) if operators.plain(each).goes_into_weights]
+        found = []
+        for slot, title in enumerate(titles):
+            one, other = (
+                _held(run, operators.titled_input(each, slot)) for run, each in ((self._be, ours), (self._ref, theirs))
+            )
+            if not one or not other:
+                continue
+            view = _turned(self._ref.shape(other), self._be.shape(one))
+            said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
+            said += f"; {' and '.join(dict.fromkeys(folded))} may be folded into the backend's" if folded else ""
+            made = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
+            found.append(made if view is None else replace(made, backend_view=view))
+        return found
+
+    def compare(self, pair: Pair, of: NodeResult | None, *, index: int) -> NodeResult:
+        """Compare a pair of constants; what is wrong with one is judged with the node that reads it.
+
+        Args:
+            pair: The constants.
+            of: The result of the tensor that is computed of them; None if it is not known yet.
+            index: A number that no compared tensor has.
+        """
+        found = compare_pair(self._ref.recording, self._be.recording, pair)
+        named = [] if of is None else [each for each in of.findings if each.role is FindingRole.DIFFERENCE]
+        wrong = next((each.sentence for each in named if each.evidence == pair.backend), None)
+        status, reason = Status.WITHIN, wrong
+        if found.stats is None:
+            status, reason = Status.INCOMPARABLE, found.reason
+        elif wrong is not None:
+            status = Status.DIVERGED
+        elif not found.stats.mismatches and not found.stats.nonfinite:
+            status = Status.IDENTICAL
+        judged = "" if of is None else f": {of.node!r} is {of.status}"
+        return NodeResult(
+            index=index,
+            node=pair.backend,
+            op="constant",
+            tensor=pair.backend,
+            reference_tensor=pair.reference,
+            match=pair.match,
+            match_reason=pair.reason,
+            status=status,
+            reason=reason,
+            note=None if status is Status.IDENTICAL else f"a constant is judged with the node that reads it{judged}",
+            metrics=found.stats,
+            saturation=found.rails,
+            quant=self._be.graph.tensors[pair.backend].quant,
+        )
+
+
+def _held(run: IndexedRecording, name: str) -> str:
+    """Return the recorded constant behind an input, its codes rather than its real values; "" if there is none."""
+    if not name or not run.folds(name):
+        return ""
+    held = [member for member in run.members(name) if run.has(member)]
+    coded = [member for member in held if run.graph.tensors[member].quant is not None]
+    return next(iter(coded or held), "")
+
+
+def _turned(reference: Sequence[int], backend: Sequence[int]) -> Transform | None:
+    """Return how the backend's dimensions are turned into the reference's, if only their order differs."""
+    if reference == backend or len(reference) != len(backend) or sorted(reference) != sorted(backend):
+        return None
+    first, last = 0, len(backend) - 1
+    usual = [(last, last - 1, *range(last - 1)), (first, last, *range(1, last)), (last, first, *range(1, last))]
+    orders = [*usual, *permutations(range(len(backend)))] if len(backend) > 1 else []
+    order = next((each for each in orders if tuple(backend[axis] for axis in each) == tuple(reference)), None)
+    return None if order is None else Transform(transpose=order)

@@ -1,0 +1,117 @@
+"""A plane of cells to draw on: boxes, lines that join where they meet, and text."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from enum import IntEnum
+from itertools import pairwise
+
+from rich.cells import cell_len
+
+from qdebug.tui.drawing.draw import Piece, merged
+from qdebug.tui.drawing.glyphs import GlyphSet
+
+__all__ = ["Canvas", "Weight"]
+
+_UP, _RIGHT, _DOWN, _LEFT = 1, 2, 4, 8
+_SHAPES = (3, 5, 6, 7, 9, 10, 11, 12, 13, 14, 15)
+"""Which sides of a cell are joined, in the order of the characters of a weight."""
+
+
+class Weight(IntEnum):
+    """How thick a line is; where lines meet, the thickest is drawn."""
+
+    NONE = 0
+    LIGHT = 1
+    HEAVY = 2
+    DOUBLE = 3
+
+
+_UNICODE = {
+    Weight.NONE: "└┆┌├┘┄┴┐┤┬┼",
+    Weight.LIGHT: "└│┌├┘─┴┐┤┬┼",
+    Weight.HEAVY: "┗┃┏┣┛━┻┓┫┳╋",
+    Weight.DOUBLE: "╚║╔╠╝═╩╗╣╦╬",
+}
+_ASCII = {
+    Weight.NONE: "+:+++.+++++",
+    Weight.LIGHT: "+|+++-+++++",
+    Weight.HEAVY: "#" * 5 + "=" + "#" * 5,
+    Weight.DOUBLE: "+|+++=+++++",
+}
+
+
+class Canvas:
+    """Cells to draw on; what lies outside of it is not drawn.
+
+    Args:
+        width: Columns.
+        height: Lines.
+        glyphs: Characters to draw with.
+    """
+
+    def __init__(self, width: int, height: int, glyphs: GlyphSet) -> None:
+        self._shapes = _UNICODE if glyphs.braille else _ASCII
+        self._cells: list[list[Piece]] = [[(" ", "plain")] * width for _ in range(height)]
+        self._joined: dict[tuple[int, int], tuple[int, Weight, str]] = {}
+        self._width, self._height = width, height
+
+    def text(self, x: int, y: int, text: str, style: str) -> None:
+        """Write text that is safe to show from a cell on."""
+        for character in text:
+            size = cell_len(character)
+            if 0 <= y < self._height and 0 <= x <= self._width - size:
+                if size:
+                    self._cells[y][x] = (character, style)
+                    for more in range(1, size):
+                        self._cells[y][x + more] = ("", style)
+                elif x:
+                    before = self._cells[y][x - 1]
+                    self._cells[y][x - 1] = (before[0] + character, before[1])
+            x += size
+
+    def line(self, points: Sequence[tuple[int, int]], weight: Weight, style: str) -> None:
+        """Draw a line through points, each next to the one before or straight above, below or beside it."""
+        for begin, end in pairwise(points):
+            (x, y), (to_x, to_y) = begin, end
+            step = (to_x > x) - (to_x < x), (to_y > y) - (to_y < y)
+            ahead, behind = (_RIGHT, _LEFT) if step[0] else (_DOWN, _UP)
+            if sum(step) < 0:
+                ahead, behind = behind, ahead
+            while (x, y) != end:
+                self._join(x, y, ahead, weight, style)
+                x, y = x + step[0], y + step[1]
+                self._join(x, y, behind, weight, style)
+
+    def _join(self, x: int, y: int, sides: int, weight: Weight, style: str) -> None:
+        before = self._joined.get((x, y))
+        if before is not None:
+            sides |= before[0]
+            weight, style = max((weight, style), before[1:], key=lambda drawn: drawn[0])
+        self._joined[x, y] = sides, weight, style
+        if sides in _SHAPES:
+            self.text(x, y, self._shapes[weight][_SHAPES.index(sides)], style)
+        elif sides:  # the end of a line
+            straight = _LEFT | _RIGHT if sides & (_LEFT | _RIGHT) else _UP | _DOWN
+            self.text(x, y, self._shapes[weight][_SHAPES.index(straight)], style)
+
+    def box(self, place: tuple[int, int], size: tuple[int, int], weight: Weight, style: str) -> None:
+        """Draw the rim of a box, and clear what is inside.
+
+        Args:
+            place: Column and line of its upper left corner.
+            size: Its width and height, with the rim; at least 2 each.
+            weight: How thick its rim is.
+            style: The rim's.
+        """
+        (x, y), (width, height) = place, size
+        for line in range(y, y + height):
+            self.text(x, line, " " * width, "plain")
+            for column in range(x, x + width):
+                self._joined.pop((column, line), None)
+        right, low = x + width - 1, y + height - 1
+        self.line([(x, y), (right, y), (right, low), (x, low), (x, y)], weight, style)
+
+    def lines(self) -> list[list[Piece]]:
+        """Return what is drawn."""
+        return [merged(line) for line in self._cells]

@@ -1,0 +1,104 @@
+"""What lies around a row in the graph: some levels of what it is computed of, and of what is computed of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from qdebug.tui.nodes.walk import Edge, edge_of, inputs_of, outputs_of, tensor_of
+
+if TYPE_CHECKING:
+    from qdebug.model import Graph
+    from qdebug.tui.nodes.rows import NodeTable
+
+__all__ = ["Neighbourhood", "neighbourhood"]
+
+_MOST = 8
+"""Tensors of a level beyond the first that are looked for; no terminal shows more."""
+
+Step = Callable[[str], Sequence[Edge]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Neighbourhood:
+    """A row and what lies around it.
+
+    Args:
+        centre: The row itself.
+        inputs: What its node reads, constants too; what carries most error first.
+        outputs: What is computed of it, in topological order.
+        levels: The tensors of each level: 0 is the row, -1 what leads to it, 1 what follows. A tensor that also leads
+            to another one that is shown stands a level further out.
+        links: Pairs of tensors, the first of which the second is computed of.
+    """
+
+    centre: Edge
+    inputs: Sequence[Edge]
+    outputs: Sequence[Edge]
+    levels: Mapping[int, Sequence[Edge]]
+    links: Sequence[tuple[str, str]]
+
+
+def neighbourhood(graph: Graph, table: NodeTable, row: int, *, theirs: bool = False, depth: int = 3) -> Neighbourhood:
+    """Find what lies around a row.
+
+    Args:
+        graph: The backend's graph, or the reference's.
+        table: The rows.
+        row: The row.
+        theirs: Whether the graph is the reference's, and the row that of one of its tensors.
+        depth: Levels each way.
+    """
+    tensor = tensor_of(table, row, theirs=theirs)
+    centre = edge_of(graph, table, tensor, theirs=theirs)
+
+    def above(name: str) -> Sequence[Edge]:
+        return inputs_of(graph, table, name, theirs=theirs)
+
+    def below(name: str) -> Sequence[Edge]:
+        return outputs_of(graph, table, name, theirs=theirs)
+
+    outputs = below(tensor)
+    before, after = _reached(tensor, above, depth), _reached(tensor, below, depth, first=outputs)
+    after = {name: edge for name, edge in after.items() if name not in before}
+    reads = {name: [edge.tensor for edge in above(name)] for name in (*before, tensor, *after)}
+    level = {tensor: 0}
+    for name in sorted(before, key=lambda name: -_place(graph, name)):
+        near = [at for reader, at in level.items() if name in reads[reader]]
+        level[name] = -1 if before[name].constant else min(near, default=0) - 1
+    for name in sorted(after, key=lambda name: _place(graph, name)):
+        near = [level[each] for each in reads[name] if level.get(each, -1) >= 0]
+        level[name] = max(near, default=0) + 1
+    known = {name: edge for name, edge in {**before, tensor: centre, **after}.items() if abs(level[name]) <= depth}
+    levels: dict[int, list[Edge]] = {}
+    for name, edge in known.items():
+        levels.setdefault(level[name], []).append(edge)
+    links = [
+        (each, name)
+        for name in known
+        for each in reads[name]
+        if each in known and level[each] < level[name] and (name == tensor or not known[each].constant)
+    ]
+    return Neighbourhood(
+        centre=centre, inputs=above(tensor), outputs=outputs, levels=dict(sorted(levels.items())), links=links
+    )
+
+
+def _reached(start: str, step: Step, depth: int, *, first: Sequence[Edge] | None = None) -> dict[str, Edge]:
+    """Return what is reached in a number of steps, the first of which may be known; constants in that one alone."""
+    found: dict[str, Edge] = {}
+    frontier = [start]
+    for distance in range(depth):
+        reached = first if first is not None and not distance else [edge for name in frontier for edge in step(name)]
+        fresh = [edge for edge in reached if not distance or not edge.constant]
+        fresh = [edge for edge in fresh if edge.tensor != start and edge.tensor not in found]
+        kept = {edge.tensor: edge for edge in (fresh if not distance else fresh[:_MOST])}
+        found |= kept
+        frontier = [name for name, edge in kept.items() if not edge.constant][:_MOST]
+    return found
+
+
+def _place(graph: Graph, tensor: str) -> int:
+    place = graph.position(tensor)
+    return -1 if place is None else place

@@ -1,0 +1,66 @@
+"""Constants of one node on both sides: which stand for the same, and how they differ."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import qdebug
+from qdebug.compare.result.result import Status
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.session import DiffSession, open_recording
+
+X = np.float32([[1.0, -2.0, 0.5]])
+W = np.float32([[1, 2], [3, 4], [5, 6]])
+
+
+def run(weight, **attrs):
+    tensors = [TensorInfo(name="x", dtype="float32"), TensorInfo(name="w", dtype="float32", role=Role.CONSTANT)]
+    node = Node(name="fc", op="Gemm", inputs=("x", "w"), outputs=("y",), attrs=attrs)
+    graph = Graph([node], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    y = X @ (weight.T if attrs else weight)
+    return MemoryRecording.single(graph, {"x": X, "w": weight, "y": y})
+
+
+@pytest.fixture(scope="module")
+def digits():
+    """Return a session on the built-in net, float against int8."""
+    folder = Path(qdebug.__file__).parent / "data"
+    session = DiffSession(*(open_recording(folder / f"digits.{kind}.h5") for kind in ("float", "int8")))
+    list(session.results())
+    return session
+
+
+def test_weight_and_bias_have_partners_and_scales_have_none(digits):
+    found, alone = digits.constants("conv2_quantized")
+    assert [(each.reference_tensor, each.tensor) for each in found] == [
+        ("w2.weight", "w2.weight_quantized"),
+        ("w2.bias", "w2.bias_quantized"),
+    ]
+    assert "conv2_scale" in alone
+    assert all(each.status is Status.WITHIN for each in found)
+    assert all(each.metrics.max_lsb <= 0.5 for each in found)
+    assert "judged with the node" in found[0].note
+    assert digits.pair("w2.weight_quantized").shape == (16, 8, 3, 3)
+    assert digits.profile("w2.weight_quantized", sample=0, k=1).worst[0].lsb == pytest.approx(-0.4887, abs=0.01)
+
+
+def test_a_wrong_element_of_a_turned_weight_is_where_it_differs():
+    wrong = W.T.copy()
+    wrong[1, 2] = 9
+    session = DiffSession(run(W), run(wrong, transB=1))
+    list(session.results())
+    (weight,), alone = session.constants("y")
+    assert alone == []
+    assert weight.status is Status.DIVERGED
+    assert "1 of 6 elements of weight 'w' differ" in weight.reason
+    assert weight.metrics.mismatches == 1
+    assert weight.metrics.worst_index == (2, 1), "in the reference's order of dimensions"
+
+
+def test_an_equal_constant_is_identical_and_an_input_has_none():
+    session = DiffSession(run(W), run(W))
+    (weight,), _ = session.constants("y")
+    assert weight.status is Status.IDENTICAL
+    assert weight.note is None
+    assert session.constants("x") == ([], [])
