@@ -18,7 +18,7 @@ import numpy as np
 
 from qdebug.backends import load_reader
 from qdebug.compare.align.align import align
-from qdebug.compare.align.expand import parts_of
+from qdebug.compare.align.expand import parts_of, says_nothing
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.compare.result.result import json_safe
@@ -118,7 +118,7 @@ def open_model(path: Path, recording: Recording | None = None) -> LintModel:
     else:
         raw = recording.info.backend == "onnxruntime"
         copies = recording.info.backend in ("litert", "tflm")
-    if not recording.graph.nodes:
+    if all(map(says_nothing, recording.graph.nodes)):
         raise UsageError(
             f"{str(path)!r} has no graph.", hint="Record it with nodes and their inputs: qdebug help recording."
         )
