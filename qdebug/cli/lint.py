@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING
 from qdebug.cli.failures import INCOMPLETE, say
 from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
-from qdebug.cli.sources import command, is_model, open_source
+from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
+from qdebug.workflow.model_files import is_model
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs

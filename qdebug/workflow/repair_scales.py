@@ -196,7 +196,8 @@ def equalized(
     if between is None:
         return None
     made = {key: array / factors.reshape(array.shape) for key, array in weights.items() if key != keys[0]}
-    made |= theirs | {keys[0]: first / _along(factors, first.ndim, makes)}
+    made.update(theirs)
+    made[keys[0]] = first / _along(factors, first.ndim, makes)
     made[keys[1]] = second * _along(factors, second.ndim, reads)
     codes = {key: weight_codes(made[key], None) for key in keys}
     constants = {key: in_codes(array, codes[key]) if key in codes else array for key, array in made.items()}

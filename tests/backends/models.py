@@ -168,8 +168,8 @@ def words(count: int, *, width: int = 320, cache: Path = CACHE) -> np.ndarray:
     page = picture("page", cache)
     strokes = np.abs(np.diff(page.astype(np.float32), axis=1))
     found = []
-    for top, bottom in _stretches(strokes.mean(axis=1) > _INK, least=8):
-        top, bottom = max(top - 4, 0), min(bottom + 4, len(page))
+    for first, last in _stretches(strokes.mean(axis=1) > _INK, least=8):
+        top, bottom = max(first - 4, 0), min(last + 4, len(page))
         most = (bottom - top) * width // 48
         parts = _stretches(strokes[top:bottom].max(axis=0) > _EDGE, least=1, gap=3)
         while parts:

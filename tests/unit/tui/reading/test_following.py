@@ -87,7 +87,9 @@ async def test_a_file_that_is_removed_before_the_first_look_is_told(followed, tm
         await check_shown("4 of 4 compared", "unfinished", "first divergence at n2")
         first.discard()
         looks.append("from now on")
-        await check_shown("b.h5 was removed; shown is what was read of it before", "VERDICT", "INCOMPLETE", "first at n2")
+        await check_shown(
+            "b.h5 was removed; shown is what was read of it before", "VERDICT", "INCOMPLETE", "first at n2"
+        )
 
     await followed(act)
 
