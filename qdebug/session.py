@@ -80,7 +80,7 @@ class DiffSession:
 
     Attributes:
         timing: Where the time of what was computed so far went; results from the cache took none.
-        workers: Whoever shares the work, and the files of both runs; None if nobody does.
+        workers: Whoever shares the work, the files of both runs, and the only sample to look at; None if nobody does.
         outdated: Whether the cache had results of another version of qdebug alone, so that all is computed again.
     """
 
@@ -118,7 +118,7 @@ class DiffSession:
         self._contributing: tuple[str, Contributions] | None = None
         self._shared: Callable[[Sequence[PlannedNode]], Iterator[NodeResult]] | None = None
         self._replays_shared: ShareOut | None = None
-        self.workers: tuple[Executor, Path, Path] | None = None
+        self.workers: tuple[Executor, Path, Path, int | None] | None = None
         self.outdated = False
 
     @property
@@ -290,7 +290,7 @@ class DiffSession:
         """
         paths = reference.absolute(), backend.absolute()
         given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
-        self.workers = executor, *paths
+        self.workers = executor, *paths, sample
         shared = _Shared(uuid4().hex, __version__, given)
         self._shared = partial(self._by_workers, executor, partial(_examine_part, shared))
         self._replays_shared = partial(in_workers, executor, partial(_replay_part, shared))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["edit"]
 
 _Q, _DQ = "QuantizeLinear", "DequantizeLinear"
+_WITH_BIAS = ("Conv", "ConvTranspose", "Gemm")
 _CONTRIB = "com.microsoft"
 _WIDE_OPSET, _AXIS_OPSET = 21, 13
 """The standard's QuantizeLinear knows 16 bits, and several scales, from here on; ONNX Runtime's own does before."""
@@ -111,6 +112,8 @@ class _Editor:
                 hint="Record the quantized model as it is: --backend onnxruntime:opt=none.",
             )
         if quantizer.op_type != _Q:
+            if wanted.quant is not None:
+                raise BackendError(f"{wanted.tensor!r} is made by {quantizer.op_type}, which takes no other codes.")
             return quantizer, None
         main = self._maker(quantizer.input[0])
         product = wanted.weight is not None or wanted.shift is not None or wanted.wide_sum
@@ -186,6 +189,8 @@ class _Editor:
         if reader is None or reader.op_type != _DQ:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is not in codes.")
         codes, scales = self._value(reader.input[0]), self._value(reader.input[1])
+        if codes.dtype == np.uint8:  # by an edit before
+            return
         if codes.dtype != np.int8:
             raise BackendError(f"The weight of {main.op_type} {main.name!r} is in {codes.dtype}, not int8.")
         zero = self._value(reader.input[2]) if len(reader.input) > 2 else np.zeros(scales.shape, np.int8)
@@ -232,7 +237,7 @@ class _Editor:
         if len(main.input) > 2 and main.input[2]:
             main.input[2] = self._constant((self._value(main.input[2]) + shift.ravel()).astype(np.float32), "bias")
             return
-        if main.op_type not in ("Conv", "ConvTranspose", "Gemm"):
+        if main.op_type not in _WITH_BIAS:
             raise BackendError(f"{main.op_type} {main.name!r} has no bias to correct.")
         del main.input[2:]
         main.input.append(self._constant(shift.ravel().astype(np.float32), "bias"))
@@ -253,7 +258,7 @@ class _Editor:
             if wide:
                 self._know(node, since=_WIDE_OPSET)
             for reader in self._readers(node.output[0]):
-                if node.op_type == _DQ and reader.input[0] == node.output[0]:
+                if node.op_type == _DQ and reader.input[0] == node.output[0] and reader.op_type in _WITH_BIAS:
                     self._rescale_bias(reader)
 
     def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:

@@ -269,9 +269,9 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_result(map_text(next(iter(results.values()))), options.write_map)
     if options.track is not None:
-        from qdebug.workflow.track import track, tracked_diff
+        from qdebug.workflow.track import track, tracked_diffs
 
-        track(options.track, [tracked_diff(result, Path(name).stem) for name, result in results.items()])
+        track(options.track, tracked_diffs(results))
     say_unused(limits, list(results.values()))
     shown = details[0].result.node if details else None
     _after(options, list(results.values()), [session.timing for session in sessions], shown)

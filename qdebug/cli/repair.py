@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -125,7 +126,7 @@ def add_parser(verbs: Verbs) -> None:
     )
     parser.add_argument("--labels", type=Path, metavar="FILE", help=".npy, or .npz with one array: a label a sample")
     parser.add_argument("--max-edits", type=positive, metavar="N", help="most edits (default: any number)")
-    parser.add_argument("--minutes", type=float, default=10.0, metavar="M", help="most time (default: 10)")
+    parser.add_argument("--minutes", type=_minutes, default=10.0, metavar="M", help="most time (default: 10)")
     parser.add_argument(
         "--resume", type=Path, metavar="FILE.json", help="begin with the edits of an earlier result, -o FILE.json"
     )
@@ -152,6 +153,21 @@ def add_parser(verbs: Verbs) -> None:
     add_untrusted(parser, "reference", "backend")
     add_common(parser)
     parser.set_defaults(run=_run)
+
+
+def _minutes(text: str) -> float:
+    """Return a time.
+
+    Raises:
+        ValueError: It is none.
+    """
+    value = float(text)
+    if not 0 <= value < math.inf:
+        raise ValueError(text)
+    return value
+
+
+_minutes.__name__ = "number of minutes"  # as argparse calls it
 
 
 def _run(arguments: argparse.Namespace) -> int:

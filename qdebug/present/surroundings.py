@@ -129,15 +129,19 @@ class _Around:
         result = self._results.get(tensor)
         return None if result is None or result.metrics is None else result.metrics.rel_l2
 
+    def _size(self, tensor: str) -> float:
+        """Return the error of a tensor, a NaN as the largest of all; below 0 if it was not compared."""
+        error = self.error_of(tensor)
+        return -1.0 if error is None else math.inf if math.isnan(error) else error
+
     def error(self, place: _Place) -> float:
         """Return the largest error of a node's tensors, a NaN as the largest of all; below 0 if none was compared."""
-        known = [error for error in map(self.error_of, self._tensors(place)) if error is not None]
-        return max((math.inf if math.isnan(error) else error for error in known), default=-1.0)
+        return max(map(self._size, self._tensors(place)), default=-1.0)
 
     def neighbour(self, place: _Place, level: int) -> Neighbour:
         """Describe a place."""
         compared = [tensor for tensor in self._tensors(place) if tensor in self._results]
-        worst = max(compared, key=lambda tensor: self.error_of(tensor) or 0.0, default=None)
+        worst = max(compared, key=self._size, default=None)
         result = None if worst is None else self._results[worst]
         if isinstance(place, str):
             return Neighbour(name=place, op="Input", level=level, result=result)

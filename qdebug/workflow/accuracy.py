@@ -469,7 +469,7 @@ def _rows(array: np.ndarray, output: str, name: str) -> np.ndarray:
     shape = array.shape
     while len(shape) > 1 and shape[-1] == 1:
         shape = shape[:-1]
-    if not shape or shape[-1] < min(2, _FIRST[0] + 1) or array.dtype.kind not in "iuf":
+    if not shape or shape[-1] < 2 or array.dtype.kind not in "iuf":
         raise UsageError(
             f"Output {output!r} of {name!r} has the shape {array.shape} and no scores of classes.",
             hint="Measure it by a function of your own: --metric FILE.py:FUNCTION.",
@@ -573,12 +573,21 @@ def _metric_loss(metric: Metric, reference: _Scored, backend: _Scored) -> Loss:
     labels = None if reference.labels is None else list(reference.labels)
 
     def lost(outputs: Outputs, wanted: Outputs, given: np.ndarray | None) -> float:
-        return metric.compute(wanted, wanted, given) - metric.compute(outputs, wanted, given)
+        best, own = metric.compute(wanted, wanted, given), metric.compute(outputs, wanted, given)
+        return 0.0 if best == own else best - own  # infinite ones are equal, too
 
     difference = Metric(name=metric.name, unit=metric.unit, compute=lost, floor=metric.floor, within=metric.within)
-    reference.found, backend.found = reference.valued(metric, reference), backend.valued(metric, reference)
+    whole = reference.valued(metric, reference)
+    if math.isinf(whole.measures[0].value):
+        raise UsageError(
+            f"{metric.name} of the reference itself is infinite: there is no loss against it.",
+            hint="Give a metric that is finite for a perfect run.",
+        )
+    for run in (reference, backend):  # a run that is held against several keeps its first value
+        if not run.found.measures:
+            run.found = whole if run is reference else run.valued(metric, reference)
     value = measured(difference, ours, theirs, labels)
-    given, own = reference.options.within, abs(reference.found.measures[0].value)
+    given, own = reference.options.within, abs(whole.measures[0].value)
     margin = given if given is not None else ACCURACY_MAX_LOSS * own if math.isfinite(own) else 0.0
     interval = confidence(difference, ours, theirs, labels)
     needed = None

@@ -143,7 +143,8 @@ def lint(
     Args:
         before: The model, or its form before the rewrite.
         after: Its form after it; None to look at one model by itself.
-        needs: The backend whose needs are checked, one of `SYMMETRIC`; None for none.
+        needs: The backend whose needs are checked, one of `SYMMETRIC`; None for those of the
+            file's own kind.
         allow: Whether other scales are allowed where they only change how values are rounded.
         inputs: What the model is run with; recorded or random values if left out.
         progress: Called with the number of parts that were looked at, and of all.
@@ -165,7 +166,7 @@ def lint(
         )
     ours, theirs = before.run(feed), after.run(first_input(after, feed))
     pairs = _pairs(before, after, ours, theirs)
-    own, looked = own_findings(after, theirs, needs, undecided)
+    own, _ = own_findings(after, theirs, needs, undecided)
     known = {(each.kind, each.tensor) for each in own_findings(before, ours, needs, {})[0]}
     own = [each for each in own if (each.kind, each.tensor) not in known]
     rewrites = _Rewrites(pairs, undecided)
@@ -183,7 +184,7 @@ def lint(
         before=before.title,
         after=after.title,
         findings=tuple(_allowed(each) if allow else each for each in (*found, *own)),
-        parts=rewrites.parts + looked,
+        parts=rewrites.parts,
         undecided=undecided,
     )
 

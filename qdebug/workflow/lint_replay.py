@@ -83,11 +83,6 @@ class LintModel:
         known = name and self.graph.is_constant(name) and self.recording.has(name)
         return self.recording.load(name) if known else None
 
-    def scalar(self, name: str) -> float | None:
-        """Return a constant of one element; None if it is none."""
-        array = self.constant(name)
-        return float(array.reshape(())) if array is not None and array.size == 1 else None
-
     def with_graph(self, graph: Graph, constants: Mapping[str, np.ndarray]) -> LintModel:
         """Return the same with another graph, and further constants."""
         known = {name: array for name in graph.tensors if (array := self.constant(name)) is not None}

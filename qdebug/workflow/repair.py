@@ -23,7 +23,7 @@ from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.result import json_safe
-from qdebug.errors import BackendError, InputError, UsageError
+from qdebug.errors import KernelError, QdebugError, RecordingError, UsageError
 from qdebug.model import QuantParams, RunInfo
 from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
@@ -72,13 +72,14 @@ class Repair:
         backend: The backend run.
         metric: The metric.
         goal: The least value that is good.
-        edits: The edits, the one that gained most first.
+        edits: The edits, in the order in which they were taken.
         search: The metric on the samples that the edits were looked for with.
         held_out: The metric on the others; None if there are none.
         reached: Whether the goal is reached on the former.
         minimal: Whether the goal is missed without any one of the edits.
         replays: How many sets of edits were tried.
-        faithful: SQNR in dB of a replay without edits against the recorded outputs; infinite if it is the same.
+        faithful: SQNR in dB of a replay without edits against the recorded outputs; infinite if it is the
+            same, NaN if not every node can be replayed.
         proof: The metric of the changed model, really run, on all samples; None if none was written.
         stopped: Why the search ended before it was done; "" if it was done.
         notes: What is to be known of it.
@@ -161,7 +162,7 @@ def _aimet(edits: Sequence[Edit]) -> dict[str, Any]:
     activations, parameters = dict[str, Any](), dict[str, Any]()
     for edit in edits:
         quant = edit.change.quants.get(edit.unit.tensor)
-        if quant is not None and edit.reference_tensor:
+        if edit.kind in ("16-bit", "range") and quant is not None and edit.reference_tensor:
             activations[edit.reference_tensor] = _encodings(quant)
         codes = list(edit.codes.values())
         if edit.kind == "per-channel" and edit.reference_weight:
@@ -236,8 +237,9 @@ def find_repair(
     if model is not None and out is not None and looked.found:
         try:
             write_repaired(model, looked.catalog, looked.found, out)
-            proof = run_score(session, trials, out, places)
-        except (BackendError, InputError) as error:  # what was found is not lost by it
+            changed = looked.catalog.change(looked.found).quants
+            proof = run_score(session, trials, out, places, changed)
+        except QdebugError as error:  # what was found is not lost by it
             notes.append(
                 f"the model with these edits was not written or did not run: {error.message} {error.hint or ''}"
             )
@@ -307,8 +309,17 @@ def prepare_search(
             whole = int(60 * options.minutes)
             progress(min(whole - int(clock.ends - time.monotonic()), whole), whole, f"{value:.4g} {what}")
 
+    begun = [catalog.named(name) for name in options.start]
+    refused = [edit.name for edit in begun if not options.cost.allows(edit)]
+    if refused or len(begun) > (options.cost.most or len(begun)):
+        raise UsageError(
+            f"The search would begin with {refused[0]!r}, which is not allowed."
+            if refused
+            else f"The search would begin with {len(begun)} edits, and {options.cost.most} are allowed.",
+            hint="Allow more, or begin without them.",
+        )
     return Search(
-        found=[catalog.named(name) for name in options.start],
+        found=begun,
         session=session,
         catalog=catalog,
         trials=trials,
@@ -324,7 +335,10 @@ def prepare_search(
 def _faithful(session: DiffSession, arithmetic: Arithmetic, place: tuple[int, int]) -> float:
     """Return the SQNR of the whole run, replayed without edits, against what was recorded."""
     run = session.backend
-    made = EditedReplay(run, arithmetic).outputs(Change(), place, everything=True)
+    try:
+        made = EditedReplay(run, arithmetic).outputs(Change(), place, everything=True)
+    except (KernelError, RecordingError):  # of a node that no edit reached
+        return math.nan
     signal = noise = 0.0
     for name in run.graph.outputs:
         if run.has(name, *place):

@@ -130,7 +130,8 @@ class EditCatalog:
         floats = {edit.unit.node.name for edit in edits if edit.kind == "float"}
         kept: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
-            if edit.kind == "float" and edit.unit.tensor and edit.unit.readers <= floats:
+            given = edit.unit.tensors.isdisjoint(self.nodes.run.graph.outputs)  # else whoever runs the net reads them
+            if edit.kind == "float" and edit.unit.tensor and given and edit.unit.readers <= floats:
                 kept |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in kept}
         whole = merged(*(edit.change for edit in edits))

@@ -118,8 +118,11 @@ def _module(home: str) -> Any:
             spec.loader.exec_module(module)
             return module
         return importlib.import_module(home)
-    except ImportError as error:
-        raise UsageError(f"{home!r} cannot be imported: {error}.", hint="Give a module or a file: FILE.py.") from error
+    except UsageError:
+        raise
+    except Exception as error:  # what a file of the user raises
+        said = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"{home!r} cannot be imported: {said}.", hint="Give a module or a file: FILE.py.") from error
 
 
 def load_labels(path: Path) -> np.ndarray:

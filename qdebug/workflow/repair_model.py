@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -35,7 +35,7 @@ def write_repaired(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out
 
 def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdit]:
     change = catalog.change(edits)
-    for edit in edits:
+    for edit in sorted(edits, key=lambda each: bool(each.change.shifts)):  # what is added to a bias comes last
         main = edit.unit.tensor or edit.unit.node.outputs[0]
         stays_float = edit.kind == "float" and edit.unit.tensor in change.floats
         for name in dict.fromkeys((edit.unit.node.name, *(node for node, _ in edit.change.constants))):
@@ -69,7 +69,13 @@ def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, Quant
     return found
 
 
-def run_score(session: DiffSession, trials: EditTrials, model: Path, places: Sequence[tuple[int, int]]) -> Score:
+def run_score(
+    session: DiffSession,
+    trials: EditTrials,
+    model: Path,
+    places: Sequence[tuple[int, int]],
+    changed: Mapping[str, QuantParams],
+) -> Score:
     """Run a changed model on the recorded inputs, by the backend that was recorded, and measure it.
 
     Args:
@@ -77,6 +83,7 @@ def run_score(session: DiffSession, trials: EditTrials, model: Path, places: Seq
         trials: Measures.
         model: The changed model.
         places: Samples and steps.
+        changed: Codes of outputs that are others than the recorded ones.
 
     Raises:
         BackendError: It does not run.
@@ -85,11 +92,10 @@ def run_score(session: DiffSession, trials: EditTrials, model: Path, places: Seq
     backend = load_backend(info.backend)
     known = {option.name for option in backend.options}
     options = {name: str(value) for name, value in info.options.items() if name in known}
-    made = []
+    made, quants = [], {name: changed.get(name, run.graph.tensors[name].quant) for name in run.graph.outputs}
     with closing(backend.open(model, options=options)) as opened:
         for place in places:
             outputs = opened.plain({name: run.load(name, *place) for name in run.graph.inputs})
-            quants = run.graph.tensors
-            real = {name: dequantize(outputs[name], quants[name].quant) for name in run.graph.outputs}
+            real = {name: dequantize(outputs[name], quants[name]) for name in run.graph.outputs}
             made.append(trials.named(real, place))
     return trials.of_outputs(made, places)

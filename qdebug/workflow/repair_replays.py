@@ -14,9 +14,8 @@ import numpy as np
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.recordings import as_compared
 from qdebug.compare.workers import check_version, in_workers
-from qdebug.recording.opening import open_recording
 from qdebug.replay import Arithmetic
-from qdebug.session import DiffSession
+from qdebug.session import DiffSession, open_sample
 from qdebug.version import __version__
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import EditCatalog
@@ -52,8 +51,8 @@ def replays_of(session: DiffSession, catalog: EditCatalog, arithmetic: Arithmeti
     if session.workers is None:
         replay = EditedReplay(session.backend, arithmetic)
         return lambda tasks: (_replayed(catalog, replay, task) for task in tasks)
-    executor, *paths = session.workers
-    given = pickle.dumps((paths, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))
+    executor, *paths, sample = session.workers
+    given = pickle.dumps((paths, sample, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))
     return partial(in_workers, executor, partial(_replayed_apart, uuid4().hex, __version__, given))
 
 
@@ -78,13 +77,16 @@ def _replayed_apart(search: str, version: str, given: bytes, task: ReplayTask) -
     Args:
         search: Tells it from others.
         version: Version of the qdebug that asks for it.
-        given: The two paths, all pairs, what is compared, the samples that edits are fitted to, and the arithmetic.
+        given: The two paths, the only sample to look at, all pairs, what is compared, the samples that edits are fitted
+            to, and the arithmetic.
         task: What is to be replayed.
     """
     check_version(version)
     if _worker.known is None or _worker.search != search:
-        paths, pairs, entries, places, arithmetic = pickle.loads(given)  # noqa: S301  made above, by this program
-        reference, backend = (as_compared(open_recording(path)) for path in paths)
+        _worker.known = None  # let go of the one before first
+        made = pickle.loads(given)  # noqa: S301  above, by this program
+        paths, sample, pairs, entries, places, arithmetic = made
+        reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
         catalog = EditCatalog(GraphCheck(reference, backend, pairs), entries, places)
         _worker.search, _worker.known = search, (catalog, EditedReplay(backend, arithmetic))
     return _replayed(*_worker.known, task)

@@ -320,8 +320,9 @@ class Search:
         cheap = [edit for name in names for edit in self._strongest(name, in_float=False)]
         floats = [edit for name in names for edit in self._open(name, ("float",))]
         start, ladder = list(self.found), [*cheap, *floats]
-        if self.cost.most is not None:
-            ladder = ladder[: self.cost.most - len(start)]
+        most = None if self.cost.most is None else self.cost.most - len(start)
+        if most is not None and len(ladder) > most:  # then so many in float do more
+            ladder = [*floats[:most], *cheap[: max(most - len(floats), 0)]]
         low, high = 0, min(_AT_ONCE, len(ladder))
         while high > low and not self.clock.over():
             tried = self._climbed(start, ladder[:high])

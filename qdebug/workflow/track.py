@@ -12,9 +12,9 @@ import sqlite3
 import subprocess
 import zlib
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -26,7 +26,7 @@ from qdebug.compare.result.node_result import Status
 from qdebug.compare.result.result import RunComparison, json_safe
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import RunInfo
-from qdebug.model.thresholds.accuracy import HISTORY_MAX_SQNR_DROP, HISTORY_SQNR_CEILING
+from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS, HISTORY_MAX_SQNR_DROP, HISTORY_SQNR_CEILING
 from qdebug.recording.environment import cpu_model
 from qdebug.version import __version__
 from qdebug.workflow.accuracy import AccuracyReport, Decision, row_loss
@@ -100,7 +100,7 @@ class Tracked:
         network: The model.
         backend: What ran it, with its options.
         cpu: The processor.
-        good: Whether the command found nothing wrong.
+        good: Whether nothing that it measured is wrong.
         values: The numbers.
         labels: Hash of the labels; "" for none.
         commit: The commit of the folder the command was given in; "" if it is in no repository.
@@ -194,7 +194,6 @@ class History:
     runs: int
     series: int
     movements: tuple[Movement, ...]
-    notes: tuple[str, ...] = field(default=())
 
     @property
     def worse(self) -> tuple[Movement, ...]:
@@ -255,13 +254,24 @@ def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
         ]
         good = all(value.good for value in values)
         found.append(_run(run.info, "accuracy", values, Path(run.file).stem, good=good, labels=report.labels))
+    return _told_apart(found, [Path(run.file).stem for run in report.runs])
+
+
+def _told_apart(found: Sequence[Tracked], titles: Sequence[str]) -> list[Tracked]:
+    """Name what one command found of one network and backend by its file, too: it is not one series."""
     alike = Counter((each.network, each.backend) for each in found)
-    return [  # runs of one title in one command are not of one series
-        replace(each, network=f"{each.network} {Path(run.file).stem}")
-        if alike[each.network, each.backend] > 1
-        else each
-        for each, run in zip(found, report.runs, strict=True)
+    return [
+        replace(each, network=f"{each.network} {title}") if alike[each.network, each.backend] > 1 else each
+        for each, title in zip(found, titles, strict=True)
     ]
+
+
+def tracked_diffs(results: Mapping[str, RunComparison]) -> list[Tracked]:
+    """Return what a history keeps of comparisons with one reference, by the files of the backends."""
+    titles = [Path(name).stem for name in results]
+    return _told_apart(
+        [tracked_diff(result, title) for result, title in zip(results.values(), titles, strict=True)], titles
+    )
 
 
 def tracked_diff(result: RunComparison, title: str) -> Tracked:
@@ -483,6 +493,8 @@ def _movements(
             "SELECT name, measure, value, status, good, rows, bits FROM results WHERE run = ? ORDER BY rowid", [number]
         )
         for name, measure, value, status, good, count, bits in rows:
+            if not (isinstance(value, float | int | None) and all(isinstance(each, str) for each in (name, measure))):
+                raise _damaged()
             right = None if bits is None else _bits(bits, count)
             values.setdefault((name, measure), {})[number] = TrackedValue(
                 name=name, measure=measure, value=value, status=status, good=bool(good), right=right
@@ -513,11 +525,17 @@ def _movements(
 
 def _bits(bits: bytes, count: int) -> np.ndarray:
     try:
-        return np.unpackbits(np.frombuffer(zlib.decompress(bits), np.uint8), count=count).astype(bool)
-    except (zlib.error, ValueError) as error:
-        raise RecordingError(
-            "The history has an entry that is damaged.", hint="Start another: --track NEW.db."
-        ) from error
+        packed = zlib.decompressobj().decompress(bits, -(-count // 8))
+        found = np.unpackbits(np.frombuffer(packed, np.uint8))[:count].astype(bool)
+        if found.size < count:
+            raise ValueError(f"{found.size} of {count} rows")
+        return found
+    except (zlib.error, ValueError, TypeError) as error:
+        raise _damaged() from error
+
+
+def _damaged() -> RecordingError:
+    return RecordingError("The history has an entry that is damaged.", hint="Start another: --track NEW.db.")
 
 
 def _judged(entries: Sequence[TrackedValue | None], within: float | None) -> tuple[float | None, int | None, str]:
@@ -542,7 +560,7 @@ def _fell(best: TrackedValue, other: TrackedValue, within: float | None) -> str:
         from_, to = (min(each, HISTORY_SQNR_CEILING) for each in (best.value, other.value))
         return f"SQNR fell from {from_:.1f} dB to {to:.1f} dB" if from_ - to > HISTORY_MAX_SQNR_DROP else ""
     if best.right is None or other.right is None or best.right.size != other.right.size:
-        margin = within if within is not None else 0.0
+        margin = within if within is not None else ACCURACY_MAX_LOSS * abs(best.value)
         return f"fell from {best.value:.4g} to {other.value:.4g}" if best.value - other.value > margin else ""
     loss = row_loss(best.measure, best.right, other.right, within)
     if loss.decision is not Decision.WORSE or loss.interval is None:

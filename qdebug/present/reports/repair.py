@@ -64,6 +64,8 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
         share = numbers.percent(min(1.0, sum(edit.macs for edit in repair.edits)), 1.0)
         yield "cost", f"{share} of the multiply-adds in higher precision, {numbers.byte_size(size)}"
     same = "gives the recorded outputs bit for bit"
+    if math.isnan(repair.faithful):
+        same = "cannot be made: a node that no edit reaches cannot be computed"
     if math.isfinite(repair.faithful):
         same = f"gives the recorded outputs to {numbers.number(repair.faithful)} dB"
     yield "replay", f"{repair.replays} sets of edits tried; without edits the replay {same}"

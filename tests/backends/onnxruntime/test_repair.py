@@ -166,3 +166,58 @@ def test_another_model_than_the_recorded_one_is_told(nets, tmp_path):
     assert found.proof is None
     assert "has no tensor" in found.notes[0]
     assert not (tmp_path / "out.onnx").exists()
+
+
+def joined(folder):
+    """Write a QDQ model: three quantized branches joined, then a product of exact constants."""
+    from onnx import helper, numpy_helper
+
+    constants = {"s": np.float32(0.1), "z": np.uint8(3), "w": np.ones((2, 12, 1, 1), np.int8), "wz": np.int8(0)}
+    constants |= {"b": np.arange(2, dtype=np.int32), "bs": np.float32(0.01), "bz": np.int32(0)}
+    nodes = []
+    for at in range(3):
+        nodes += [
+            helper.make_node("QuantizeLinear", ["x", "s", "z"], [f"q{at}"], f"q{at}"),
+            helper.make_node("DequantizeLinear", [f"q{at}", "s", "z"], [f"d{at}"], f"d{at}"),
+        ]
+    nodes += [
+        helper.make_node("Concat", ["d0", "d1", "d2"], ["j"], "join", axis=1),
+        helper.make_node("QuantizeLinear", ["j", "s", "z"], ["qj"], "qj"),
+        helper.make_node("DequantizeLinear", ["qj", "s", "z"], ["dj"], "dj"),
+        helper.make_node("DequantizeLinear", ["w", "s", "wz"], ["dw"], "dw"),
+        helper.make_node("DequantizeLinear", ["b", "bs", "bz"], ["db"], "db"),
+        helper.make_node("Conv", ["dj", "dw", "db"], ["y"], "conv"),
+    ]
+    floats = onnx.TensorProto.FLOAT
+    graph = helper.make_graph(
+        nodes,
+        "net",
+        [helper.make_tensor_value_info("x", floats, [1, 4, 3, 3])],
+        [helper.make_tensor_value_info("y", floats, [1, 2, 3, 3])],
+        [numpy_helper.from_array(np.asarray(array), name) for name, array in constants.items()],
+    )
+    onnx.save(helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), folder / "j.onnx")
+    return folder / "j.onnx"
+
+
+def test_edits_are_written_together_and_leave_alone_what_they_do_not_change(tmp_path):
+    import onnxruntime
+
+    from qdebug.backends.onnx_edit import edit
+    from qdebug.backends.protocol import NodeEdit
+    from qdebug.errors import BackendError
+    from qdebug.model import QuantParams
+
+    other = QuantParams(dtype="uint8", scale=np.float32(0.05), zero_point=np.uint8(3))
+    wide = [NodeEdit(tensor="y", wide_sum=True), NodeEdit(tensor="y", wide_sum=True, shift=np.float32([1, 2]))]
+    model = joined(tmp_path)
+    edit(model, [NodeEdit(tensor="q0", quant=other), NodeEdit(tensor="qj", quant=other), *wide], tmp_path / "out.onnx")
+    x = np.full((1, 4, 3, 3), 0.5, np.float32)
+    before, after = (
+        onnxruntime.InferenceSession(path).run(None, {"x": x})[0] for path in (model, tmp_path / "out.onnx")
+    )
+    np.testing.assert_allclose(
+        after - before, np.broadcast_to(np.float32([1, 2])[:, None, None], (1, 2, 3, 3)), atol=0.01
+    )
+    with pytest.raises(BackendError, match="made by Conv, which takes no other codes"):
+        edit(model, [NodeEdit(tensor="y", quant=other)], tmp_path / "none.onnx")

@@ -142,3 +142,20 @@ def test_any_function_is_a_measure_with_an_interval_of_its_loss(tmp_path):
     jsonschema.validate(one.to_dict(), load_schema("accuracy"))
     with pytest.raises(UsageError, match="'run1' has 399 samples, and 'run0' has 400"):
         measured(run(scores()), run(scores()[:399]), labels=None, metric="output-sqnr")
+
+
+def test_a_metric_keeps_the_value_of_the_run_it_was_measured_of(tmp_path):
+    (tmp_path / "off.py").write_text(
+        "import numpy as np\n"
+        "def off(outputs, reference, labels):\n"
+        "    return -float(np.abs(outputs['y'] - reference['y']).mean())\n"
+    )
+    one, other = run(scores(), backend="one"), run(scores() + np.float32(0.5), backend="other")
+    third = run(codes(scores()), backend="other", quant=QUANT)
+    report = measured(one, other, third, metric=f"{tmp_path / 'off.py'}:off")
+    assert [each.measures[0].value for each in report.runs][:2] == [0.0, pytest.approx(-0.5)]
+
+
+def test_a_metric_that_is_infinite_for_the_reference_is_refused():
+    with pytest.raises(UsageError, match="infinite"):
+        measured(run(scores()), run(scores()), metric="output-sqnr")

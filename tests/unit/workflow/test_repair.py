@@ -356,3 +356,33 @@ def test_workers_find_the_same_repair(tmp_path, digits):
         found = find_repair(shared, options)
     assert [edit.name for edit in found.edits] == [edit.name for edit in alone.edits]
     assert found.search == alone.search
+
+
+def test_an_output_in_codes_stays_in_codes(digits):
+    from qdebug.compare.graph_checks.graph_check import GraphCheck
+    from qdebug.workflow.repair_edits import EditCatalog
+
+    session = DiffSession(*digits)
+    catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])
+    outputs = set(session.backend.graph.outputs)
+    last = [unit for unit in catalog.units.values() if not unit.tensors.isdisjoint(outputs)]
+    for unit in last:
+        assert not catalog.change(catalog.edits_of(unit.node.name, ("float",))).floats
+    kept = [catalog.named(f"float {name}") for name in catalog.units]
+    assert outputs.isdisjoint(catalog.change(kept).floats)
+
+
+def test_edits_that_are_not_allowed_are_no_beginning():
+    backend = net(**ruined("a", "b"))
+    names = ["float one", "float other"]
+    with pytest.raises(UsageError, match="2 edits, and 1 are allowed"):
+        repaired(backend, start=names, cost=_floats(most=1))
+    with pytest.raises(UsageError, match="'float one', which is not allowed"):
+        repaired(backend, start=names, cost=EditCost(kinds=["bias"]))
+
+
+def test_a_file_of_the_user_that_cannot_be_read_is_told(tmp_path):
+    (tmp_path / "broken.py").write_text("def score(:")
+    for metric in (f"{tmp_path / 'broken.py'}:score", "./score:f"):
+        with pytest.raises(UsageError, match="cannot be imported"):
+            repaired(net(**ruined("a")), metric=metric)

@@ -151,3 +151,42 @@ def test_there_is_no_history_of_nothing(tmp_path):
         check_track(tmp_path)
     with pytest.raises(RecordingError, match="does not exist"):
         check_track(tmp_path / "none" / "runs.db")
+
+
+def test_a_metric_without_rows_may_fall_by_a_part_of_its_value(tmp_path):
+    path = tmp_path / "runs.db"
+    for value in (30.0, 29.9):
+        bleu = TrackedValue(name="", measure="bleu", value=value, status="good", good=True)
+        track(path, [entry([bleu], verb="accuracy")])
+    assert history(path).exit_code == 0
+    track(path, [entry([TrackedValue(name="", measure="bleu", value=29.0, status="good", good=True)], verb="accuracy")])
+    assert history(path).exit_code == 1
+
+
+@pytest.mark.parametrize("column", ["value = 'text'", "bits = 'text'", "bits = x'00'"])
+def test_a_row_of_another_kind_is_called_damaged(tmp_path, column):
+    path = tmp_path / "runs.db"
+    for _ in range(2):
+        track(path, [entry([top1(3)], verb="accuracy")])
+    with sqlite3.connect(path) as database:
+        for (name,) in database.execute("SELECT name FROM sqlite_master WHERE type = 'trigger'").fetchall():
+            database.execute(f"DROP TRIGGER {name}")
+        database.execute(f"UPDATE results SET {column}")  # noqa: S608  of this file's own
+    with pytest.raises(RecordingError, match="damaged"):
+        history(path)
+
+
+def test_backends_of_one_comparison_are_series_of_their_own(tmp_path):
+    import qdebug
+    from qdebug.model import Graph, MemoryRecording, Node, RunInfo
+    from qdebug.workflow.track import tracked_diffs
+
+    def run(off):
+        graph = Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))
+        x = np.linspace(0, 1, 50, dtype=np.float32)
+        return MemoryRecording(graph, {("x", 0, 0): x, ("y", 0, 0): x + off}, RunInfo(backend="b", model="net"))
+
+    results = {f"{off}.h5": qdebug.diff(run(np.float32(0)), run(np.float32(off))) for off in (0.001, 0.1)}
+    path = tmp_path / "runs.db"
+    track(path, tracked_diffs(results))
+    assert (history(path).series, history(path).exit_code) == (2, 0)
