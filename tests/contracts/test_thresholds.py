@@ -19,6 +19,7 @@ CONSTANTS = {
     "workers.py _PARTS": "sharing: how finely work is cut",
     "canonical.py _INT32_END": "format: the span of int32",
     "budget.py LEAST_SHARE": "display: what has a row of its own",
+    "budget.py _CHUNK": "speed: nodes of a task",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
     "align/align.py _STAGES": "display: how often progress is told",
     "align/arrangements.py _KEPT_PAIRS_OF_SHAPES": "size of a cache",

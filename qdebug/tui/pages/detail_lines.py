@@ -83,7 +83,10 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [*_saturation(result, width, glyphs), *_errors(result, width, glyphs, samples=navigator.samples)]
+    lines += [
+        *_saturation(result, width, glyphs, samples=navigator.samples),
+        *_errors(result, width, glyphs, samples=navigator.samples),
+    ]
     lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
     lines += _samples(result, sample, width, glyphs, shown=None if ready is None else ready.values_sample)
     if ready is not None and result.metrics is not None:
@@ -291,10 +294,13 @@ def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str,
     return items
 
 
-def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+def _saturation(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -> list[Line]:
+    """Count elements at the ends of the codes, of all samples."""
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
+    if items and samples > 1:
+        items.append(("in all", f"{samples} samples"))
     return _packed("saturation", items, width, glyphs) if items else []
 
 

@@ -15,8 +15,8 @@ HERE = Path(__file__).resolve().parent
 
 
 def _module():
-    spec = importlib.util.spec_from_file_location("rewrites", HERE.parent / "rewrites.py")
-    module = sys.modules["rewrites"] = importlib.util.module_from_spec(spec)
+    spec = importlib.util.spec_from_file_location("linted", HERE.parent / "linted.py")
+    module = sys.modules["linted"] = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
 
@@ -43,4 +43,4 @@ def test_what_onnxruntime_makes_of_the_digits_net_is_clean(name, tmp_path):
     for pair in (models, models[::-1]):
         report = lint(*pair)
         assert (report.findings, dict(report.undecided)) == ((), {})
-        assert report.parts > 20
+        assert report.parts > 9

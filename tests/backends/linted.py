@@ -1,6 +1,6 @@
 """Plant rewrites that change numerics into small ONNX graphs, and print what `qdebug lint` finds.
 
-python tests/backends/rewrites.py [NAME ...] [--untouched MODEL ...]
+python tests/backends/linted.py [NAME ...] [--untouched MODEL ...]
 
 Each plant has a form before and a form after the rewrite; a twin of it is a rewrite that is right. "ORT" says whether
 ONNX Runtime without optimization gives other outputs for the witness, run through both forms: it knows nothing of lint.
