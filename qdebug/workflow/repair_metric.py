@@ -136,7 +136,12 @@ def load_labels(path: Path) -> np.ndarray:
             held = np.load(file, allow_pickle=False)
             arrays = list(held.values()) if hasattr(held, "values") else [held]
     except (OSError, ValueError, EOFError, BadZipFile) as error:
-        raise UsageError(f"{str(path)!r} holds no labels: {error}.", hint="Save them with numpy.save.") from error
+        # numpy's own words on other files advise to unpickle them
+        why = f" ({error.strerror})" if isinstance(error, OSError) and error.strerror else ""
+        raise UsageError(
+            f"{str(path)!r} holds no labels: it is no .npy or .npz file of numbers{why}.",
+            hint="Save them with numpy.save.",
+        ) from error
     if len(arrays) != 1:
         raise UsageError(f"{str(path)!r} holds {len(arrays)} arrays.", hint="Save one array with a label a sample.")
     return np.asarray(arrays[0])
