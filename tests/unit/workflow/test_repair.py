@@ -386,3 +386,18 @@ def test_a_file_of_the_user_that_cannot_be_read_is_told(tmp_path):
     for metric in (f"{tmp_path / 'broken.py'}:score", "./score:f"):
         with pytest.raises(UsageError, match="cannot be imported"):
             repaired(net(**ruined("a")), metric=metric)
+
+
+def test_a_bias_correction_is_written_after_all_that_sets_the_bias(digits, monkeypatch, tmp_path):
+    from qdebug.compare.graph_checks.graph_check import GraphCheck
+    from qdebug.workflow import repair_model
+    from qdebug.workflow.repair_edits import EditCatalog
+
+    session = DiffSession(*digits)
+    catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])
+    name = next(name for name in catalog.units if catalog.edits_of(name, ("bias",)))
+    edits = [catalog.named(f"bias {name}"), catalog.named(f"float {name}")]
+    written = []
+    monkeypatch.setattr(repair_model, "edit_model", lambda model, given, out: written.extend(given))
+    repair_model.write_repaired(tmp_path / "in.onnx", catalog, edits, tmp_path / "out.onnx")
+    assert [each.shift is None for each in written] == [True, False]
