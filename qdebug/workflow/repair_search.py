@@ -315,9 +315,11 @@ class Search:
     def _grown(self, names: Sequence[str]) -> Iterator[Tried]:
         """Change as many nodes at once as the goal takes, the worst first: without multiply-adds in float if that does.
 
-        The number is doubled until the goal is reached, and then halved in between.
+        The number is doubled until the goal is reached, and then halved in between. What costs no multiply-adds is done
+        about all nodes before one is put in float, also about those whose share was too small to be looked at.
         """
-        cheap = [edit for name in names for edit in self._strongest(name, in_float=False)]
+        rest = [name for name in self.catalog.units if name not in names]
+        cheap = [edit for name in (*names, *rest) for edit in self._strongest(name, in_float=False)]
         floats = [edit for name in names for edit in self._open(name, ("float",))]
         start, ladder = list(self.found), [*cheap, *floats]
         most = None if self.cost.most is None else self.cost.most - len(start)

@@ -13,7 +13,7 @@ from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, Tensor
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.present.reports.schema import load_schema
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.repair import RepairOptions, find_repair
+from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
 from qdebug.workflow.repair_search import EditCost
 
 RNG = np.random.default_rng(5)
@@ -340,6 +340,42 @@ def test_many_small_errors_are_repaired_at_once_and_what_is_not_needed_goes():
     few = find_repair(session, RepairOptions(within=20, cost=_floats(most=3)))
     assert (few.reached, len(few.edits)) == (False, 3)
     assert few.search.after > few.search.before
+
+
+def test_no_node_is_put_in_float_as_long_as_cheaper_edits_of_all_nodes_do():
+    """Eight branches make nearly all of the error, forty others a rest; each error is one that a bias takes back."""
+    branches = range(48)
+    nodes = [Node(name=f"n{at}", op="Gemm", inputs=("x", f"w{at}", f"b{at}"), outputs=(f"t{at}",)) for at in branches]
+    nodes.append(
+        Node(name="all", op="Concat", inputs=tuple(f"t{at}" for at in branches), outputs=("y",), attrs={"axis": -1})
+    )
+    infos = [TensorInfo(name=f"{kind}{at}", role=Role.CONSTANT) for kind in "wb" for at in branches]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+
+    def run(large, small):
+        rng, values = np.random.default_rng(0), {}
+        for at in branches:
+            values[f"w{at}", 0, 0] = rng.standard_normal((6, 4)).astype(np.float32)
+            values[f"b{at}", 0, 0] = np.full(4, large if at < 8 else small, np.float32)
+        for sample in range(2):
+            x = np.random.default_rng(sample).standard_normal((5, 6)).astype(np.float32)
+            made = [x @ values[f"w{at}", 0, 0] + values[f"b{at}", 0, 0] for at in branches]
+            values |= {(f"t{at}", sample, 0): made[at] for at in branches}
+            values |= {("x", sample, 0): x, ("y", sample, 0): np.concatenate(made, axis=-1)}
+        return MemoryRecording(graph, values)
+
+    search = prepare_search(DiffSession(run(0, 0), run(1, 0.05)), RepairOptions(within=40))
+    tried, scores = [], search.trials.scores
+
+    def watched(sets, places):
+        tried.extend(edit.kind for edits in sets if len(edits) > 6 for edit in edits)
+        return scores(sets, places)
+
+    search.trials.scores = watched
+    search.run()
+    assert search.reached()
+    assert len(search.found) > 8
+    assert set(tried) == {"bias"}
 
 
 def test_workers_find_the_same_repair(tmp_path, digits):
