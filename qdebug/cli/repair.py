@@ -69,8 +69,8 @@ metrics: output-sqnr (the worst output's), top1 (with --labels against them, els
 against the reference), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
 function(outputs, reference, labels) and gives a number, the higher the better.
 
-exit codes: 0 the goal is reached, 1 it is not, 2 could not run. Both recordings need
-their weights. --json has what quantizers take: nodes to exclude and overrides."""
+exit codes: 0 the goal is reached, on the samples that were held out and by the changed
+model too; 1 it is not; 2 could not run. Both recordings need their weights. --json has what quantizers take: nodes to exclude and overrides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

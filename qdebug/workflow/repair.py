@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -75,7 +75,7 @@ class Repair:
         edits: The edits, in the order in which they were taken.
         search: The metric on the samples that the edits were looked for with.
         held_out: The metric on the others; None if there are none.
-        reached: Whether the goal is reached on the former.
+        reached: Whether the goal is reached on the samples that the edits were looked for with.
         minimal: Whether the goal is missed without any one of the edits.
         replays: How many sets of edits were tried.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; infinite if it is the
@@ -102,8 +102,22 @@ class Repair:
 
     @property
     def exit_code(self) -> int:
-        """0 if the goal is reached, 1 if not."""
-        return 0 if self.reached else 1
+        """0 if the goal is reached, on the samples that were held out and by the changed model too; 1 if not."""
+        return 0 if self.reached and not self.refuted else 1
+
+    @property
+    def refuted(self) -> Mapping[str, Score]:
+        """What misses the goal, though the samples that were searched reach it: "held out", "model run"."""
+        proofs = {"held out": self.held_out, "model run": self.proof}
+        return {
+            name: score
+            for name, score in proofs.items()
+            if score is not None and self.reached and not score.after >= self.goal_of(score)
+        }
+
+    def goal_of(self, score: Score) -> float:
+        """Return the least good value on some samples: where it hangs on the reference's own, on that of these."""
+        return self.goal if self.metric.floor else self.goal + (score.reference - self.search.reference)
 
     def hand_over(self) -> dict[str, Any]:
         """Return the edits as quantizers take them: names are those of the reference's nodes and tensors."""
@@ -135,6 +149,7 @@ class Repair:
                 "backend": self.backend.to_dict(),
                 "metric": {"name": self.metric.name, "unit": self.metric.unit, "goal": self.goal},
                 "reached": self.reached,
+                "refuted": list(self.refuted),
                 "minimal": self.minimal,
                 "edits": [edit.to_dict() for edit in self.edits],
                 "search": self.search.to_dict(),

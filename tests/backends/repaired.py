@@ -173,7 +173,7 @@ def row(name: str, path: Path, inputs: Inputs, options: RepairOptions, most: int
         return (
             name,
             f"{kept.before:.1f}",
-            f"{kept.after:.1f}" + ("" if found.reached else " (not reached)"),
+            f"{kept.after:.1f}" + ("" if not found.exit_code else " (missed)"),
             "" if proof is None else f"{proof.after:.1f}",
             f"{len(found.edits)}: {', '.join(f'{number} {kind}' for kind, number in kinds.items())}",
             f"{sum(edit.macs for edit in found.edits):.1%}",

@@ -45,6 +45,13 @@ def repair_document(repair: Repair) -> Document:
 def _title(repair: Repair) -> Title:
     name, goal = repair.metric.name, _value(repair, repair.goal)
     count = "1 edit brings" if len(repair.edits) == 1 else f"{len(repair.edits)} edits bring"
+    if repair.refuted:
+        said = ", ".join(f"{_value(repair, each.after)} {where}" for where, each in repair.refuted.items())
+        goal = _value(repair, next(repair.goal_of(each) for each in repair.refuted.values()))
+        reached = f"{_value(repair, repair.search.after)} on the samples that were searched"
+        return Title(
+            "NOT PROVED", f"{name}: {reached}, but {said}; the goal is {goal}", "bold yellow"
+        )
     if repair.reached and not repair.edits:
         return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
     moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
@@ -95,7 +102,8 @@ def _notes(repair: Repair) -> Iterator[str]:
         yield f"the search ended early: {safe_text(repair.stopped)}"
     elif not repair.reached:
         yield "no edit that is allowed and was tried brings the outputs nearer to the goal"
-    held = repair.held_out
-    if held is not None and repair.reached and repair.edits and held.after < repair.goal:
+    if "held out" in repair.refuted:
         yield "on the samples that were held out the goal is missed: record more samples and search again"
+    elif repair.refuted:
+        yield "the changed model runs otherwise than the replay: see `qdebug explain`, and --arithmetic"
     yield from map(safe_text, repair.notes)

@@ -11,6 +11,7 @@ from qdebug import data
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.present.reports.repair import repair_document
 from qdebug.present.reports.schema import load_schema
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
@@ -91,6 +92,28 @@ def test_what_cannot_be_reached_is_said():
     assert (found.reached, found.exit_code, found.edits) == (False, 1, ())
     assert "no allowed edit changes" in found.notes[0]
     assert "'one' (" in found.notes[0]
+
+
+def test_what_others_refute_is_not_proved():
+    found = repaired(net(**ruined("a", "b")), within=25, cost=_floats())
+    assert (found.exit_code, found.refuted) == (0, {})
+    short = replace(found.held_out, after=24.0)
+    assert (replace(found, held_out=short).exit_code, list(replace(found, held_out=short).refuted)) == (1, ["held out"])
+    ran = replace(found, proof=replace(short, after=float("nan")))
+    assert list(ran.refuted) == ["model run"]
+    title = repair_document(ran)[0]
+    assert (title.word, "but NaN dB model run" in title.text) == ("NOT PROVED", True)
+
+
+def test_a_goal_below_the_reference_is_that_of_the_samples_it_is_measured_on(tmp_path):
+    """All labels of the samples that are searched are what the reference says, and none of the others'."""
+    first = "outputs['y'][:, 0].argmax(axis=-1) == labels"
+    (tmp_path / "own.py").write_text(f"def right(outputs, reference, labels):\n    return ({first}).mean()\n")
+    labels = np.array([net().load("y", sample)[0].argmax() + 10 * (sample % 2) for sample in range(4)])
+    found = repaired(net(), labels, metric=f"{tmp_path / 'own.py'}:right", within=0.1)
+    assert (found.search.reference, found.held_out.reference) == (1.0, 0.0)
+    assert found.held_out.after < found.goal
+    assert (found.reached, found.refuted) == (True, {})
 
 
 def test_a_repair_that_runs_out_of_time_gives_what_it_has():
