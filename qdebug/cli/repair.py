@@ -50,7 +50,7 @@ replaying the backend's own recording from the edit on, on codes in its arithmet
   16-bit       the result is rounded to 16 bits
   float        the node is computed in float
 
-Every second sample is held out, and the answer is measured on those too. Edits that
+Half of the samples are held out, and the answer is measured on those too. Edits that
 the goal does not need are taken out again, and cheaper ones put in their place.
 Ctrl-C ends the search and shows the best so far."""
 
@@ -70,7 +70,8 @@ against the reference), MODULE:FUNCTION or FILE.py:FUNCTION, which is called as
 function(outputs, reference, labels) and gives a number, the higher the better.
 
 exit codes: 0 the goal is reached, on the samples that were held out and by the changed
-model too; 1 it is not; 2 could not run. Both recordings need their weights. --json has what quantizers take: nodes to exclude and overrides."""
+model too; 1 it is not; 2 could not run. Both recordings need their weights. --json
+has what quantizers take: nodes to exclude and overrides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ from qdebug.workflow.repair_edits import Edit, EditCatalog
 from qdebug.workflow.repair_metric import Metric, find_metric
 from qdebug.workflow.repair_model import run_score, write_repaired
 from qdebug.workflow.repair_replays import replays_of
-from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search
+from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search, half_of
 
 __all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
 
@@ -224,7 +224,7 @@ def find_repair(
 ) -> Repair:
     """Look for the fewest changes that bring the outputs back.
 
-    Every second sample is held out: edits are looked for with the others, and the answer is measured on both. Ctrl-C
+    Half of the samples are held out: edits are looked for with the others, and the answer is measured on both. Ctrl-C
     ends the search; what was found until then is given.
 
     Args:
@@ -309,7 +309,7 @@ def prepare_search(
         )
     known = None if labels is None else dict(zip(places, labels, strict=True))
     metric, clock = find_metric(options.metric), Clock(time.monotonic() + 60 * options.minutes)
-    search = places[::2] if len(places) > 1 else places
+    search = half_of(session, places)
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), search)
     arithmetic = find_arithmetic(options.arithmetic or DEFAULT_PRESET).arithmetic

@@ -19,7 +19,7 @@ from qdebug.workflow.repair_edits import KINDS, Edit, EditCatalog
 from qdebug.workflow.repair_metric import Metric, Outputs, confidence, find_metric, measured
 from qdebug.workflow.repair_replays import Replays, ReplayTask
 
-__all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search", "Tried"]
+__all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search", "Tried", "half_of"]
 
 _LEAST = (1e-3, 1e-7, 0.0)
 """Shares of an output's error from which on nodes are looked at: smaller ones once the others are repaired."""
@@ -184,6 +184,20 @@ class EditTrials:
 
     def _of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
+
+
+def half_of(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Return every second one of some samples in the order of their outputs' error, the worst one first.
+
+    So neither half is harder than the other, as far as the backend's own error tells. The second and third go to the
+    other half, the fourth and fifth to this one, and so on.
+    """
+    trials = EditTrials(session, lambda _: iter(()), find_metric("output-sqnr"), None)
+    if not trials.reference(places[0]):
+        return list(places)
+    quality = {place: trials.score([], [place]) for place in places}
+    order = sorted(places, key=lambda place: (not math.isnan(quality[place]), quality[place]))
+    return sorted(place for at, place in enumerate(order) if at % 4 in (0, 3))
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:

@@ -49,9 +49,7 @@ def _title(repair: Repair) -> Title:
         said = ", ".join(f"{_value(repair, each.after)} {where}" for where, each in repair.refuted.items())
         goal = _value(repair, next(repair.goal_of(each) for each in repair.refuted.values()))
         reached = f"{_value(repair, repair.search.after)} on the samples that were searched"
-        return Title(
-            "NOT PROVED", f"{name}: {reached}, but {said}; the goal is {goal}", "bold yellow"
-        )
+        return Title("NOT PROVED", f"{name}: {reached}, but {said}; the goal is {goal}", "bold yellow")
     if repair.reached and not repair.edits:
         return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
     moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"

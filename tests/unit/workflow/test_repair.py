@@ -15,7 +15,7 @@ from qdebug.present.reports.repair import repair_document
 from qdebug.present.reports.schema import load_schema
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
-from qdebug.workflow.repair_search import EditCost
+from qdebug.workflow.repair_search import EditCost, half_of
 
 RNG = np.random.default_rng(5)
 WEIGHTS = {name: RNG.standard_normal((6, 6)).astype(np.float32) / 2 for name in "abcd"}
@@ -47,6 +47,14 @@ def net(samples=4, **other):
         made = {"x": x, "p": p, "q": q, "m": m, "s": m @ weights["c"], "t": t, "y": m @ weights["c"] + t}
         values |= {(name, sample, 0): array for name, array in made.items()}
     return MemoryRecording(graph, values)
+
+
+def held_values(run):
+    """Return all that a recording holds."""
+    names = [("x", 0), *((name, sample) for sample in range(run.samples) for name in ("x", *"pqmsty"))]
+    return {(name, sample, 0): run.load(name, sample) for name, sample in names} | {
+        (name, 0, 0): run.load(name) for name in WEIGHTS
+    }
 
 
 def ruined(*names, by=5.0):
@@ -105,11 +113,23 @@ def test_what_others_refute_is_not_proved():
     assert (title.word, "but NaN dB model run" in title.text) == ("NOT PROVED", True)
 
 
+def test_both_halves_have_like_errors_and_the_worst_sample_is_searched():
+    reference, values = net(samples=5), {}
+    for sample, error in enumerate((0.1, 0.5, 0.2, 0.4, 0.3)):
+        values["y", sample, 0] = reference.load("y", sample) * np.float32(1 + error)
+    backend = MemoryRecording(reference.graph, {**held_values(reference), **values})
+    places = [(sample, 0) for sample in range(5)]
+    assert half_of(DiffSession(reference, backend), places) == [(0, 0), (1, 0), (2, 0)]
+    values["y", 3, 0] = np.full_like(reference.load("y", 3), np.nan)
+    backend = MemoryRecording(reference.graph, {**held_values(reference), **values})
+    assert half_of(DiffSession(reference, backend), places) == [(0, 0), (2, 0), (3, 0)]
+
+
 def test_a_goal_below_the_reference_is_that_of_the_samples_it_is_measured_on(tmp_path):
     """All labels of the samples that are searched are what the reference says, and none of the others'."""
     first = "outputs['y'][:, 0].argmax(axis=-1) == labels"
     (tmp_path / "own.py").write_text(f"def right(outputs, reference, labels):\n    return ({first}).mean()\n")
-    labels = np.array([net().load("y", sample)[0].argmax() + 10 * (sample % 2) for sample in range(4)])
+    labels = np.array([net().load("y", at)[0].argmax() + wrong for at, wrong in enumerate((0, 10, 10, 0))])
     found = repaired(net(), labels, metric=f"{tmp_path / 'own.py'}:right", within=0.1)
     assert (found.search.reference, found.held_out.reference) == (1.0, 0.0)
     assert found.held_out.after < found.goal
