@@ -206,9 +206,9 @@ def _run(arguments: argparse.Namespace) -> int:
                 session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note
             )
     write_result(_text(found, options), options.output)
+    if found.proof is not None:
+        say(f"wrote {safe_text(options.write_model)}")
     if suffix_format(options.format, options.output) == "table" and options.output is None:
-        if found.proof is not None:
-            say(f"wrote {safe_text(options.write_model)}")
         shown = found.edits[0].unit.node.name if found.edits else None
         words = ["diff", options.reference, options.backend, *(["--node", shown] if shown else [])]
         say(f"next: {command('qdebug', *words)}")
