@@ -221,3 +221,49 @@ def test_edits_are_written_together_and_leave_alone_what_they_do_not_change(tmp_
     )
     with pytest.raises(BackendError, match="made by Conv, which takes no other codes"):
         edit(model, [NodeEdit(tensor="y", quant=other)], tmp_path / "none.onnx")
+
+
+def test_a_branch_with_a_scale_of_its_own_comes_out_as_promised(tmp_path):
+    """A wide and a narrow branch are joined in the codes of the wide one; a product needs the narrow one."""
+    from onnx import helper, numpy_helper
+
+    rng = np.random.default_rng(4)
+    gains = np.repeat(np.float32([2.0, 0.001]), 4)[None, :, None, None] * rng.standard_normal((3, 8, 1, 1))
+    constants = {"s": np.float32(0.8), "z": np.uint8(128), "w": gains.astype(np.float32)}
+
+    def model(name, quantized):
+        nodes, read = [], {}
+        for at, (op, branch) in enumerate((("Tanh", "p"), ("Relu", "q"), ("Concat", "j"))):
+            inputs, others = ([read["p"], read["q"]], {"axis": 1}) if op == "Concat" else ([f"x{at}"], {})
+            nodes.append(helper.make_node(op, inputs, [f"f{branch}"], branch, **others))
+            read[branch] = f"d{branch}" if quantized else f"f{branch}"
+            if quantized:
+                nodes.append(helper.make_node("QuantizeLinear", [f"f{branch}", "s", "z"], [f"c{branch}"], f"c{branch}"))
+                nodes.append(
+                    helper.make_node("DequantizeLinear", [f"c{branch}", "s", "z"], [f"d{branch}"], f"d{branch}")
+                )
+        nodes.append(helper.make_node("Conv", [read["j"], "w"], ["y"], "product"))
+        shapes = [[1, 4, 5, 5], [1, 4, 5, 5], [1, 3, 5, 5]]
+        infos = [
+            helper.make_tensor_value_info(each, onnx.TensorProto.FLOAT, shape)
+            for each, shape in zip(("x0", "x1", "y"), shapes, strict=True)
+        ]
+        held = [numpy_helper.from_array(np.asarray(array), each) for each, array in constants.items()]
+        graph = helper.make_graph(nodes, "net", infos[:2], infos[2:], held if quantized else held[2:])
+        made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+        onnx.save(made, tmp_path / f"{name}.onnx")
+
+    inputs = {"x0": 3 * rng.standard_normal((8, 1, 4, 5, 5)), "x1": 30 * rng.standard_normal((8, 1, 4, 5, 5))}
+    for name in ("float", "int8"):
+        model(name, name == "int8")
+        record_run(
+            tmp_path / f"{name}.onnx",
+            backend="onnxruntime",
+            options={"opt": "none"},
+            inputs={each: array.astype(np.float32) for each, array in inputs.items()},
+            samples=8,
+            out=tmp_path / f"{name}.h5",
+        )
+    found = repaired(tmp_path, tmp_path / "out.onnx", within=30, cost=EditCost(kinds=["split"]))
+    assert (found.reached, [edit.kind for edit in found.edits]) == (True, ["split"])
+    assert found.search.before < 20 < 30 < found.proof.after == pytest.approx(found.search.after, abs=1.0)
