@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from textual.events import Key, Paste
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets.input import Selection
 
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.draw import Piece
@@ -317,12 +318,12 @@ class MainScreen(Screen[None]):
 
         Args:
             label: Stands before it.
-            text: What is in it.
+            text: What is in it, selected, so that what is typed takes its place.
             placeholder: Shown while nothing is.
         """
         self._label.styles.width = cell_len(label)
         self._label.redraw()
-        self.line.placeholder, self.line.value, self.line.cursor_position = placeholder, text, len(text)
+        self.line.placeholder, self.line.value, self.line.selection = placeholder, text, Selection(0, len(text))
         self.footer.display, self._asking.display = False, True
         self.set_focus(self.line)
 
