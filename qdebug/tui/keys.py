@@ -93,7 +93,9 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "right_square_bracket", "journey.failing", 1, "next failing node", "next failing", 3),
     KeyRow("Find", "left_square_bracket", "journey.failing", -1, "previous failing node"),
     KeyRow("Find", "w", "journey.worst_input", None, "worst input: the one that carries most error"),
-    KeyRow("Find", "W", "journey.origin", None, "origin: run along the worst inputs to the culprit", "origin", 2),
+    KeyRow(
+        "Find", "W", "journey.origin", None, "origin: run to the culprit, or what costs the output most", "origin", 2
+    ),
     KeyRow("Find", "slash", "finding.search", None, "search, find: part of a name, 'whole name', ~regex", "search", 5),
     KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
     KeyRow("Find", "N", "journey.match", -1, "the previous one"),
@@ -106,7 +108,15 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "at", "finding.element", None, "jump to an element, such as 0,12,3,7"),
     KeyRow("Look", "enter", "views.open", None, "open what is chosen, go deeper: tensor, values", "open", 0),
     KeyRow("Look", "o", "constants.next", None, "constants of the node: weights, bias, scales; then the next one"),
-    KeyRow("Look", "escape backspace", "views.back", None, "back: screen, zoom, search, filter", "back", 8),
+    KeyRow(
+        "Look",
+        "escape backspace",
+        "views.back",
+        None,
+        "back: the last of screen, zoom, search, filter",
+        "back",
+        8,
+    ),
     *_SCREENS,
     KeyRow(
         "Look",

@@ -67,19 +67,22 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
         width: Cells, at least 1.
         dots: Stand for what was lost.
     """
-    cut = [cut_start(name, width, dots) for name in names]
-    for shown in {text for text in cut if cut.count(text) > 1}:
-        alike = sorted({name for name, text in zip(names, cut, strict=True) if text == shown}, key=len)
+    plain = {name: cut_start(name, width, dots) for name in names}
+    shared: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
+    for name, text in plain.items():
+        alike = sorted((other for other in plain if plain[other] == text), key=len)
         if len(alike) > 1:
-            end = next((at for at, ends in enumerate(_from_the_end(alike)) if len(set(ends)) > 1), len(alike[0]))
-            cut = [
-                cut_start(name[: len(name) - end], width - cell_len(dots), dots) + dots if text == shown else text
-                for name, text in zip(names, cut, strict=True)
-            ]
-    told = [{name for name, text in zip(names, cut, strict=True) if text == shown} for shown in cut]
-    return [
-        cut_middle(name, width) if len(same) > 1 else text for name, text, same in zip(names, cut, told, strict=True)
-    ]
+            ends = enumerate(_from_the_end(alike))
+            shared[name] = next((at for at, end in ends if len(set(end)) > 1), len(alike[0]))
+    room = max(width - cell_len(dots), 1)
+    cut = plain
+    for more in range(width if shared else 0):  # of the shared end too, as long as others are the same now
+        kept = {name: name[: max(len(name) - end + more, room)] for name, end in shared.items()}
+        cut = plain | {name: cut_start(text, room, dots) + dots for name, text in kept.items() if text != name}
+        if len(set(cut.values())) == len(cut):
+            break
+    shown = list(cut.values())
+    return [cut_middle(name, width) if shown.count(cut[name]) > 1 else cut[name] for name in names]
 
 
 def _from_the_end(names: Sequence[str]) -> Iterator[tuple[str, ...]]:

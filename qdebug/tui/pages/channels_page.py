@@ -204,7 +204,7 @@ def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
         ("max", real(facts.high)),
     ]
     if len(facts.saturated):
-        columns.append(("at rails", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
+        columns.append(("saturated", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
     columns += _scales("scale", whole.quant)
     columns += _scales("ref scale", whole.reference_quant)
     for name, quant in weight_scales(scene, len(facts.rmse)):

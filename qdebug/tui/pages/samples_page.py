@@ -15,7 +15,19 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, heading, paragraph, sign_of, state_style, window
+from qdebug.tui.pages.page import (
+    Constant,
+    Line,
+    Page,
+    Scene,
+    Table,
+    heading,
+    in_part,
+    paragraph,
+    sign_of,
+    state_style,
+    window,
+)
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
@@ -63,8 +75,7 @@ class SamplesPage(Page):
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        head = heading(scene, width)
-        result = scene.outcome
+        head, result = heading(scene, width), scene.outcome
         if result is None:
             return [head, [], [(" not compared yet" if scene.planned.missing is None else " not compared", "muted")]]
         samples = result.samples
@@ -84,6 +95,7 @@ class SamplesPage(Page):
         bar_width = max(width - 57 - own * _OWN, 0)
         start = window(chosen, len(samples) + 1, room)
         shown = range(start, min(start + room, len(samples) + 1))
+        lines[0] = heading(scene, width, f"lines{part}" if (part := in_part(shown, len(samples) + 1)) else "")
         self._shown = {len(lines) + 1 + at - start: at for at in shown}
         wide = bar_width >= _LEAST_BAR
         added = "introduced".rjust(_OWN) if own else ""

@@ -109,4 +109,5 @@ class Constants:
 def _said(shown: Navigator) -> str:
     planned, many = shown.table.rows[shown.cursor], shown.table.size
     rest = f", o the next of {many}" if many > 1 else ""
-    return f"constant {safe_text(planned.tensor, limit=40)}{rest}, 5 6 7 its elements, esc back"
+    deeper = "" if planned.missing is not None else ", 5 6 7 its elements"
+    return f"constant {safe_text(planned.tensor, limit=40)}{rest}{deeper}, esc back"

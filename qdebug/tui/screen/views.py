@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Views"]
 
+_UNCOMPARED = "only what is compared has elements here; 4 shows what was recorded"
+
 
 class Views:
     """Chooses what is shown.
@@ -60,15 +62,22 @@ class Views:
         self._screen.constants.settle()
         self._screen.lay_out()
         page = self._screen.page
-        if page is not None:
+        if self._uncompared():
+            self._screen.hint = f"{view}: {_UNCOMPARED}"
+        elif page is not None:
             self._screen.hint = f"{view}: {page.hint}" if page.hint else str(view)
         else:
             self._screen.hint = (
                 "tensor: j k scroll, enter its values, o its weights"
                 if view is ScreenId.TENSOR
-                else "nodes: all of them"
+                else "nodes: s sorts, f filters, / searches, l more columns"
             )
         return self._screen.hint
+
+    def _uncompared(self) -> bool:
+        """Tell whether the screen is one of elements that have no partner, so that none are shown."""
+        scene = self._screen.scene
+        return self._screen.view.of_tensor and scene is not None and scene.planned.missing is not None
 
     def screen(self, view: ScreenId) -> None:
         """Go to a screen."""
@@ -131,6 +140,8 @@ class Views:
 
     def sort(self, direction: int) -> None:
         """Sort by the next or previous column."""
+        if self._uncompared():
+            return self._screen.say(_UNCOMPARED)
         said = None if self._screen.page is None else self._screen.page.reorder()
         if said is not None:
             return self._screen.say(said)
@@ -181,7 +192,9 @@ class Views:
     def form(self) -> None:
         """Write elements otherwise, or draw the map otherwise."""
         page = self._screen.page
-        if page is None or not page.has_forms:
+        if self._uncompared():
+            self._screen.say(_UNCOMPARED)
+        elif page is None or not page.has_forms:
             self._screen.say("v changes how values (5) are written and what the map (7) shows")
         else:
             self._screen.with_scene(page.next_form)
