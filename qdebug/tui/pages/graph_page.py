@@ -304,7 +304,7 @@ class _Picture:
             return items, sizes, False
         at = next((at for at, edge in enumerate(items) if edge.tensor == self._chosen), 0)
         fits = max((room - 1) // max(sizes), 1)
-        start = window(at, len(items), fits) if at >= fits else 0
+        start = window(at, len(items), fits).start if at >= fits else 0
         stop = start
         while stop < len(items) and sum(sizes[start : stop + 1]) <= room - 1:
             stop += 1
@@ -429,9 +429,8 @@ def _path(scene: Scene, width: int) -> Line:
     way = list(scene.navigator.trail.rows)
     if way and way[-1] == scene.row:  # the end of the way, unless one has moved on without a jump
         del way[-1]
-    names = [scene.table.names[row] for row in way[-6:]]
     here = f"[{scene.glyphs.fit(scene.table.names[scene.row], 40).rstrip()}]"
-    shown = [scene.glyphs.fit(name, 20).rstrip() for name in names]
+    shown = [scene.glyphs.fit(scene.table.names[row], 20).rstrip() for row in way[-6:]]
     while shown and len(" history .. > ") + cell_len(" > ".join([*shown, here])) > width:
         shown.pop(0)
     more = ".. > " if len(shown) < len(way) else ""

@@ -131,8 +131,7 @@ class OverviewPage(Page):
         places = np.flatnonzero(ranked == scene.row)
         at = int(places[0]) if len(places) else -1
         room = max(height - 2, 1)
-        start = window(max(at, 0), len(ranked), room)
-        self._places = range(start, min(start + room, len(ranked)))
+        self._places = window(max(at, 0), len(ranked), room)
         part = in_part(self._places, len(ranked))
         node = f"node{part}" if len(f"node{part}") <= name_width else part.strip()
         head = f"    {node.ljust(name_width)} {'op'.ljust(_OP)}"

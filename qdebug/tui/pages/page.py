@@ -281,6 +281,7 @@ def in_part(shown: range, size: int) -> str:
     return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
 
 
-def window(cursor: int, size: int, room: int) -> int:
-    """Return the first of `room` lines out of `size` so that the cursor is about in the middle."""
-    return max(min(cursor - room // 2, size - room), 0)
+def window(cursor: int, size: int, room: int) -> range:
+    """Return `room` lines out of `size`, or as many as there are, so that the cursor is about in the middle."""
+    start = max(min(cursor - room // 2, size - room), 0)
+    return range(start, min(start + room, size))

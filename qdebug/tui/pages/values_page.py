@@ -102,9 +102,8 @@ class ValuesPage(ElementsPage):
         cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
         size = plane_size(slab.shape)
         down, across = (cursor[::-1], size[::-1]) if self._turned else (cursor, size)
-        top, left = window(down[0], across[0], room), window(down[1], across[1], columns)
-        rows = range(top, min(top + room, across[0]))
-        return (down[0], down[1]), rows, range(left, min(left + columns, across[1]))
+        rows, shown = window(down[0], across[0], room), window(down[1], across[1], columns)
+        return (down[0], down[1]), rows, shown
 
     def _at(self, slab: Slab, row: int, column: int) -> tuple[int, ...] | None:
         index, place = self._cursor.index, (column, row) if self._turned else (row, column)

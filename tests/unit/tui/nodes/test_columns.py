@@ -120,10 +120,10 @@ def test_the_operator_is_the_first_column_that_finds_room(make_navigator):
 def test_names_are_shown_whole_before_there_is_a_second_column_more():
     rows = [PlannedRow(node="n" * 34, op="Conv", tensor=f"t{at}", reference_tensor="r") for at in range(9)]
     navigator = Navigator(NodeTable(rows))
-    for width, extra in ((79, []), (84, ["op"]), (96, ["op"]), (110, ["op", "state_word"])):
+    for width, extra in ((81, []), (86, ["op"]), (98, ["op"]), (112, ["op", "state_word"])):
         columns = lay_out(navigator, width).columns
         assert [column.key for column in columns][6:] == extra
-        assert next(column.width for column in columns if column.key == "name") >= (24 if width == 84 else 34)
+        assert next(column.width for column in columns if column.key == "name") >= (24 if width == 86 else 34)
 
 
 def test_with_a_sample_chosen_the_saturation_is_said_to_be_of_all(make_navigator):
