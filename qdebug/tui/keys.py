@@ -104,7 +104,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "at", "finding.element", None, "jump to an element, such as 0,12,3,7"),
     KeyRow("Look", "enter", "views.open", None, "open what is chosen, go deeper: tensor, values", "open", 0),
     KeyRow("Look", "o", "constants.next", None, "constants of the node: weights, bias, scales; then the next one"),
-    KeyRow("Look", "escape backspace", "views.back", None, "back: the last of screen, zoom, search, filter", "back", 8),
+    KeyRow("Look", "escape backspace", "views.back", None, "back: screen, zoom, search, filter, last first", "back", 8),
     *_SCREENS,
     KeyRow("Look", "V", "views.verdict", None, "the whole verdict, its limits, outputs and runs", "verdict", 12),
     KeyRow("Look", "tab", "views.turn", 1, "next screen"),

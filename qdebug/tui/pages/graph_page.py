@@ -34,7 +34,7 @@ _ABOVE = 2
 _BOX = 3
 """Lines of a box: its name in the rim, and what it carries; one more, for its operator, where there is room."""
 _TALL = 24
-_LEAST, _USUAL, _WIDEST, _LEAST_CENTRE = 12, 16, 34, 20
+_LEAST, _USUAL, _WIDEST, _LEAST_CENTRE = 12, 16, 34, 18
 """Cells of a column, at least, or where there are three levels each way, or at most; and of the node's own."""
 _LEAST_FACT = 8
 """Cells from which on something is said of a constant beside its name."""
@@ -497,14 +497,14 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
         facts.append((f"rel {numbers.number(result.metrics.rel_l2)}", "plain"))
         share = own_share(result)
         if share is not None:
-            facts.append((f"introduced {numbers.percent(share, 1.0)}", "plain"))
+            facts.append((f"own {numbers.percent(share, 1.0)}", "plain"))
         elif result.attribution_note:
-            facts.append(("introduced unknown", "unknown"))
+            facts.append(("own error unknown", "unknown"))
         if result.relative_gain is not None:
             facts.append((f"gain x{numbers.number(result.relative_gain)}", "plain"))
         if result.saturation is not None:
             railed = numbers.percent(on_rails(result.saturation), max(result.saturation.total, 1))
-            facts.append((f"saturated {railed}", "plain"))
+            facts.append((f"sat {railed}", "plain"))
     facts.append((f"{scene.planned.dtype or ''} {numbers.shape(scene.planned.shape)}", "muted"))
     return facts
 

@@ -35,9 +35,9 @@ _SIGNS = (
     (" ", "within its limit"),
 )
 _NOTES = (
-    "saturated, in filters sat: share of codes at qmin or qmax, without those that are a Relu's zero",
+    "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
     "below, above range: values of the reference that the codes cannot hold; what-if calls both clipped",
-    "introduced: error that the node adds itself; of the graph its share of the error; propagated: what comes in",
+    "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
     "arithmetic: the number that is judged / its limit: steps beside saturation, or a share of the rounding bound",
     "gain: error that goes out over the largest that comes in, each relative to its signal",
     "alone dB: SQNR of the output if this node alone had its error",
