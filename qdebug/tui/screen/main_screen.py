@@ -351,7 +351,7 @@ class MainScreen(Screen[None]):
             self._redraw_soon()
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
-            self._drop("so far", "not compared yet")
+            self._drop(" so far", "not compared yet")
             self._redraw_results()
         elif isinstance(event, DetailReady | Glimpsed | TrialReady | ConstantsReady):
             self._take_answer(event)
@@ -379,7 +379,8 @@ class MainScreen(Screen[None]):
 
     def _drop(self, *words: str) -> None:
         """Take back a message of what was not known yet, once it is."""
-        if any(word in self.message for word in words):
+        stays = self.message.startswith("at ")  # the cursor is where that says, whatever has come since
+        if not stays and any(word in self.message for word in words):
             self.say("")
 
     def _take_named(self, event: NamesLoaded) -> None:
