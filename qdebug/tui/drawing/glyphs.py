@@ -6,13 +6,14 @@ import locale
 import os
 import re
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from os.path import commonprefix
 from types import MappingProxyType
 
 from rich.cells import cell_len, chop_cells, set_cell_size
 
-from qdebug.present.text import ELLIPSIS, safe_text, shorten
+from qdebug.present.text import ELLIPSIS, safe_text
 
 __all__ = [
     "ASCII",
@@ -67,37 +68,36 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
         width: Cells, at least 1.
         dots: Stand for what was lost.
     """
-    cut = [cut_start(name, width, dots) for name in names]
-    for shown in {text for text in cut if cut.count(text) > 1}:
-        alike = sorted({name for name, text in zip(names, cut, strict=True) if text == shown}, key=len)
+    plain = {name: cut_start(name, width, dots) for name in names}
+    shared: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
+    for name, text in plain.items():
+        alike = [other[::-1] for other in plain if plain[other] == text]
         if len(alike) > 1:
-            end = next((at for at, ends in enumerate(_from_the_end(alike)) if len(set(ends)) > 1), len(alike[0]))
-            cut = [
-                cut_start(name[: len(name) - end], width - cell_len(dots), dots) + dots if text == shown else text
-                for name, text in zip(names, cut, strict=True)
-            ]
-    told = [{name for name, text in zip(names, cut, strict=True) if text == shown} for shown in cut]
-    return [
-        cut_middle(name, width) if len(same) > 1 else text for name, text, same in zip(names, cut, told, strict=True)
-    ]
+            shared[name] = len(commonprefix(alike))  # noqa: RUF071  of letters, not of folders
+    room = max(width - cell_len(dots), 1)
+    cut = plain
+    for more in range(width if shared else 0):  # of the shared end too, as long as others are the same now
+        kept = {name: name[: max(len(name) - end + more, room)] for name, end in shared.items()}
+        cut = plain | {name: cut_start(text, room, dots) + dots for name, text in kept.items() if text != name}
+        if len(set(cut.values())) == len(cut):
+            break
+    shown = list(cut.values())
+    return [cut_middle(name, width) if shown.count(cut[name]) > 1 else cut[name] for name in names]
 
 
-def _from_the_end(names: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    return zip(*(reversed(name) for name in names), strict=False)
-
-
-def cut_middle(text: str, width: int) -> str:
+def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:
     """Return text in at most `width` cells: its middle is cut, twice as much of the end stays as of the beginning.
 
     Args:
         text: Safe to show.
         width: Cells, at least 1.
+        dots: Stand for what was lost.
     """
     if cell_len(text) <= width:
         return text
-    kept = width - cell_len(ELLIPSIS)
+    kept = width - cell_len(dots)
     head = _head(text, kept // 3)
-    return head + ELLIPSIS + _tail(text, kept - cell_len(head))
+    return head + dots + _tail(text, kept - cell_len(head))
 
 
 def wrap(text: str, width: int, *, most: int | None = None) -> list[str]:
@@ -195,9 +195,7 @@ class GlyphSet:
             width: Cells, at least 1.
         """
         text = self.plain(safe_text(value, limit=max(width, 200)))
-        if text.isascii():
-            return shorten_ascii(text, width) if not self.braille else shorten(text, width).ljust(width)
-        return set_cell_size(cut_middle(text, width), width)
+        return set_cell_size(cut_middle(text, width, self.plain(ELLIPSIS)), width)
 
     def fit_end(self, text: str, width: int) -> str:
         """Return safe text in at most `width` cells: a sentence loses its end, not its middle."""
@@ -231,15 +229,6 @@ class GlyphSet:
         if not self.replacements or text.isascii():
             return text
         return text.translate(dict(self.replacements)).encode("ascii", "backslashreplace").decode("ascii")
-
-
-def shorten_ascii(text: str, width: int) -> str:
-    """Take the middle out of a text with two dots instead of an ellipsis, and pad it."""
-    if len(text) <= width:
-        return text.ljust(width)
-    if width < 4:
-        return text[:width]
-    return shorten(text, width - 1).replace(ELLIPSIS, "..")
 
 
 UNICODE = GlyphSet(

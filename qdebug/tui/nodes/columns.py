@@ -9,7 +9,7 @@ from qdebug.present import numbers
 from qdebug.present.rows import metric_title, quant_text, row_cell
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, State
+from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, State, sign
 
 __all__ = ["ColumnLayout", "ListColumn", "header_cells", "lay_out", "mark", "metric_text", "row_cells"]
 
@@ -102,8 +102,8 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
     ]
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
         fixed.append(ListColumn("arithmetic", "arithmetic", 12, right=True, sort="introduced"))
-    of_all = "sat" if navigator.sample is None else "sat all"  # the one number here that no single sample has
-    fixed.append(ListColumn("saturated", of_all, 7, right=True, sort="saturated"))
+    title = "saturated" if navigator.sample is None else "sat. of all"  # the one number here that no sample has
+    fixed.append(ListColumn("saturated", title, len(title), right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
     name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
@@ -123,12 +123,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
 
 def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
     """Return the two characters before a row: first divergence or the user's mark, then the state."""
-    kind = "*" if state in (State.DIVERGED, State.NONFINITE) else "?" if state == State.INCOMPARABLE else " "
-    if state == State.PENDING and table.rows[row].missing is None:
-        kind = "."
-    if table.acknowledged[row]:
-        kind = "~"
-    return ("!" if row == first else "'" if marked else " ") + kind
+    return ("!" if row == first else "'" if marked else " ") + sign(table, row, state)
 
 
 def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: GlyphSet) -> list[str]:
@@ -194,12 +189,18 @@ def _text(navigator: Navigator, row: int, key: str) -> str:
     return show(navigator, row)
 
 
+def _word(navigator: Navigator, row: int) -> str:
+    planned = navigator.table.rows[row]
+    word = State(int(navigator.table.states(navigator.sample)[row])).word
+    return "in ref. only" if planned.missing is not None and not planned.tensor else word
+
+
 _TEXTS: dict[str, Callable[[Navigator, int], str]] = {
     "explained": lambda navigator, row: _explained(navigator.table, row),
     "mark": lambda *_: "",
     "number": lambda navigator, row: _number(navigator.table, row),
     "name": lambda navigator, row: navigator.table.names[row],
-    "state_word": lambda navigator, row: State(int(navigator.table.states(navigator.sample)[row])).word,
+    "state_word": _word,
     "op": lambda navigator, row: navigator.table.rows[row].op,
     "quant": lambda navigator, row: quant_text(navigator.table.rows[row].quant),
     "dtype": lambda navigator, row: navigator.table.rows[row].dtype or numbers.MISSING,

@@ -16,7 +16,7 @@ from qdebug.tui.nodes.rows import State, severity
 
 __all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
 
-LABEL = 7
+LABEL = 10
 """Cells left of the plot."""
 
 _TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos", "introduced": "intro", "mismatches": "differ"}

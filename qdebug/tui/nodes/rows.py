@@ -16,6 +16,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.compare.result.finding import Status
+from qdebug.compare.result.node_result import cost_of
 from qdebug.present.rows import on_rails
 
 if TYPE_CHECKING:
@@ -34,6 +35,8 @@ __all__ = [
     "number_of",
     "severity",
     "shown_sample",
+    "sign",
+    "why",
 ]
 
 
@@ -153,6 +156,29 @@ def number_of(result: NodeResult, name: str) -> float:
     else:
         value = None if result.metrics is None else getattr(result.metrics, name)
     return np.nan if value is None else value
+
+
+def why(result: NodeResult | None) -> str | None:
+    """Return why a tensor is what it is: why it fails, or what it costs within its limit; None if that is little."""
+    cost = None if result is None or result.reason else cost_of(result)
+    return cost.sentence if cost is not None else None if result is None else result.reason
+
+
+def sign(table: NodeTable, row: int, state: int) -> str:
+    """Return the sign of a row in a state: one character, which the help lists.
+
+    Args:
+        table: The rows.
+        row: The row.
+        state: Its state, of one sample or of all.
+    """
+    if table.acknowledged[row]:
+        return "~"
+    if state == State.INCOMPARABLE:
+        return "?" if table.rows[row].tensor else "-"
+    if state == State.WITHIN and table.results[row] is not None and why(table.results[row]):
+        return "+"
+    return "*" if State(state).failing else "." if state == State.PENDING else " "
 
 
 def shown_sample(result: NodeResult | None, asked: int | None) -> int:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.origin import ErrorsByInput, original_of, way_upwards
 from qdebug.compare.result.result_table import ResultTable
@@ -122,20 +123,23 @@ def worst_input(graph: Graph, table: NodeTable, row: int) -> Edge | None:
     return carrying[0] if carrying and not carrying[0].constant else None
 
 
-def walk_to_origin(graph: Graph, table: NodeTable, row: int, way: Sequence[str] = ()) -> Walk:
+def walk_to_origin(
+    graph: Graph, table: NodeTable, row: int, way: Sequence[str] = (), costs: Sequence[int] = ()
+) -> Walk:
     """Go from a row to the origin of its error, as the verdict does from the worst output.
 
     Only a node beyond its limit ends the way: one that adds at least as much error as reaches it, or that computes
     something else than the reference, which a replay of what it declares does not show. Only inputs that such a node
     leads to come into question. Where several do, the verdict replays the node; where it did not, this goes by their
-    errors alone. If there is no such node above, the way leads along the worst inputs, and ends at the one that
-    introduces most.
+    errors alone. If there is no such node above, the way leads to the node above that costs an output most, as far as
+    that is known; else along the worst inputs, and ends at the one that introduces most.
 
     Args:
         graph: The backend's graph.
         table: The rows.
         row: Where to start.
         way: The tensors on the verdict's way from the worst output to the origin; none while it is not known.
+        costs: Rows of the nodes that cost an output most, that first; none where that is not known.
     """
     of = ResultTable([result for result in table.results if result is not None])
     start = of.rows.get(table.rows[row].tensor)
@@ -147,6 +151,15 @@ def walk_to_origin(graph: Graph, table: NodeTable, row: int, way: Sequence[str] 
                 ended = "the verdict names it" if way and of[path[-1]].tensor == way[-1] else _why(of[path[-1]])
                 walk = Walk(rows=tuple(at for at in rows if at is not None), ended=ended)
                 return _from_a_copy(graph, table, walk)
+        above = upstream(graph, [table.rows[row].tensor])
+        costly = next((at for at in costs if table.rows[at].tensor in above), None)
+        if costly is not None:
+            last = np.zeros(len(of), bool)
+            last[of.rows[table.rows[costly].tensor]] = True
+            path = way_upwards(of, graph, None, start, last)
+            passed = tuple(at for at in (table.row_of(of[each].tensor) for each in path) if at is not None)
+            ended = "none fails, and of those above this one costs the output most"
+            return Walk(rows=passed or (row, costly), ended=ended, failing=False)
     return _along_the_worst(graph, table, row)
 
 

@@ -56,8 +56,8 @@ class ChannelsPage(ElementsPage):
         here = self._channel(whole)
         place = _place(order, here)
         room = max(height - (4 if whole.missing else 3), 1)
-        start = window(place, len(order), room)
-        rows = order[start : start + room]
+        shown = window(place, len(order), room)
+        rows = order[shown.start : shown.stop]
         texts = [[column[1](int(channel)) for channel in rows] for column in columns]
         sizes = [max(len(column[0]), *map(len, cells)) for column, cells in zip(columns, texts, strict=True)]
         fit = len(columns)
@@ -83,11 +83,11 @@ class ChannelsPage(ElementsPage):
                 ]
             )
         many = f"{len(order)}" if not whole.missing else f"{len(order)} of {whole.shape[whole.axis]}"
-        shown = f"{start + 1}..{start + len(rows)} shown"
         noun = "channel" if many == "1" else "channels"
         sample = of_sample(scene)
-        said = f"{many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}, {shown}"
-        return [*lines, [(scene.glyphs.fit_end(f" {said}; min, max of the backend", width), "muted")]]
+        said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}"
+        said += f", {shown.start + 1}..{shown.stop} shown; min, max of the backend"
+        return [*lines, [(scene.glyphs.fit_end(said, width), "muted")]]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""
@@ -204,7 +204,7 @@ def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
         ("max", real(facts.high)),
     ]
     if len(facts.saturated):
-        columns.append(("at rails", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
+        columns.append(("saturated", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
     columns += _scales("scale", whole.quant)
     columns += _scales("ref scale", whole.reference_quant)
     for name, quant in weight_scales(scene, len(facts.rmse)):

@@ -30,7 +30,8 @@ from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import PlannedRow, State
+from qdebug.tui.nodes.rows import PlannedRow, State, why
+from qdebug.tui.pages.elements import of_sample
 from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Line, Scene, accepted, sign_of
 from qdebug.tui.pages.recorded import recorded_bins, recorded_rows
@@ -50,8 +51,8 @@ _RAILS = {
     "at qmin": "at qmin",
     "of these a Relu's zero": "Relu's zero",
     "at qmax": "at qmax",
-    "reference below range": "clipped low",
-    "reference above range": "clipped high",
+    "reference below range": "below range",
+    "reference above range": "above range",
 }
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
@@ -77,8 +78,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         sample=sample,
     )
     values = None if ready is None else ready.values
-    shown = None if ready is None else _whose(navigator, ready)
-    lines += _sides(detail, ready, planned, width, glyphs, whose=shown or "")
+    lines += _sides(detail, ready, planned, width, glyphs, whose="" if ready is None else of_sample(scene))
     if values is None and result.metrics is not None and (ready is None or not ready.complete):
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
@@ -88,16 +88,10 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         *_errors(result, width, glyphs, samples=navigator.samples),
     ]
     lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
-    lines += _samples(result, sample, width, glyphs, shown=None if ready is None else ready.values_sample)
+    lines += _samples(result, sample, width, glyphs)
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
     return lines
-
-
-def _whose(navigator: Navigator, ready: DetailReady) -> str:
-    """Say which sample and step the values are of, where there are several."""
-    said = [f"sample {ready.values_sample}"] if navigator.samples > 1 else []
-    return ", ".join([*said, f"step {ready.request.step}"] if navigator.steps > 1 else said)
 
 
 def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int, glyphs: GlyphSet) -> list[Line]:
@@ -107,10 +101,11 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     title = glyphs.fit(navigator.table.title(row), max(width - cell_len(op) - 2, 8)).rstrip()
     lines: list[Line] = [[(title, "title"), (f"  {glyphs.plain(op)}", "muted")]]
     style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
-    why = planned.missing if result is None else result.reason
+    reason = planned.missing if result is None else why(result)
     first = navigator.table.first_divergence() == row
     said = f"{'! first divergence, ' if first else sign_of(navigator.table, row)}{state.word}"
-    lines += _wrapped(f"{said}: {why}" if why else said, width, "muted" if state is State.PENDING else style, glyphs)
+    style = "muted" if state is State.PENDING else style
+    lines += _wrapped(f"{said}: {reason}" if reason else said, width, style, glyphs)
     if result is not None and result.acknowledged is not None:
         lines += _wrapped(f"acknowledged: {accepted(result.acknowledged)}", width, "accent", glyphs)
     if row in navigator.trail.notes:
@@ -119,7 +114,8 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
         if _doubtful(navigator, result):
             lines += _paired(result, width, glyphs)
         for kind, text in finding_facts(result):
-            lines += _wrapped(f"{kind}: {text}", width, "accent", glyphs)
+            said = "" if text == safe_text(reason or "", limit=400) else f"{kind}: {text}"
+            lines += _wrapped(said, width, "accent", glyphs) if said else []
         if result.note:
             lines += _wrapped(result.note, width, "muted", glyphs)
         if result.precision:
@@ -327,7 +323,7 @@ def _packed(
     return [*lines, line] if len(line) > 1 else lines
 
 
-def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet, *, shown: int | None) -> list[Line]:
+def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSet) -> list[Line]:
     """Draw the error of each sample, relative to its signal, and say which one is the worst."""
     many = len(result.samples)
     if many < 2:
@@ -341,11 +337,9 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     chosen = next((at for at, one in enumerate(result.samples) if one.sample == sample), int(errors.argmax()))
     one = result.samples[chosen]
     judged = any(each.status in _FAILING for each in result.samples) or result.status not in _FAILING
-    said = f"{'shown:' if one.sample == sample else 'worst:'} sample {one.sample} of 0..{many - 1}: "
+    said = f"{'shown' if one.sample == sample else 'worst SQNR'}: sample {one.sample} of 0..{many - 1}: "
     said += f"{one.status}, " if judged else ""  # where none is beyond the limit alone, the whole is
     said += f"{numbers.number(one.sqnr_db)} dB, max abs {numbers.number(one.max_abs)}"
-    if sample is None and shown not in (None, one.sample):
-        said += f"; {shown} is shown, which holds the largest difference"
     head: Line = [("samples".ljust(indent), "muted"), (drawn + "  ", "fine")]
     if indent + len(drawn) + 2 + len(said) <= width:
         return [[*head, (said, "plain")]]

@@ -211,12 +211,16 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
 
 
 def of_sample(scene: Scene) -> str:
-    """Say which sample and step the elements are of, where there are several; "" where there is one."""
+    """Say which sample and step the elements are of, and why that one; "" where there is no other."""
     seen = (
         scene.ready.values_sample if scene.ready is not None else 0 if scene.glimpse is None else scene.glimpse.sample
     )
-    said = [f"sample {seen}"] if scene.navigator.samples > 1 else []
-    return ", ".join([*said, f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else said)
+    stats = None if scene.outcome is None else scene.outcome.metrics
+    why = "worst max abs" if stats is not None and stats.worst_sample == seen else "the first"
+    why = why if scene.navigator.sample is None else "chosen"
+    several = scene.navigator.samples > 1
+    step = [f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else []
+    return ", ".join([f"sample {seen}", *step, why] if several else step)
 
 
 def judged(scene: Scene) -> str:

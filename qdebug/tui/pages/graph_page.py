@@ -85,7 +85,9 @@ class GraphPage(Page):
         facts = _box_facts(scene)
         above = [_path(scene, width), _heads(around, scene, width)]
         below = [*_chosen_words(scene, chosen, width), *_below(scene, width, 1 + (height >= _TALL))]
-        below = below[: max(min(height // 4, height - len(above) - len(facts) - 2), 1)]
+        most = max(min(height // 4, height - len(above) - len(facts) - 2), 1)
+        if len(below) > most:  # what is cut says so
+            below = [*below[: most - 1], _cut(below[most - 1], scene, width)]
         canvas = Canvas(width, max(height - len(above) - len(below), 1), scene.glyphs)
         picture = _Picture(scene, around, canvas, (width, max(height - len(above) - len(below), 1)), chosen.tensor)
         self._drawn = picture.draw(facts)
@@ -273,7 +275,8 @@ class _Picture:
             items, sizes = [self._around.centre], [min(facts + 2, room)]
         else:
             sizes = [1 if edge.constant else self._box for edge in items]
-            items, sizes = self._shown(items, sizes, room - len(lanes), (left, right))
+            items, sizes, left_out = self._shown(items, sizes, room - len(lanes), (left, right))
+            room -= left_out  # of what is left out a line says how much that is
         many = sum(sizes) + len(lanes)
         loose = 1 if level and many + sum(size > 1 for size in sizes) <= room else 0
         tops, at = [], 0
@@ -295,20 +298,20 @@ class _Picture:
 
     def _shown(
         self, items: Sequence[Edge], sizes: Sequence[int], room: int, span: tuple[int, int]
-    ) -> tuple[Sequence[Edge], Sequence[int]]:
-        """Return the boxes of a column that there is room for, among them what is chosen; say how many are not."""
+    ) -> tuple[Sequence[Edge], Sequence[int], bool]:
+        """Return the boxes of a column that there is room for, what is chosen among them; say how many are left out."""
         if sum(sizes) <= room or not items:
-            return items, sizes
+            return items, sizes, False
         at = next((at for at, edge in enumerate(items) if edge.tensor == self._chosen), 0)
         fits = max((room - 1) // max(sizes), 1)
-        start = window(at, len(items), fits) if at >= fits else 0
+        start = window(at, len(items), fits).start if at >= fits else 0
         stop = start
         while stop < len(items) and sum(sizes[start : stop + 1]) <= room - 1:
             stop += 1
         stop = max(stop, start + 1)
         said = f"{len(items) - (stop - start)} more: j k"
         self._canvas.text(span[0], self._height - 1, self._scene.glyphs.fit_end(said, span[1] - span[0]), "accent")
-        return items[start:stop], sizes[start:stop]
+        return items[start:stop], sizes[start:stop], True
 
     def _edges(
         self,
@@ -389,6 +392,8 @@ class _Picture:
             self._canvas.text(spot.left + 2, spot.top + 1 + line, self._scene.glyphs.fit_end(cut, width - 3), style)
         if here:
             self._canvas.text(spot.left, spot.top + 1, self._scene.glyphs.cursor, "cursor")
+        if (hidden := len(facts) - (spot.low - spot.top - 1)) > 0:
+            self._canvas.text(spot.left + 2, spot.low, f" {hidden} more: 4 ", "accent")
 
 
 def _name(edge: Edge) -> str:
@@ -403,6 +408,12 @@ def _chosen_words(scene: Scene, edge: Edge, width: int) -> list[Line]:
     return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=2)]
 
 
+def _cut(line: Line, scene: Scene, width: int) -> Line:
+    """Say at the end of a line that more follows, which a higher terminal shows."""
+    (text, style), more = line[0], " .. more if higher"
+    return [(scene.glyphs.fit_end(text, width - len(more)), style), (more, "accent")]
+
+
 def _theirs(scene: Scene) -> bool:
     """Tell whether the row is that of a tensor that the reference alone has."""
     return not scene.planned.tensor and bool(scene.planned.reference_tensor)
@@ -414,17 +425,16 @@ def _graph(scene: Scene) -> Graph:
 
 
 def _path(scene: Scene, width: int) -> Line:
-    """Show the last steps of the way here."""
+    """Show the last nodes of the history, which lead here."""
     way = list(scene.navigator.trail.rows)
     if way and way[-1] == scene.row:  # the end of the way, unless one has moved on without a jump
         del way[-1]
-    names = [scene.table.names[row] for row in way[-6:]]
     here = f"[{scene.glyphs.fit(scene.table.names[scene.row], 40).rstrip()}]"
-    shown = [scene.glyphs.fit(name, 20).rstrip() for name in names]
-    while shown and len(" path .. > ") + cell_len(" > ".join([*shown, here])) > width:
+    shown = [scene.glyphs.fit(scene.table.names[row], 20).rstrip() for row in way[-6:]]
+    while shown and len(" history .. > ") + cell_len(" > ".join([*shown, here])) > width:
         shown.pop(0)
     more = ".. > " if len(shown) < len(way) else ""
-    before = f" path {more}" + "".join(f"{name} > " for name in shown)
+    before = f" history {more}" + "".join(f"{name} > " for name in shown)
     return [(before, "muted"), (scene.glyphs.fit_end(here, max(width - cell_len(before), 1)), "title")]
 
 

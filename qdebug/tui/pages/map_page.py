@@ -11,6 +11,7 @@ import numpy as np
 from qdebug.present import numbers
 from qdebug.present.rows import position
 from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
+from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, judged, of_sample, so_far, waiting, waiting_lines
@@ -168,7 +169,7 @@ class MapPage(ElementsPage):
             ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
             (f"{numbers.grouped(drawn.size[0])} x {numbers.grouped(drawn.size[1])} elements", "muted"),
             (_cell(self._tiles), "muted"),
-            (of_sample(scene), "muted"),
+            *((part, "muted") for part in wrap(of_sample(scene), _SIDE)),
             (f"@{position(index)}", "cursor"),
         ]
         if slab is None or here is None:

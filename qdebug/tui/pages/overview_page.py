@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -10,32 +10,37 @@ from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet
-from qdebug.tui.nodes.columns import metric_text
+from qdebug.tui.nodes.columns import mark, metric_text
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, origin_row, state_style, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, cost_by_row, in_part, origin_row, state_style, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
 
 _MOST = 200
 _EXPLAINED = 14
-_COLUMNS = (("rel L2", 8), ("introduced", 10), ("in LSB", 7), ("sat", 7), ("propagated", 10), ("explained", _EXPLAINED))
+_COLUMNS = (
+    *(("alone dB", 8), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
+    *(("saturated", 9), ("propagated", 10), ("explained", _EXPLAINED)),
+)
 _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
 _OP = 12
 _LEAST_NAME = 24
 
 
-def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
-    """Rank the rows that a search for a bug would look at: the origin, the first divergence, what fails, what adds.
+def culprits(table: NodeTable, origin: int | None, costs: Sequence[int] = ()) -> np.ndarray:
+    """Rank the rows that a search for a bug would look at.
 
-    Where it is not known what a node adds, its whole error counts, after those of which it is known.
+    These are the origin, the first divergence, what fails, what costs an output most, what adds most. Where it is not
+    known what a node adds, its whole error counts, after those of which it is known.
 
     Args:
         table: The rows.
         origin: Row of the origin; None if it is not known.
+        costs: Rows of the nodes that the verdict says cost an output most, in its order.
     """
     own = np.nan_to_num(_added(table), nan=-1.0, posinf=np.inf)
     whole = np.nan_to_num(table.values("rel_l2"), nan=0.0, posinf=np.inf)
@@ -49,15 +54,16 @@ def culprits(table: NodeTable, origin: int | None) -> np.ndarray:
         score[table.state[pooled] == State.NONFINITE] = np.inf
         score = score if pooled is beyond else np.where(failing[pooled], np.inf, score)
         best = pooled[np.argpartition(-score, 4 * _MOST - 1)[: 4 * _MOST]]
-        named = [row for row in (origin, *beyond[:1]) if row is not None and row in candidates]
+        named = [row for row in (origin, *beyond[:1], *costs[:_MOST]) if row is not None and row in candidates]
         candidates = np.union1d(best, named).astype(np.int64)
     nonfinite = table.state[candidates] == State.NONFINITE
     first = candidates == (-1 if origin is None else origin)
     earliest = np.isin(candidates, np.flatnonzero(failing)[:1])  # often of an operator that nobody can replay
     unknown_whole = np.where(own < 0, whole, 0.0)[candidates]
-    order = np.lexsort(
-        (candidates, -unknown_whole, -own[candidates], ~nonfinite, ~failing[candidates], ~earliest, ~first)
-    )
+    place = np.full(table.size, len(costs))
+    place[list(costs)] = np.arange(len(costs))
+    known = candidates, -unknown_whole, -own[candidates], place[candidates]
+    order = np.lexsort((*known, ~nonfinite, ~failing[candidates], ~earliest, ~first))
     ranked: np.ndarray = candidates[order][:_MOST]
     return ranked
 
@@ -79,9 +85,9 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
     if not table.ordered or cells < 1:
         return []
     lines: list[Line] = []
-    for title, values in (("intro", _added(table)), ("sat", table.values("saturated"))):
+    for title, values in (("introduced", _added(table)), ("saturated", table.values("saturated"))):
         known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
-        top = None if title == "intro" else 1.0  # saturation is a share: a full bar is all of a tensor
+        top = None if title == "introduced" else 1.0  # saturation is a share: a full bar is all of a tensor
         drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
         lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
     return lines
@@ -91,7 +97,7 @@ class OverviewPage(Page):
     """Ranked culprits; the cursor is that of the node list."""
 
     view = ScreenId.OVERVIEW
-    hint = "origin, what fails, then by introduced error"
+    hint = "origin, what fails, what costs the output, what adds error"
     lists = True
 
     def __init__(self) -> None:
@@ -101,10 +107,10 @@ class OverviewPage(Page):
 
     def ranked(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
-        origin = origin_row(scene)
-        key = (id(scene.table), scene.table.version, origin)
+        origin, costs = origin_row(scene), cost_by_row(scene)
+        key = (id(scene.table), scene.table.version, origin, len(costs))
         if key != self._key:
-            self._ranked, self._key = culprits(scene.table, origin), key
+            self._ranked, self._key = culprits(scene.table, origin, list(costs)), key
         return self._ranked
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
@@ -115,20 +121,25 @@ class OverviewPage(Page):
         shown = list(_COLUMNS)
         if all(_explained(scene, int(row)) is None for row in ranked[:height]):
             shown.pop()
+        costs = cost_by_row(scene)
+        shown = shown if costs else shown[1:]
         for leaving in _LEAVE_FIRST:
             if _room(width, shown) >= _LEAST_NAME:
                 break
             shown = [column for column in shown if column[0] != leaving]
         name_width = max(_room(width, shown), 8)
-        head = f"    {'node'.ljust(name_width)} {'op'.ljust(_OP)}"
-        head += "".join(f" {title.rjust(size)}" for title, size in shown)
-        lines: list[Line] = [[(head[:width], "accent")]]
         places = np.flatnonzero(ranked == scene.row)
         at = int(places[0]) if len(places) else -1
         room = max(height - 2, 1)
-        start = window(max(at, 0), len(ranked), room)
-        self._places = range(start, min(start + room, len(ranked)))
-        lines += [_culprit(scene, int(ranked[place]), shown, name_width, here=place == at) for place in self._places]
+        self._places = window(max(at, 0), len(ranked), room)
+        part = in_part(self._places, len(ranked))
+        node = f"node{part}" if len(f"node{part}") <= name_width else part.strip()
+        head = f"    {node.ljust(name_width)} {'op'.ljust(_OP)}"
+        head += "".join(f" {title.rjust(size)}" for title, size in shown)
+        lines: list[Line] = [[(head[:width], "accent")]]
+        lines += [
+            _culprit(scene, int(ranked[place]), shown, name_width, costs, here=place == at) for place in self._places
+        ]
         lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
         return lines
 
@@ -186,23 +197,25 @@ def _nothing(scene: Scene) -> Line:
     return [(" no node adds any error; 2 shows all nodes", "fine")]
 
 
-def _culprit(scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_width: int, *, here: bool) -> Line:
+def _culprit(
+    scene: Scene, row: int, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float], *, here: bool
+) -> Line:
     table, glyphs = scene.table, scene.glyphs
     state = State(int(table.state[row]))
-    first = table.first_divergence() == row
-    sign = "~" if table.acknowledged[row] else "*" if state.failing else " "
+    signs = mark(table, row, state, table.first_divergence(), marked=row in scene.navigator.trail.marks)
     texts = {
+        "alone dB": numbers.number(costs.get(row)),
         "rel L2": metric_text(table, row, "rel_l2"),
         "introduced": numbers.number(_known(table.values("introduced")[row])),
         "in LSB": _steps(table, row),
         "propagated": numbers.number(_known(table.values("propagated")[row])),
-        "sat": metric_text(table, row, "saturated"),
+        "saturated": metric_text(table, row, "saturated"),
         "explained": _explained(scene, row) or numbers.MISSING,
     }
     line: Line = [
         (glyphs.cursor if here else " ", "cursor"),
-        ("!" if first else " ", "first" if first else "plain"),
-        (sign, state_style(state)),
+        (signs[0], "first" if signs[0] == "!" else "accent"),
+        (signs[1], state_style(state)),
         (" ", "plain"),
         (glyphs.fit(table.title(row), name_width), "cursor" if here else state_style(state)),
         (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),

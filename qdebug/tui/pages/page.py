@@ -12,7 +12,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
 from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened, TrialReady
 from qdebug.tui.screens import ScreenId
 
@@ -29,7 +29,9 @@ __all__ = [
     "Table",
     "TrialWish",
     "accepted",
+    "cost_by_row",
     "heading",
+    "in_part",
     "origin_row",
     "paragraph",
     "sign_of",
@@ -111,6 +113,16 @@ def origin_row(scene: Scene) -> int | None:
     """Return the row of the origin that the verdict names, or of the part that has this node inside; None if none."""
     way = () if scene.result is None else scene.result.verdict.way
     return scene.table.row_of(way[-1]) if way else None
+
+
+def cost_by_row(scene: Scene) -> dict[int, float]:
+    """Return the SQNR in dB that the error of a node alone leaves an output, by its row, the least first.
+
+    The verdict knows these where an output alone is beyond its limit.
+    """
+    known = () if scene.result is None else scene.result.verdict.contributors
+    rows = ((scene.table.row_of(each.tensor), each.sqnr_db) for each in known if each.how == "exact")
+    return {row: level for row, level in rows if row is not None}
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,11 +266,9 @@ def paragraph(text: str, scene: Scene, width: int, style: str = "muted") -> list
 
 
 def sign_of(table: NodeTable, row: int) -> str:
-    """Return the sign of a row's state with a space: "* " for failing, "~ " acknowledged, "? " not compared."""
-    if table.acknowledged[row]:
-        return "~ "
-    state = State(int(table.state[row]))
-    return "* " if state.failing else "? " if state is State.INCOMPARABLE else ""
+    """Return the sign of a row's state with a space, such as "* " for failing; "" where the word says all."""
+    known = sign(table, row, int(table.state[row]))
+    return "" if known in " ." else f"{known} "
 
 
 def state_style(state: State) -> str:
@@ -266,6 +276,12 @@ def state_style(state: State) -> str:
     return _STYLES[state]
 
 
-def window(cursor: int, size: int, room: int) -> int:
-    """Return the first of `room` lines out of `size` so that the cursor is about in the middle."""
-    return max(min(cursor - room // 2, size - room), 0)
+def in_part(shown: range, size: int) -> str:
+    """Say which lines of a list are shown, where these are not all."""
+    return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
+
+
+def window(cursor: int, size: int, room: int) -> range:
+    """Return `room` lines out of `size`, or as many as there are, so that the cursor is about in the middle."""
+    start = max(min(cursor - room // 2, size - room), 0)
+    return range(start, min(start + room, size))

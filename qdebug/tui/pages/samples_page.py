@@ -15,7 +15,19 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, heading, paragraph, sign_of, state_style, window
+from qdebug.tui.pages.page import (
+    Constant,
+    Line,
+    Page,
+    Scene,
+    Table,
+    heading,
+    in_part,
+    paragraph,
+    sign_of,
+    state_style,
+    window,
+)
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
@@ -63,8 +75,7 @@ class SamplesPage(Page):
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the list."""
-        head = heading(scene, width)
-        result = scene.outcome
+        head, result = heading(scene, width), scene.outcome
         if result is None:
             return [head, [], [(" not compared yet" if scene.planned.missing is None else " not compared", "muted")]]
         samples = result.samples
@@ -82,9 +93,9 @@ class SamplesPage(Page):
         room = max(height - len(lines) - 1, 1)
         own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
         bar_width = max(width - 57 - own * _OWN, 0)
-        start = window(chosen, len(samples) + 1, room)
-        shown = range(start, min(start + room, len(samples) + 1))
-        self._shown = {len(lines) + 1 + at - start: at for at in shown}
+        shown = window(chosen, len(samples) + 1, room)
+        lines[0] = heading(scene, width, f"lines{part}" if (part := in_part(shown, len(samples) + 1)) else "")
+        self._shown = {len(lines) + 1 + at - shown.start: at for at in shown}
         wide = bar_width >= _LEAST_BAR
         added = "introduced".rjust(_OWN) if own else ""
         lines.append([(f"    sample  status          SQNR dB     max abs{added}" + "        error" * wide, "accent")])
@@ -218,7 +229,7 @@ class BackendsPage(Page):
         shown = max(min((width - 4 - name_width) // (_TITLE + 1), many), 1)
         size = min(max((width - 4 - name_width) // shown - 1, _TITLE), _WIDEST)
         head += _INTRODUCED if size >= _PAIR else ""
-        first = window(scene.backend, many, shown)
+        first = window(scene.backend, many, shown).start
         titles: Line = [(f"   {glyphs.fit_end(head, name_width):<{name_width}}", "accent")]
         for at in range(first, first + shown):
             here = at == scene.backend
@@ -232,8 +243,7 @@ class BackendsPage(Page):
             said = f"backend {which} of {many}; h and l show the others, as does a wider terminal"
             hidden = [[(f" {glyphs.fit_end(said, width - 1)}", "accent")]]
         room = max(height - 2 - len(hidden), 1)
-        start = window(max(navigator.place, 0), navigator.lines, room)
-        self._lines = range(start, min(start + room, navigator.lines))
+        self._lines = window(max(navigator.place, 0), navigator.lines, room)
         lines += [
             self._row(scene, navigator.line_to_row(line), name_width, range(first, first + shown), size)
             for line in self._lines

@@ -11,7 +11,7 @@ from qdebug.model.dtypes import is_whole
 from qdebug.present import numbers
 from qdebug.present.rows import position
 from qdebug.tui.elements.slab import Slab, plane_size
-from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, waiting_lines
+from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, of_sample, waiting_lines
 from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Constant, Line, Scene, heading, window
 from qdebug.tui.screens import ScreenId
@@ -102,9 +102,8 @@ class ValuesPage(ElementsPage):
         cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
         size = plane_size(slab.shape)
         down, across = (cursor[::-1], size[::-1]) if self._turned else (cursor, size)
-        top, left = window(down[0], across[0], room), window(down[1], across[1], columns)
-        rows = range(top, min(top + room, across[0]))
-        return (down[0], down[1]), rows, range(left, min(left + columns, across[1]))
+        rows, shown = window(down[0], across[0], room), window(down[1], across[1], columns)
+        return (down[0], down[1]), rows, shown
 
     def _at(self, slab: Slab, row: int, column: int) -> tuple[int, ...] | None:
         index, place = self._cursor.index, (column, row) if self._turned else (row, column)
@@ -222,15 +221,13 @@ def hex_of(value: np.generic) -> str:
 
 
 def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:
-    sample = 0 if scene.glimpse is None else scene.glimpse.sample
     names = ["*"] * len(index)
     fixed = [str(one) for one in index[:-2]]
     names[: len(fixed)] = fixed
-    text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}, sample {sample}"
-    step = scene.navigator.step
-    text += f", step {step}" if scene.opened.steps > 1 else ""
+    sample = of_sample(scene)
+    text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
     text += f"; dimension {len(index) - 1} goes down" if turned and len(index) > 1 else ""
-    text += "; ^ at qmin or qmax" if slab.backend_codes is not None else ""
+    text += "; ^ qmin, qmax" if slab.backend_codes is not None else ""
     return [(text, "muted")]
 
 

@@ -250,11 +250,12 @@ class WhatIfPage(Page):
         at = int(np.argmax(levels))
         level, scale = float(levels[at]), float(quant.scale.ravel()[0] * factors[at])
         said = f"best ~{numbers.number(level)} dB at {numbers.number(scale)}"
+        grid = f"  {columns} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
         middle = columns // 2
         drawn = bars(heights, scene.glyphs)
         return [
             [
-                (scene.glyphs.fit("  SQNR by scale", _LABEL - 1) + " ", "muted"),
+                (scene.glyphs.fit(grid, _LABEL - 1) + " ", "muted"),
                 (drawn[:middle], "fine"),
                 (drawn[middle], "cursor"),
                 (drawn[middle + 1 :] + "  ", "fine"),

@@ -17,7 +17,7 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
 from qdebug.tui.keys import KeyRow, footer_keys, key_label
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import State
+from qdebug.tui.nodes.rows import State, shown_sample, why
 from qdebug.tui.reading.messages import Opened
 from qdebug.tui.screens import VIEWS, ScreenId
 
@@ -72,7 +72,13 @@ class Compared:
 
 
 def banner(
-    titles: tuple[str, str], opened: Opened | None, width: int, glyphs: GlyphSet, *, which: str = ""
+    titles: tuple[str, str],
+    opened: Opened | None,
+    width: int,
+    glyphs: GlyphSet,
+    *,
+    which: str = "",
+    place: str = "qdebug",
 ) -> list[Line]:
     """Say which two runs are compared, and what is wrong with the recordings if anything is.
 
@@ -82,18 +88,19 @@ def banner(
         width: Cells of the line.
         glyphs: Characters to draw with.
         which: Which of several backends it is; "" for the only one.
+        place: What stands at the beginning: where no tabs are shown, the screen.
     """
     facts = (None, None) if opened is None else (opened.reference, opened.backend)
     warnings = [] if opened is None else _warnings(opened)
     if which:
         warnings.insert(0, f"backend {which}, b next")
     tail = "  ".join(warnings)
-    room = max(width - len(" qdebug   vs  ") - len(tail) - 2, 10) // 2
+    room = max(width - len(f" {place}   vs  ") - len(tail) - 2, 10) // 2
     runs = [_run(*pair) for pair in zip(titles, facts, strict=True)]
     if any(cell_len(run) > room for run in runs):  # a file's name tells more than what made it
         runs = [safe_text(title) for title in titles]
     names = [glyphs.fit(run, room).rstrip() for run in runs]
-    line: Line = [(" qdebug ", "title"), (f" {names[0]}", "accent"), ("  vs  ", "muted"), (names[1], "accent")]
+    line: Line = [(f" {place} ", "title"), (f" {names[0]}", "accent"), ("  vs  ", "muted"), (names[1], "accent")]
     return [[*line, (f"  {tail}", "fail")] if tail else line]
 
 
@@ -237,7 +244,14 @@ def _so_far(navigator: Navigator, opened: Opened, room: int) -> str:
 
 
 def status(
-    navigator: Navigator | None, message: str, width: int, glyphs: GlyphSet, *, height: int = 1, reasons: bool = True
+    navigator: Navigator | None,
+    message: str,
+    width: int,
+    glyphs: GlyphSet,
+    *,
+    height: int = 1,
+    reasons: bool = True,
+    values: bool = False,
 ) -> list[Line]:
     """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
 
@@ -248,13 +262,16 @@ def status(
         glyphs: Characters to draw with.
         height: Lines there are; a message that is longer than one line takes them all.
         reasons: Whether to say why the node is what it is; not where that stands above.
+        values: Whether the screen is of the elements of one sample.
     """
     if cell_len(message) >= width and height > 1:
         said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
         return [[(f" {line}", "accent")] for line in said]
     if navigator is None or not navigator.table.size:
         return [[(_ended(message, width - 1, glyphs), "accent")]]
-    sample = "all samples" if navigator.sample is None else f"sample {navigator.sample}"
+    result = navigator.table.results[navigator.cursor]
+    shown = shown_sample(result, navigator.sample) if values else navigator.sample
+    sample = "all samples" if shown is None else f"sample {shown}"
     parts = [_place(navigator)]
     if navigator.filter:
         parts.append("filter")
@@ -301,10 +318,10 @@ def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:
         word += ", acknowledged"
     result = table.results[row]
     reasons = reasons and row != table.first_divergence()
-    why = result.reason if result is not None and navigator.sample is None and reasons else None
+    reason = why(result) if navigator.sample is None and reasons else None
     note = navigator.trail.notes.get(row)
     said = f" ({safe_text(note)})" if note else ""
-    return _named(table.names[row], room, f"{word}{said}" + (f", {safe_text(why)}" if why else ""))
+    return _named(table.names[row], room, f"{word}{said}" + (f", {safe_text(reason)}" if reason else ""))
 
 
 def footer(width: int) -> list[Line]:

@@ -32,6 +32,11 @@ class Constants:
         self._wanted: tuple[ConstantsRequest, str] | None = None
         self._depth = 0
 
+    @property
+    def depth(self) -> int:
+        """How many steps of the way back belong to the node: those that led to its constants; 0 if none are open."""
+        return 0 if self._screen.now.constants is None else self._depth + 1
+
     def next(self) -> None:
         """Open the first constant of the node, or the one after the constant that is open."""
         screen, shown = self._screen, self._screen.now.constants
@@ -89,7 +94,7 @@ class Constants:
 
     def settle(self) -> None:
         """Show the node again where the way back has led out of the constants."""
-        if self._screen.view not in _VIEWS or self._screen.views.depth <= self._depth:
+        if self._screen.view not in _VIEWS or self._screen.views.depth < self.depth:
             self.leave()
 
     def leave(self) -> None:
@@ -104,4 +109,5 @@ class Constants:
 def _said(shown: Navigator) -> str:
     planned, many = shown.table.rows[shown.cursor], shown.table.size
     rest = f", o the next of {many}" if many > 1 else ""
-    return f"constant {safe_text(planned.tensor, limit=40)}{rest}, 5 6 7 its elements, esc back"
+    deeper = "" if planned.missing is not None else ", 5 6 7 its elements"
+    return f"constant {safe_text(planned.tensor, limit=40)}{rest}{deeper}, esc back"

@@ -61,6 +61,7 @@ class Finder:
             said = typed(text)  # again: enter may come before the last letters were looked for
             if now is None or not now.pattern:
                 return "search cleared"
+            self._screen.views.did("search")
             return f"{said}; n N walk them, esc clears" if now.finds else said
 
         def cancelled() -> str:
@@ -103,6 +104,7 @@ class Finder:
         def given(text: str) -> str:
             """Say what the filter is now: of a text that cannot be read to its end only its beginning."""
             answer, now = said[0] if said else choose(text), self._screen.navigator
+            self._screen.views.did("filter")
             if now is None or now.filter == text.strip():
                 return answer
             wrong = answer.removeprefix(_SO_FAR)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
-from qdebug.tui.pages.page import Scene, origin_row
+from qdebug.tui.pages.page import Scene, cost_by_row, origin_row
 from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage
 
 if TYPE_CHECKING:
@@ -181,16 +181,19 @@ def to_origin(scene: Scene) -> str:
             return f"no node is beyond its limit{so_far}: there is no origin to run to"
         begun = int(failing[-1])
     way = () if scene.result is None else scene.result.verdict.way
-    walk = walk_to_origin(scene.opened.backend_graph, table, begun, way)
+    costs = cost_by_row(scene)
+    walk = walk_to_origin(scene.opened.backend_graph, table, begun, way, list(costs))
     retraced = walk.rows if len(walk.rows) <= _RETRACED else (walk.rows[0], *walk.rows[-_RETRACED // 2 :])
     for row in retraced:
         hidden = scene.navigator.jump(row)
     at = table.results[walk.rows[-1]]
     share = None if at is None or at.declared else own_share(at)
     own = "" if share is None else f" ({numbers.percent(share, 1.0)} its own)"
-    steps = len(walk.rows) - 1
     if not walk.failing:
-        return f"{steps} {'edge' if steps == 1 else 'edges'} back{so_far}: {walk.ended}{own}{hidden}"
-    if not steps and begun == scene.row and walk.rows[-1] == scene.row:
-        return f"the origin{so_far} is here{own}: {walk.ended}{hidden}"
-    return f"{steps} {'edge' if steps == 1 else 'edges'} to the origin{so_far}{own}: {walk.ended}{hidden}"
+        alone = costs.get(walk.rows[-1])
+        own = own if alone is None else f" ({numbers.number(alone)} dB alone)"
+    steps = len(walk.rows) - 1
+    where = "the origin" if walk.failing else "the end of the way"
+    if not steps:
+        return f"{where}{so_far} is here{own}: {walk.ended}{hidden}"
+    return f"{steps} {'edge' if steps == 1 else 'edges'} to {where}{so_far}{own}: {walk.ended}{hidden}"

@@ -13,6 +13,7 @@ from textual.containers import Horizontal
 from textual.events import Key, Paste
 from textual.screen import Screen
 from textual.widget import Widget
+from textual.widgets.input import Selection
 
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.draw import Piece
@@ -150,7 +151,10 @@ class MainScreen(Screen[None]):
         self._status = FixedLines(
             look,
             lambda w, h: chrome.status(
-                self.navigator, self.message, w, look.glyphs, height=h, reasons=not self.arrangement.detail
+                *(self.navigator, self.message, w, look.glyphs),
+                height=h,
+                reasons=not self.arrangement.detail,
+                values=self.view.of_tensor or self.view is ScreenId.TENSOR,
             ),
             id="status",
         )
@@ -317,12 +321,12 @@ class MainScreen(Screen[None]):
 
         Args:
             label: Stands before it.
-            text: What is in it.
+            text: What is in it, selected, so that what is typed takes its place.
             placeholder: Shown while nothing is.
         """
         self._label.styles.width = cell_len(label)
         self._label.redraw()
-        self.line.placeholder, self.line.value, self.line.cursor_position = placeholder, text, len(text)
+        self.line.placeholder, self.line.value, self.line.selection = placeholder, text, Selection(0, len(text))
         self.footer.display, self._asking.display = False, True
         self.set_focus(self.line)
 
@@ -347,6 +351,7 @@ class MainScreen(Screen[None]):
             self._redraw_soon()
         elif isinstance(event, Finished):
             self.compared[event.backend_at].result = event.result
+            self._drop(" so far", "not compared yet")
             self._redraw_results()
         elif isinstance(event, DetailReady | Glimpsed | TrialReady | ConstantsReady):
             self._take_answer(event)
@@ -369,7 +374,14 @@ class MainScreen(Screen[None]):
             self._trials.take(event)
         else:
             self._desk.take(event)
+            self._drop("being read ..", "being looked for", "not compared yet")
         self._show_detail()
+
+    def _drop(self, *words: str) -> None:
+        """Take back a message of what was not known yet, once it is."""
+        stays = self.message.startswith("at ")  # the cursor is where that says, whatever has come since
+        if not stays and any(word in self.message for word in words):
+            self.say("")
 
     def _take_named(self, event: NamesLoaded) -> None:
         now = self.compared[event.backend_at]
@@ -456,7 +468,8 @@ class MainScreen(Screen[None]):
 
     def _draw_banner(self, width: int, _: int) -> Lines:
         which = f"{self.backend + 1}/{len(self.compared)}" if len(self.compared) > 1 else ""
-        return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which)
+        place = "qdebug" if self.arrangement.tabs else f"{key_label(self.view.key)} {self.view}, tab next"
+        return chrome.banner(self.now.titles, self.now.opened, width, self.look.glyphs, which=which, place=place)
 
     def _draw_verdict(self, width: int, height: int) -> Lines:
         navigator, here = self.now.navigator, False
@@ -555,6 +568,7 @@ class MainScreen(Screen[None]):
             else:
                 framed_widget.styles.border_left = None
         self.tabs.redraw()
+        self.banner.redraw()
         self.call_after_refresh(self.redraw)
 
     def say(self, message: str) -> None:

@@ -26,14 +26,22 @@ _TWO_COLUMNS = 130
 _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
     ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
+    ("+", "within its limit, at a cost: the codes are coarse, or a known arithmetic gives the same bits; 4 says which"),
     ("?", "not compared; the detail says why"),
+    ("-", "not compared: the reference alone has it"),
     ("~", "acknowledged: beyond its limit, with a reason that was given"),
     ("'", "marked by you"),
     (".", "its turn has not come yet"),
     (" ", "within its limit"),
 )
 _NOTES = (
-    "sat: codes at qmin or qmax, without those that are a Relu's zero",
+    "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
+    "below, above range: values of the reference that the codes cannot hold; what-if calls both clipped",
+    "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
+    "arithmetic: the number that is judged / its limit: steps beside saturation, or a share of the rounding bound",
+    "gain: error that goes out over the largest that comes in, each relative to its signal",
+    "alone dB: SQNR of the output if this node alone had its error",
+    "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
     "filter terms: rel>1e-2, sat>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",

@@ -62,7 +62,8 @@ class Prompt:
         self.label = f" {question.label} "
         fits = cell_len(self.label) + cell_len(question.placeholder) <= self._screen.size.width
         self._screen.open_line(self.label, question.text, question.placeholder if fits else "")
-        self._screen.say(question.placeholder if question.text or not fits else "")
+        replaced = "typing replaces the text, right keeps it; " if question.text else ""
+        self._screen.say(f"{replaced}{question.placeholder}" if question.text or not fits else "")
 
     async def take(self, event: Key | Paste) -> None:
         """Do what a key does to the text, or put in what is pasted; answer what the text is then."""

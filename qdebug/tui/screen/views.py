@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Views"]
 
+_UNCOMPARED = "only what is compared has elements here; 4 shows what was recorded"
+
 
 class Views:
     """Chooses what is shown.
@@ -25,43 +27,57 @@ class Views:
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
-        self._came_from: list[ScreenId] = []
+        self._done: list[ScreenId | str] = ["filter"]  # that of the command line
+        """Screens to go back to, and what was set on them: "zoom", "search", "filter"; the last one last."""
 
     def show(self, view: ScreenId) -> str:
         """Go to a screen; give its hint."""
         self._screen.untouched = False
         if view is self._screen.view:
             return f"this is the screen {view}"
-        if view in self._came_from:
-            del self._came_from[self._came_from.index(view) :]
+        first = self._screen.constants.depth  # what was shown of the node is not what is shown of its constants
+        if view in self._done[first:]:
+            at = self._done.index(view, first)
+            self._done[at:] = [each for each in self._done[at:] if not isinstance(each, ScreenId)]
         else:
-            self._came_from.append(self._screen.view)
+            self._done.append(self._screen.view)
         return self._change(view)
 
     @property
     def depth(self) -> int:
         """How many steps lead back."""
-        return len(self._came_from)
+        return len(self._done)
 
     def deepen(self, view: ScreenId) -> None:
         """Go to a screen, from which the way back leads here, be it the same screen."""
-        self._came_from.append(self._screen.view)
+        self._done.append(self._screen.view)
         self._change(view)
+
+    def did(self, what: str) -> None:
+        """Remember that a search or a filter was set, or the zoom: the way back takes the last thing back first."""
+        self._done = [*(each for each in self._done if each != what), what]
 
     def _change(self, view: ScreenId) -> str:
         self._screen.view = view
         self._screen.constants.settle()
         self._screen.lay_out()
         page = self._screen.page
-        if page is not None:
+        if self._uncompared():
+            self._screen.hint = f"{view}: {_UNCOMPARED}"
+        elif page is not None:
             self._screen.hint = f"{view}: {page.hint}" if page.hint else str(view)
         else:
             self._screen.hint = (
                 "tensor: j k scroll, enter its values, o its weights"
                 if view is ScreenId.TENSOR
-                else "nodes: all of them"
+                else "nodes: s sorts, f filters, / searches, l more columns"
             )
         return self._screen.hint
+
+    def _uncompared(self) -> bool:
+        """Tell whether the screen is one of elements that have no partner, so that none are shown."""
+        scene = self._screen.scene
+        return self._screen.view.of_tensor and scene is not None and scene.planned.missing is not None
 
     def screen(self, view: ScreenId) -> None:
         """Go to a screen."""
@@ -93,21 +109,23 @@ class Views:
         return self.show(target) if isinstance(target, ScreenId) else target
 
     def back(self) -> None:
-        """Go back one step: the line that asks, the screen, the zoom, the search, the filter."""
+        """Take back the last thing done: the line that asks, a screen, the zoom, the search, the filter."""
         navigator = self._screen.navigator
         if self._screen.prompt.cancel():
             return None
-        if self._came_from:
-            self._change(self._came_from.pop())
-            return self._screen.say(f"back on the screen {self._screen.view}")
-        if self._screen.zoomed:
-            return self.zoom()
-        if navigator is not None and navigator.pattern:
-            navigator.search("", start=navigator.cursor)
-            return self._screen.say("search cleared")
-        if navigator is not None and navigator.filter:
-            navigator.clear_filter()
-            return self._screen.say("filter cleared")
+        while self._done:
+            last = self._done.pop()
+            if isinstance(last, ScreenId):
+                self._change(last)
+                return self._screen.say(f"back on the screen {last}")
+            if last == "zoom" and self._screen.zoomed:
+                return self.zoom()
+            if last == "search" and navigator is not None and navigator.pattern:
+                navigator.search("", start=navigator.cursor)
+                return self._screen.say("search cleared")
+            if last == "filter" and navigator is not None and navigator.filter:
+                navigator.clear_filter()
+                return self._screen.say("filter cleared")
         return self._screen.say("nothing to go back to; q quits")
 
     def zoom(self) -> None:
@@ -115,11 +133,15 @@ class Views:
         if self._screen.arrangement.zoom_refusal:
             return self._screen.say(self._screen.arrangement.zoom_refusal)
         self._screen.zoomed = not self._screen.zoomed
+        if self._screen.zoomed:
+            self.did("zoom")
         self._screen.lay_out()
         return self._screen.say("one panel alone; z shows the others again" if self._screen.zoomed else "all panels")
 
     def sort(self, direction: int) -> None:
         """Sort by the next or previous column."""
+        if self._uncompared():
+            return self._screen.say(_UNCOMPARED)
         said = None if self._screen.page is None else self._screen.page.reorder()
         if said is not None:
             return self._screen.say(said)
@@ -170,7 +192,9 @@ class Views:
     def form(self) -> None:
         """Write elements otherwise, or draw the map otherwise."""
         page = self._screen.page
-        if page is None or not page.has_forms:
+        if self._uncompared():
+            self._screen.say(_UNCOMPARED)
+        elif page is None or not page.has_forms:
             self._screen.say("v changes how values (5) are written and what the map (7) shows")
         else:
             self._screen.with_scene(page.next_form)

@@ -438,3 +438,34 @@ async def test_in_ascii_hidden_lines_are_marked(make_app, make_session, settle):
         await pilot.press("G")
         await pilot.pause()
         assert not screen_text(app)[bottom].endswith("v")
+
+
+async def test_where_no_tabs_are_shown_the_screen_is_named(make_app, make_session, settle):
+    app = make_app(make_session(), screen="samples")
+    async with app.run_test(size=(60, 15)) as pilot:
+        main = await settle(pilot)
+        assert "9 samples, tab next" in "".join(text for text, _ in main._draw_banner(60, 1)[0])
+        await pilot.resize_terminal(80, 24)
+        assert "tab next" not in "".join(text for text, _ in main._draw_banner(80, 1)[0])
+
+
+async def test_what_was_said_so_far_goes_once_all_is_compared(make_app, make_session, settle):
+    session = make_session(failing=(), pause_at=8)
+    app = make_app(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot, until=lambda main: main.scene is not None)
+        await pilot.press("[")
+        assert "so far" in main.message
+        session.resume.set()
+        await settle(pilot)
+        assert main.message == ""
+
+
+async def test_elements_of_what_is_not_compared_have_no_keys_that_do_nothing(make_app, make_session, settle):
+    app = make_app(make_session(), screen="nodes", node="ref_only")
+    async with app.run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot)
+        for key in ("5", "v", "6", "s"):
+            await pilot.press(key)
+            assert "only what is compared has elements here" in main.message, key
+        assert main.elements.form == "real"

@@ -92,9 +92,31 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
         await opened(pilot, "f")
         assert main.view is ScreenId.NODES
         await opened(pilot, list("is=failing"), "enter", "escape")
-        assert main.view is ScreenId.GRAPH
+        assert (main.view, main.message) == (ScreenId.NODES, "filter cleared"), "the last thing done comes first"
         await opened(pilot, "escape")
-        assert main.message == "filter cleared"
+        assert main.view is ScreenId.GRAPH
+
+
+async def test_a_filter_set_before_a_screen_is_taken_back_after_it(make_app, make_session, settle, opened):
+    app = make_app(make_session(), screen="nodes")
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "f", list("op~conv"), "enter", "3", "2", "escape")
+        assert (main.view, main.message) == (ScreenId.NODES, "filter cleared")
+
+
+async def test_what_is_typed_takes_the_place_of_the_text_that_a_question_begins_with(
+    make_app, make_session, settle, opened
+):
+    app = make_app(make_session(), screen="nodes")
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "f", list("op~conv"), "enter", "f")
+        assert main.message.startswith("typing replaces the text, right keeps it")
+        await opened(pilot, list("sqnr<20"), "enter")
+        assert main.navigator.filter == "sqnr<20"
+        await opened(pilot, "f", "right", list(" & op~conv"), "enter")
+        assert main.navigator.filter == "sqnr<20 & op~conv"
 
 
 async def test_an_element_is_asked_for(make_app, make_session, settle, opened):

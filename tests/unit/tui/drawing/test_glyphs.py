@@ -87,3 +87,12 @@ def test_no_name_is_wider_than_its_room(names, width, glyphs):
     assert len(cut) == len(names)
     assert all(cell_len(text) <= width for text in cut)
     assert glyphs is UNICODE or all(map(str.isascii, cut))
+
+
+def test_names_that_share_both_ends_keep_as_much_as_tells_them_apart():
+    ends = ("quantized", "scale", "zero_point")
+    names = [f"{node}_{end}" for node in ("x", "ConvBnFusion_W_conv1_weights", "batch_norm_0.tmp_2") for end in ends]
+    for width in (8, 10, 12):
+        cut = UNICODE.apart(names, width)
+        assert len(set(cut)) == len(names), (width, cut)
+        assert cut[2].startswith("x_zero_"), "what there is room for stays"

@@ -6,12 +6,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from qdebug.compare.result.finding import Judged
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State
 from qdebug.tui.pages.overview_page import OverviewPage
+from qdebug.tui.pages.page import sign_of
+from qdebug.tui.screen.chrome import status
 
 
 @pytest.mark.parametrize("width", [40, 59, 80, 120, 200, 300])
@@ -118,10 +120,10 @@ def test_the_operator_is_the_first_column_that_finds_room(make_navigator):
 def test_names_are_shown_whole_before_there_is_a_second_column_more():
     rows = [PlannedRow(node="n" * 34, op="Conv", tensor=f"t{at}", reference_tensor="r") for at in range(9)]
     navigator = Navigator(NodeTable(rows))
-    for width, extra in ((79, []), (84, ["op"]), (96, ["op"]), (110, ["op", "state_word"])):
+    for width, extra in ((81, []), (86, ["op"]), (98, ["op"]), (112, ["op", "state_word"])):
         columns = lay_out(navigator, width).columns
         assert [column.key for column in columns][6:] == extra
-        assert next(column.width for column in columns if column.key == "name") >= (24 if width == 84 else 34)
+        assert next(column.width for column in columns if column.key == "name") >= (24 if width == 86 else 34)
 
 
 def test_with_a_sample_chosen_the_saturation_is_said_to_be_of_all(make_navigator):
@@ -130,6 +132,30 @@ def test_with_a_sample_chosen_the_saturation_is_said_to_be_of_all(make_navigator
     def heads():
         return "".join(header_cells(navigator, lay_out(navigator, 80), UNICODE))
 
-    assert "sat all" not in heads()
+    assert "sat. of all" not in heads()
     navigator.choose_sample(1)
-    assert "sat all" in heads()
+    assert "sat. of all" in heads()
+
+
+def test_a_row_within_its_limit_though_its_number_is_beyond_has_a_sign_and_says_why(make_navigator):
+    navigator = make_navigator(24, failing=())
+    said = "the error of its arithmetic is 33.7 LSB; a known arithmetic gives the same bits"
+    cost = Finding(
+        kind=FindingKind.ARITHMETIC, role=FindingRole.COST, node="n", sentence=said, amount=33.7, limit=1.5, unit="LSB"
+    )
+    table = navigator.table
+    table.put(replace(table.results[4], findings=(cost,)))
+    navigator.go(4)
+    assert mark(table, 4, State.WITHIN, None) == " +"
+    assert sign_of(table, 4) == "+ "
+    assert said in "".join(text for text, _ in status(navigator, "", 200, UNICODE)[0])
+
+
+def test_a_row_of_the_reference_alone_has_a_sign_and_a_word(make_navigator):
+    navigator = make_navigator(24)
+    table = navigator.table
+    row = table.find("ref_only")
+    assert mark(table, row, State.INCOMPARABLE, None) == " -"
+    assert "in ref. only" in row_cells(navigator, row, lay_out(navigator, 160), UNICODE)
+    other = table.find("loose_out")
+    assert "not compared" in row_cells(navigator, other, lay_out(navigator, 160), UNICODE)

@@ -51,7 +51,7 @@ def test_the_marks_name_failures_first_divergence_and_cursor(make_navigator):
     navigator = make_navigator(24, failing=(9, 17))
     lines = ErrorProfile().lines(navigator, 58, 6, UNICODE, limit=20.0)
     marks = texts(lines)[-1]
-    plot = marks[8:]
+    plot = marks[11:]
     assert plot.index("▴") <= 1
     assert plot.index("!") == pytest.approx(9 * 2, abs=1)
     assert plot.rindex("*") == pytest.approx(17 * 2 + 1, abs=2)
@@ -107,7 +107,7 @@ def test_what_is_kept_of_a_profile_is_never_stale(make_navigator):
 
 def test_a_column_leads_to_the_row_drawn_there(make_navigator):
     assert column_to_row(3, 58, 24) is None
-    assert column_to_row(8, 58, 24) == 0
+    assert column_to_row(11, 58, 24) == 0
     assert column_to_row(57, 58, 24) == 23
     assert column_to_row(10, 58, 0) is None
 

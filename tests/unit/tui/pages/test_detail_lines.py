@@ -79,7 +79,7 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     assert "at qmax 2 (1.4 %)" in text
     assert "worst elements of sample 2" in text
     assert "0,4,2,1" in text
-    assert "worst: sample 2 of 0..2: diverged" in text
+    assert "worst SQNR: sample 2 of 0..2: diverged" in text
 
 
 def test_before_the_values_come_the_comparison_is_there(make_navigator):
@@ -176,9 +176,11 @@ def test_the_sample_that_is_shown_is_told_from_the_noisiest(make_navigator, read
     navigator = make_navigator(24, failing=(9,))
     navigator.go(9)
     shown = ready(navigator.table.results[9])
-    assert "is shown" not in said(lines_of(navigator, shown, 100, UNICODE))
-    text = said(lines_of(navigator, replace(shown, values_sample=0), 140, UNICODE))
-    assert "; 0 is shown, which holds the largest difference" in text
+    text = said(lines_of(navigator, shown, 100, UNICODE))
+    assert "sample 2, worst max abs" in text
+    assert "worst SQNR: sample 2" in text
+    navigator.choose_sample(0)
+    assert "sample 0, chosen" in said(lines_of(navigator, replace(shown, values_sample=0), 140, UNICODE))
 
 
 @pytest.mark.parametrize("width", [44, 100])

@@ -139,3 +139,26 @@ def test_an_edge_without_error_is_drawn_otherwise(around):
     assert plain.isascii()
     assert ".>" in plain
     assert "=>" in plain
+
+
+def test_what_a_low_screen_has_no_room_for_is_said(make_scene):
+    scene = make_scene()
+    lines = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 60, 9)).splitlines()
+    assert any(" more: 4 " in line for line in lines)
+    assert lines[-1].endswith(".. more if higher")
+    assert "if higher" not in text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 100, 40))
+
+
+def test_the_line_that_counts_inputs_left_out_is_not_drawn_over():
+    made = [Node(name=f"n{at}", op="Neg", inputs=("x",), outputs=(f"n{at}",)) for at in range(12)]
+    last = Node(name="y", op="Concat", inputs=tuple(node.name for node in made), outputs=("y",))
+    tensors = [TensorInfo(name=node.name, dtype="float32", shape=X.shape) for node in (*made, last)]
+    graph = Graph([*made, last], tensors=tensors, inputs=("x",), outputs=("y",), opset={"": 17})
+    arrays = {"x": X, **{node.name: -X for node in made}, "y": np.concatenate([-X] * 12)}
+    recorded = MemoryRecording.single(graph, arrays)
+    opened = describe(DiffSession(recorded, recorded))
+    navigator = Navigator(opened.table, samples=1)
+    for height in range(12, 24):
+        shown = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE)
+        navigator.go(row_of(shown, "y"))
+        assert " more: j k" in text(Pages(ElementCursor())[ScreenId.GRAPH].draw(shown, 100, height)), height

@@ -6,12 +6,15 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from qdebug.compare.result.finding import Status
+from qdebug.compare.result.result import Contributor
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import metric_text
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import culprits, strip_lines
 from qdebug.tui.pages.table import Pages
+from qdebug.tui.screen.journey import to_origin
 from qdebug.tui.screens import ScreenId
 
 
@@ -132,3 +135,33 @@ def test_where_nothing_could_be_compared_no_node_is_called_right(pages, make_sce
     drawn = text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18))
     assert "no node adds any error" not in drawn
     assert "no error where there was something to compare; f is=missing lists the rest" in drawn
+
+
+def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(pages, make_scene):
+    scene = make_scene(failing=(), incomparable=())
+    assert "alone dB" not in text(pages[ScreenId.OVERVIEW].draw(scene, 100, 18))
+    known = [(7, 3.05, "exact"), (4, 17.5, "exact"), (2, 1.0, "bounded")]
+    rows = scene.table.rows
+    contributors = tuple(
+        Contributor(node=rows[at].node, tensor=rows[at].tensor, output="out", sqnr_db=level, how=how)
+        for at, level, how in known
+    )
+    verdict = replace(scene.result.verdict, status=Status.ACCUMULATED, contributors=contributors)
+    scene = replace(scene, result=replace(scene.result, verdict=verdict))
+    page = pages[ScreenId.OVERVIEW]
+    assert page.rows(scene)[:2] == [7, 4]
+    lines = text(page.draw(scene, 80, 18)).splitlines()
+    assert "alone dB" in lines[0]
+    assert " 3.05 " in next(line for line in lines if "#7 " in line)
+    scene.navigator.go(20)
+    assert to_origin(scene).startswith("13 edges to the end of the way (3.05 dB alone): none fails")
+    assert to_origin(scene).startswith("the end of the way is here (3.05 dB alone)")
+    scene.navigator.go(5)
+    assert to_origin(scene).startswith("1 edge to the end of the way (17.5 dB alone)"), "7 does not lead there"
+
+
+def test_a_marked_node_has_its_sign(pages, make_scene):
+    scene = make_scene()
+    scene.navigator.trail.toggle(10)
+    line = next(line for line in text(pages[ScreenId.OVERVIEW].draw(scene, 80, 18)).splitlines() if "#10 " in line)
+    assert line.lstrip().startswith("'*")

@@ -87,7 +87,7 @@ def test_the_graph_walks_along_edges(pages, make_scene):
     assert "last one" in page.move(scene, 1)
     page.side(scene, 1)
     assert scene.row == 10
-    assert "path" in text(page.draw(scene, 80, 18))
+    assert "history" in text(page.draw(scene, 80, 18))
     assert scene.navigator.trail.rows == (9, 8, 9, 10)
     scene.navigator.go(0)
     assert "not in the list" in page.side(scene, -1)

@@ -89,7 +89,7 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
 def test_the_curve_says_which_scale_around_keeps_most(page, scene):
     facts = told(session())[-1].facts
     drawn = text(page.draw(replace(scene, tried=told(session())[-1]), 80, 19))
-    line = next(line for line in drawn.splitlines() if "SQNR by scale" in line)
+    line = next(line for line in drawn.splitlines() if "29 scales, 1/8..8x" in line)
     level, scale = (float(word) for word in line.partition("best ~")[2].replace(" dB at", "").split())
     scales = [0.02 * 2 ** (step / 10) for step in range(-30, 31)]
     errors = [estimated_error(facts.histogram, replace(facts.now, scale=np.float32(each))).sqnr_db for each in scales]

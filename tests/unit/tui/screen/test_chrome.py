@@ -166,3 +166,10 @@ def test_the_place_of_a_node_is_counted_as_its_number_is(make_navigator):
     assert "line 3 of 3 shown of 26  filter" in words(status(navigator, "", 120, UNICODE))
     navigator.go(0)
     assert "hidden, 3 shown of 26  filter" in words(status(navigator, "", 120, UNICODE))
+
+
+def test_on_a_screen_of_elements_the_sample_that_is_shown_is_named(make_navigator):
+    navigator = make_navigator(24)
+    navigator.go(9)
+    assert words(status(navigator, "", 80, UNICODE)).endswith("all samples ")
+    assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("sample 2 ")
