@@ -113,7 +113,7 @@ class BudgetPage(Page):
                     lines += paragraph(item.text, scene, width)
         room = max(height - len(head), 1)
         at = places[chosen] if chosen >= 0 else 0
-        start = window(at, len(lines), room)
+        start = window(at, len(lines), room) if at >= room else 0
         if chosen == len(places) - 1:  # what is said below the last one is seen from there
             start = max(min(at, len(lines) - room), 0)
         self._shown = {len(head) + line - start: number for number, line in enumerate(places) if line >= start}

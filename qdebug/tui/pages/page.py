@@ -291,10 +291,13 @@ def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave:
     for at in going:
         if room() < _LEAST_NAME and len(kept) > 2 and at in kept and at not in grid.names:
             kept.remove(at)
+    rows = [list(row) for row in (grid.titles, *grid.rows)]
     for at in grid.names:
         sizes[at] = max(min(sizes[at], room()), 8)
+        for row, name in zip(rows, glyphs.apart([row[at] for row in rows], sizes[at]), strict=True):
+            row[at] = name
     lines: list[Line] = []
-    for number, row in enumerate((grid.titles, *grid.rows), -1):
+    for number, row in enumerate(rows, -1):
         here = number == cursor >= 0
         text = "".join(
             "  " + (glyphs.right(row[at], sizes[at]) if at in grid.right else glyphs.fit(row[at], sizes[at]))

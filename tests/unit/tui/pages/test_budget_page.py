@@ -81,6 +81,7 @@ def test_the_cursor_walks_over_the_nodes_of_all_outputs_and_is_that_of_the_list(
     assert scene.row == 12
     assert page.click(scene, 3, chosen[0] + 1) is ScreenId.TENSOR
     assert page.click(scene, 3, 0) is None
+    assert "output 'y' has an SQNR" in text(page.draw(scene, 100, 8)), "nothing scrolls before it has to"
 
 
 @pytest.mark.parametrize("size", [(40, 6), (60, 9), (60, 11), (80, 19), (160, 40)])
@@ -97,6 +98,16 @@ def test_it_fits_and_every_share_and_note_is_seen(page, scene, size):
         seen += text(lines)
         page.move(scene, 1)
     assert "the shares add up to" in seen
+
+
+def test_long_names_are_told_apart(page, scene, make_ready):
+    ready = make_ready()
+    (output,) = ready.budget.outputs
+    names = [f"p2o.pd_op.block{number}_QuantizeLinear" for number in range(len(output.nodes))]
+    nodes = tuple(replace(node, node=name) for node, name in zip(output.nodes, names, strict=True))
+    ready = replace(ready, budget=replace(ready.budget, outputs=(replace(output, nodes=nodes),)))
+    drawn = text(page.draw(replace(scene, tried=ready), 60, 20))
+    assert all(f"{number}_QuantizeLinear" in drawn for number in range(len(nodes)))
 
 
 def test_what_is_written_is_what_the_command_writes(page, scene, tmp_path):
