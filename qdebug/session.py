@@ -253,6 +253,7 @@ class DiffSession:
         least: float = LEAST_SHARE,
         places: Sequence[tuple[int, int]] | None = None,
         parts: bool = True,
+        only: Sequence[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
     ) -> ErrorBudget:
         """Tell how much of each output's error every node's own error makes; compares what is left first.
@@ -261,6 +262,7 @@ class DiffSession:
             least: Smallest share of an output's error that a node has an entry of its own for.
             places: Samples and steps that are looked at; None for all.
             parts: Whether the parts of each node's error are replayed, too.
+            only: The backend's outputs that are looked at; None for all.
             progress: Called with the number of tasks done and their total, output by output.
         """
         for _ in self._compared():
@@ -275,7 +277,8 @@ class DiffSession:
             progress=progress,
             share_out=self._replays_shared,
         )
-        outputs = [self._by_tensor[name] for name in self.backend.graph.outputs if name in self._by_tensor]
+        names = [name for name in self.backend.graph.outputs if only is None or name in only]
+        outputs = [self._by_tensor[name] for name in names if name in self._by_tensor]
         found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
         return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found)
 

@@ -61,8 +61,10 @@ class ScreenId(StrEnum):
     MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", "", True
     EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage", "expl"
     SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage", "samp"
-    BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "backs"
+    BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "back"
+    BUDGET = "budget", "B", "which nodes make how much of the outputs' error", "budget_page:BudgetPage", "budg"
     WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage", "if"
+    EDITS = "edits", "X", "edits of the node, and the outputs with those that are marked", "edits_page:EditsPage"
     # fmt: on
 
 
@@ -124,7 +126,7 @@ def arrange(width: int, height: int, *, view: ScreenId, zoomed: bool) -> Arrange
     profile = min(max(height // 4, 5), 12) if view in {ScreenId.OVERVIEW, ScreenId.NODES} else 0
     strips = _STRIPS if view is ScreenId.OVERVIEW and height >= _ONE_PANEL_HEIGHT + 2 else 0
     frame = Arrangement(tabs=tabs, verdict=verdict, profile=profile + strips, strips=strips)
-    if width < _WIDE or view in {ScreenId.GRAPH, ScreenId.BACKENDS}:
+    if width < _WIDE or view in {ScreenId.GRAPH, ScreenId.BACKENDS, ScreenId.BUDGET}:
         return replace(frame, **alone, zoom_refusal="" if profile else _ALONE)
     if view in {ScreenId.NODES, ScreenId.TENSOR}:
         return replace(frame, nodes=True, detail=True, list_width=width * 12 // 25)

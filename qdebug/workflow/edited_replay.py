@@ -7,7 +7,7 @@ computed on codes, in the arithmetic that is asked for.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -63,10 +63,13 @@ class EditedReplay:
     Args:
         backend: The run, with its constants.
         arithmetic: How nodes on codes are computed.
+        told: Called before each node with the number of those done and of all. What it raises gives the replay up.
     """
 
-    def __init__(self, backend: Recording, arithmetic: Arithmetic) -> None:
-        self._run, self._arithmetic = backend, arithmetic
+    def __init__(
+        self, backend: Recording, arithmetic: Arithmetic, told: Callable[[int, int], object] | None = None
+    ) -> None:
+        self._run, self._arithmetic, self._told = backend, arithmetic, told
 
     def outputs(self, change: Change, place: tuple[int, int], *, everything: bool = False) -> dict[str, np.ndarray]:
         """Return the network's outputs as real values.
@@ -82,7 +85,9 @@ class EditedReplay:
         """
         graph, made = self._run.graph, _Made(self._run, place)
         with recorded_room(self._run, place), one_thread(), np.errstate(all="ignore"):
-            for node in graph.nodes:
+            for done, node in enumerate(graph.nodes):
+                if self._told is not None:
+                    self._told(done, len(graph.nodes))
                 edited = node.name in change.nodes or not change.floats.keys().isdisjoint(node.outputs)
                 edited = edited or not change.quants.keys().isdisjoint(node.outputs)
                 if not edited and not made.reaches(node) and not everything:

@@ -35,7 +35,7 @@ from qdebug.workflow.repair_model import run_score, write_repaired
 from qdebug.workflow.repair_replays import replays_of
 from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search, half_of
 
-__all__ = ["Repair", "RepairOptions", "find_repair", "prepare_search"]
+__all__ = ["Repair", "RepairOptions", "faithful", "find_repair", "prepare_search"]
 
 
 _NAMED = 5
@@ -275,7 +275,7 @@ def find_repair(
         reached=looked.reached(),
         minimal=minimal,
         replays=trials.count,
-        faithful=_faithful(session, looked.arithmetic, places[0]),
+        faithful=faithful(session, looked.arithmetic, places[0]),
         proof=proof,
         stopped=looked.clock.stopped,
         notes=tuple(notes),
@@ -347,11 +347,26 @@ def prepare_search(
     )
 
 
-def _faithful(session: DiffSession, arithmetic: Arithmetic, place: tuple[int, int]) -> float:
-    """Return the SQNR of the whole run, replayed without edits, against what was recorded."""
+def faithful(
+    session: DiffSession,
+    arithmetic: Arithmetic,
+    place: tuple[int, int],
+    told: Callable[[int, int], object] | None = None,
+) -> float:
+    """Return the SQNR in dB of the whole run, replayed without edits, against the recorded outputs.
+
+    Args:
+        session: The two runs.
+        arithmetic: How nodes on codes are computed.
+        place: Sample and step.
+        told: Called as the replay gets on, see `EditedReplay`.
+
+    Returns:
+        Infinite if it is the same, NaN if not every node can be replayed.
+    """
     run = session.backend
     try:
-        made = EditedReplay(run, arithmetic).outputs(Change(), place, everything=True)
+        made = EditedReplay(run, arithmetic, told).outputs(Change(), place, everything=True)
     except (KernelError, RecordingError):  # of a node that no edit reached
         return math.nan
     signal = noise = 0.0

@@ -40,16 +40,22 @@ Replays = Callable[[Sequence[ReplayTask]], Iterator[Mapping[str, np.ndarray]]]
 """Makes replays, and gives the real values of the network's outputs by name, in the order of the tasks."""
 
 
-def replays_of(session: DiffSession, catalog: EditCatalog, arithmetic: Arithmetic) -> Replays:
+def replays_of(
+    session: DiffSession,
+    catalog: EditCatalog,
+    arithmetic: Arithmetic,
+    told: Callable[[int, int], object] | None = None,
+) -> Replays:
     """Return what makes replays: this process, or the workers that the session was given.
 
     Args:
         session: The two runs.
         catalog: The edits.
         arithmetic: How nodes on codes are computed.
+        told: Called as a replay in this process gets on, see `EditedReplay`.
     """
     if session.workers is None:
-        replay = EditedReplay(session.backend, arithmetic)
+        replay = EditedReplay(session.backend, arithmetic, told)
         return lambda tasks: (_replayed(catalog, replay, task) for task in tasks)
     executor, *paths, sample = session.workers
     given = pickle.dumps((paths, sample, session.alignment.pairs, session.entries(), catalog.nodes.places, arithmetic))

@@ -51,7 +51,7 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Scene
 from qdebug.tui.pages.what_if_page import WhatIfPage
-from qdebug.tui.reading.messages import TrialRequest
+from qdebug.tui.reading.messages import ScaleWish, TrialRequest
 from qdebug.tui.reading.plan_rows import describe
 from qdebug.tui.reading.trials import Trials
 from qdebug.workflow.scales_profile import profile_model
@@ -180,7 +180,7 @@ def key_rows(rounds: int) -> list[tuple[str, ...]]:
     alignment = SimpleNamespace(pairs=pairs)
     source = SimpleNamespace(backend=made["codes"], reference=made["values"], alignment=alignment)
     told = []
-    Trials(told.append).answer(source, TrialRequest(id=1, row=9, tensor="codes"), lambda: False)
+    Trials(told.append).answer(source, TrialRequest(id=1, row=9, tensor="codes", wish=ScaleWish()), lambda: False)
     opened = describe(Session())
     navigator = Navigator(opened.table, samples=opened.samples)
     scene = Scene(navigator=navigator, opened=opened, result=None, ready=None, glyphs=UNICODE, tried=told[-1])

@@ -12,6 +12,7 @@ FOLDER = Path(__file__).parents[1] / "benchmarks"
 SMALL = {
     "bench_align.py": ("--rounds", "1"),
     "bench_diff.py": ("--sizes", "0.05", "--tiny", "100", "--rounds", "1"),
+    "bench_edits.py": ("--nodes", "3"),
     "bench_explain.py": ("--rounds", "1"),
     "bench_explain_net.py": ("--nets", "cls", "--rounds", "1"),
     "bench_follow.py": ("--count", "20", "--rate", "200"),

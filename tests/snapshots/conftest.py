@@ -2,21 +2,27 @@
 
 import importlib.util
 import sys
+from dataclasses import replace
+from importlib.resources import files
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from qdebug import data
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
+from qdebug.model import Graph
 from qdebug.recording.recorder import Recorder
+from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
+from qdebug.workflow.edit_bench import EditBench
 from qdebug.workflow.scales_try import TrialBench
 
 
@@ -27,6 +33,14 @@ def fake_session(**options):
     sys.modules[spec.name] = module
     spec.loader.exec_module(module)
     return module.FakeSession(**options)
+
+
+def with_an_output(session):
+    """Return a fake session of which the last tensor is an output, with a known error: it has a budget then."""
+    graph, last = session.backend._graph, session._plan[-1].tensor
+    session.backend._graph = Graph(graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=(last,))
+    session.compared = [SimpleNamespace(tensor=last, metrics=SimpleNamespace(sqnr_db=8.0))]
+    return session
 
 
 @pytest.fixture(autouse=True)
@@ -80,12 +94,38 @@ def made_up_bench(monkeypatch):
     monkeypatch.setattr(TrialBench, "of_tensor", bench)
 
 
+class MadeUpEdits:
+    """A bench of edits whose figures do not depend on when they are made; the net of the fake session has no edits."""
+
+    def __init__(self, *_):
+        self._real = EditBench(
+            DiffSession(*(open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8")))
+        )
+
+    def unit_of(self, _):
+        return self._real.unit_of("conv2_quantized")
+
+    def edits_of(self, unit):
+        return self._real.edits_of(unit)
+
+    def effects(self, edits, _):
+        yield from (replace(effect, seconds=0.05) for effect in self._real.effects(edits, [(0, 0)]))
+
+    def faithful(self):
+        return self._real.faithful()
+
+
+@pytest.fixture(autouse=True)
+def made_up_edits(monkeypatch):
+    monkeypatch.setattr("qdebug.tui.reading.trials.EditBench", MadeUpEdits)
+
+
 @pytest.fixture
 def make_picture_app():
     """Return a function that makes an application on fake sessions."""
 
     def make(*, glyphs=UNICODE, palette=DARK, screen="nodes", backends=1, **options):
-        sessions = [fake_session(**options) for _ in range(backends)]
+        sessions = [with_an_output(fake_session(**options)) for _ in range(backends)]
         titles = [("ref.h5", "npu.h5"), ("ref.h5", "other.h5")][:backends]
         openings = [Opening(compare=lambda each=each: each) for each in sessions]
         return QdebugApp(openings, titles=titles, begin=StartPlace(screen=screen), glyphs=glyphs, palette=palette)
@@ -111,6 +151,9 @@ def computed(main):
 def shown(main):
     """Tell whether all that the screen shows of the tensor is there."""
     ready, missing = main.detail_ready, main.scene.planned.missing
+    if main.view in {"budget", "edits"}:
+        tried = main.scene.tried
+        return tried is not None and (tried.budget or tried.edits) and not tried.doing
     if main.view == "what-if" and missing is None:
         tried = main.scene.tried
         return tried is not None and tried.error is not None

@@ -41,6 +41,10 @@ def test_each_screen(picture, screen):
     assert picture(["exclamation_mark"], screen=str(screen))
 
 
+def test_an_edit_that_is_marked(picture):
+    assert picture(["exclamation_mark", "space", "j"], screen="edits")
+
+
 def test_several_backends(picture):
     assert picture(["exclamation_mark"], screen="backends", backends=2)
 

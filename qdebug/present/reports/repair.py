@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
 from qdebug.present.text import safe_text
 from qdebug.workflow.repair import Repair
-from qdebug.workflow.repair_edits import KINDS
+from qdebug.workflow.repair_edits import KINDS, Edit
 from qdebug.workflow.repair_search import Score
 
-__all__ = ["repair_document"]
+__all__ = ["EDIT_TITLES", "cost_words", "edit_cells", "faithful_words", "repair_document"]
 
+EDIT_TITLES = ("edit", "node", "op", "multiply-adds", "bytes")
+"""What `edit_cells` gives."""
 _NAME = 48
 
 
@@ -23,17 +25,8 @@ def repair_document(repair: Repair) -> Document:
     if repair.edits:
         blocks.append(
             Grid(
-                titles=("edit", "node", "op", "multiply-adds", "bytes"),
-                rows=[
-                    (
-                        edit.kind,
-                        safe_text(edit.unit.node.name, limit=_NAME),
-                        safe_text(edit.unit.node.op, limit=_NAME),
-                        numbers.percent(edit.macs, 1.0) if edit.macs else "0",
-                        numbers.grouped(edit.size),
-                    )
-                    for edit in repair.edits
-                ],
+                titles=EDIT_TITLES,
+                rows=[edit_cells(edit) for edit in repair.edits],
                 right=frozenset({3, 4}),
                 names=frozenset({1}),
             )
@@ -64,16 +57,41 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
         yield "held out", _score(repair, repair.held_out)
     if repair.proof is not None:
         yield "model run", _score(repair, repair.proof)
-    size = sum(edit.size for edit in repair.edits)
     if repair.edits:
-        share = numbers.percent(min(1.0, sum(edit.macs for edit in repair.edits)), 1.0)
-        yield "cost", f"{share} of the multiply-adds in higher precision, {numbers.byte_size(size)}"
+        yield "cost", cost_words(repair.edits)
+    yield "replay", f"{repair.replays} sets of edits tried; {faithful_words(repair.faithful)}"
+
+
+def edit_cells(edit: Edit) -> tuple[str, ...]:
+    """Return an edit and its cost as texts, under `EDIT_TITLES`."""
+    return (
+        edit.kind,
+        safe_text(edit.unit.node.name, limit=_NAME),
+        safe_text(edit.unit.node.op, limit=_NAME),
+        numbers.percent(edit.macs, 1.0) if edit.macs else "0",
+        numbers.grouped(edit.size),
+    )
+
+
+def cost_words(edits: Sequence[Edit]) -> str:
+    """Say what edits cost together."""
+    share = numbers.percent(min(1.0, sum(edit.macs for edit in edits)), 1.0)
+    size = numbers.byte_size(sum(edit.size for edit in edits))
+    return f"{share} of the multiply-adds in higher precision, {size}"
+
+
+def faithful_words(sqnr_db: float) -> str:
+    """Say how near a replay without edits comes to the recorded outputs.
+
+    Args:
+        sqnr_db: As `faithful` of `qdebug.workflow.repair` returns it.
+    """
     same = "gives the recorded outputs bit for bit"
-    if math.isnan(repair.faithful):
+    if math.isnan(sqnr_db):
         same = "cannot be made: a node that no edit reaches cannot be computed"
-    if math.isfinite(repair.faithful):
-        same = f"gives the recorded outputs to {numbers.number(repair.faithful)} dB"
-    yield "replay", f"{repair.replays} sets of edits tried; without edits the replay {same}"
+    if math.isfinite(sqnr_db):
+        same = f"gives the recorded outputs to {numbers.number(sqnr_db)} dB"
+    return f"without edits the replay {same}"
 
 
 def _score(repair: Repair, score: Score) -> str:

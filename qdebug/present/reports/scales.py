@@ -17,7 +17,7 @@ from qdebug.workflow.scales_choose import WRONG, ChosenScales, ScaleChoice, Scal
 from qdebug.workflow.scales_flags import ScaleFlag
 from qdebug.workflow.scales_try import OutputEffect, ScaleTrial
 
-__all__ = ["choose_document", "profile_document", "row_document", "trial_document", "trial_rows"]
+__all__ = ["choose_document", "output_rows", "profile_document", "row_document", "trial_document", "trial_rows"]
 
 _PROFILE_TITLES = ("tensor", "op", "values", "min", "max", "zeros", "bins")
 _NODE_TITLES = ("calibrator", "scale", "zero point", "clipped", "MSE", "SQNR dB", "how")
@@ -239,11 +239,15 @@ def trial_rows(
         lost("SQNR dB", lambda error: numbers.number(error.sqnr_db)),
         lost("used codes", lambda error: numbers.grouped(error.used_codes)),
     ]
-    rows += [
+    return [*rows, *output_rows(outputs)]
+
+
+def output_rows(outputs: Sequence[OutputEffect]) -> list[tuple[str, str, str]]:
+    """Return what becomes of outputs, side by side: label, now, trial."""
+    return [
         (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", _output(each.now), _output(each.trial))
         for each in outputs
     ]
-    return rows
 
 
 def _codes(quant: QuantParams | None) -> str:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -13,13 +14,14 @@ from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
-from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened, TrialReady
+from qdebug.tui.reading.messages import DetailReady, Glimpsed, Opened, TrialReady, TrialWish
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:  # there are results long after the first frame
     from qdebug.compare.result.limits import Acknowledgement
     from qdebug.compare.result.result import NodeResult, RunComparison
-    from qdebug.model import QuantParams
+    from qdebug.present.reports.document import Grid
+    from qdebug.session import DiffSession
 
 __all__ = [
     "Constant",
@@ -27,9 +29,9 @@ __all__ = [
     "Page",
     "Scene",
     "Table",
-    "TrialWish",
     "accepted",
     "cost_by_row",
+    "grid_lines",
     "heading",
     "in_part",
     "origin_row",
@@ -45,6 +47,8 @@ Line = list[Piece]
 Table = tuple[Sequence[str], Sequence[Sequence[object]]]
 """The names of columns, and the cells of each line."""
 
+_LEAST_NAME = 12
+"""Cells that names in a table have at least, as long as there are columns to leave out."""
 _STYLES = {
     State.PENDING: "muted",
     State.IDENTICAL: "fine",
@@ -66,7 +70,7 @@ class Scene:
         ready: What the reader has told of the row under the cursor; None if nothing yet.
         glyphs: Characters to draw with.
         glimpse: Some of its elements, as they were recorded; None if none are read yet.
-        tried: What the reader has told of scales for it; None if nothing yet, or nothing was asked.
+        tried: What the reader has told of what the page wants to try; None if nothing yet, or nothing was asked.
         colours: Whether there are colours.
         backends: What each backend is called, and its rows; None while they are being read.
         backend: Which of them is shown.
@@ -136,19 +140,6 @@ class Constant:
     name: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrialWish:
-    """What a page wants to be told of a scale.
-
-    Args:
-        quant: What is tried; None to be told of the tensor alone.
-        replay: Whether the network is to be replayed with it.
-    """
-
-    quant: QuantParams | None = None
-    replay: bool = False
-
-
 class Page:
     """A screen. One that has no use for a key says so."""
 
@@ -210,8 +201,17 @@ class Page:
         """Return the names of its columns and its lines, where it is a table of something else than nodes."""
         return None
 
-    def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for the one that tries scales
-        """Return what is to be found out about a scale; None for nothing."""
+    def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  where it is of all
+        """Return what makes the JSON of what it shows, on the reader thread; None for that of node or comparison.
+
+        Args:
+            scene: What is shown.
+            path: The file that it will be in.
+        """
+        return None
+
+    def trial(self, scene: Scene) -> TrialWish | None:  # noqa: ARG002  for those that replay
+        """Return what is to be found out by a replay; None for nothing."""
         return None
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:  # noqa: ARG002  the same
@@ -285,3 +285,40 @@ def window(cursor: int, size: int, room: int) -> range:
     """Return `room` lines out of `size`, or as many as there are, so that the cursor is about in the middle."""
     start = max(min(cursor - room // 2, size - room), 0)
     return range(start, min(start + room, size))
+
+
+def grid_lines(grid: Grid, scene: Scene, width: int, *, cursor: int = -1, leave: Sequence[str] = ()) -> list[Line]:
+    """Draw a table of a report: its headings, then its rows.
+
+    Args:
+        grid: The table; names have the room that is left.
+        scene: Has the characters.
+        width: Cells of a line.
+        cursor: The row that is chosen; -1 for none.
+        leave: Titles of columns that are left out first where there is too little room; the last ones follow.
+    """
+    glyphs, kept = scene.glyphs, list(range(len(grid.titles)))
+    sizes = [max(1, *map(cell_len, texts)) for texts in zip(grid.titles, *grid.rows, strict=True)]
+    going = [*(grid.titles.index(title) for title in leave if title in grid.titles), *reversed(kept)]
+
+    def room() -> int:
+        return width - 2 - sum(sizes[at] + 2 for at in kept if at not in grid.names) - 2 * len(grid.names)
+
+    for at in going:
+        if room() < _LEAST_NAME and len(kept) > 2 and at in kept and at not in grid.names:
+            kept.remove(at)
+    rows = [list(row) for row in (grid.titles, *grid.rows)]
+    for at in grid.names:
+        sizes[at] = max(min(sizes[at], room()), 8)
+        for row, name in zip(rows, glyphs.apart([row[at] for row in rows], sizes[at]), strict=True):
+            row[at] = name
+    lines: list[Line] = []
+    for number, row in enumerate(rows, -1):
+        here = number == cursor >= 0
+        text = "".join(
+            "  " + (glyphs.right(row[at], sizes[at]) if at in grid.right else glyphs.fit(row[at], sizes[at]))
+            for at in kept
+        )
+        style = "accent" if number < 0 else "cursor" if here else "plain"
+        lines.append([((glyphs.cursor if here else " ") + glyphs.fit_end(text[1:], width - 1), style)])
+    return lines

@@ -18,8 +18,8 @@ from qdebug.present import numbers
 from qdebug.present.reports.scales import trial_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import area, bars
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, TrialWish, heading, paragraph
-from qdebug.tui.reading.messages import TrialReady
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, heading, paragraph
+from qdebug.tui.reading.messages import ScaleWish, TrialReady
 from qdebug.tui.reading.trials import TrialFacts
 from qdebug.tui.screens import ScreenId
 
@@ -68,12 +68,12 @@ class WhatIfPage(Page):
 
     # What is tried
 
-    def trial(self, scene: Scene) -> TrialWish | None:
+    def trial(self, scene: Scene) -> ScaleWish | None:
         """Return what is to be found out."""
         self._look_at(scene)
         if scene.planned.missing is not None:
             return None
-        return TrialWish(quant=self._tried(scene), replay=self._replay)
+        return ScaleWish(quant=self._tried(scene), replay=self._replay)
 
     def _tried(self, scene: Scene) -> QuantParams | None:
         """Return the parameters that are tried; None where there are none."""
@@ -213,7 +213,7 @@ class WhatIfPage(Page):
         if ready is None or ready.facts is None or isinstance(quant, str):
             return [head, [], *paragraph(safe_text(quant), scene, width)]
         facts = ready.facts
-        known = ready.request.quant == quant
+        known = _quant_of(ready) == quant
         error = ready.error if known and ready.error is not None else _estimated(facts.histogram, quant)
         now_error = facts.now_error or (None if facts.now is None else _estimated(facts.histogram, facts.now))
         replay = _replay_of(scene, quant)
@@ -271,9 +271,15 @@ def _estimated(histogram: RangeHistogram, quant: QuantParams) -> QuantError | No
         return None
 
 
+def _quant_of(ready: TrialReady) -> QuantParams | None:
+    """Return the parameters that an answer is of."""
+    wish = ready.request.wish
+    return wish.quant if isinstance(wish, ScaleWish) else None
+
+
 def _replay_of(scene: Scene, quant: QuantParams | None) -> Replay | None:
     ready = scene.tried
-    return None if ready is None or ready.request.quant != quant else ready.replay
+    return None if ready is None or _quant_of(ready) != quant else ready.replay
 
 
 def _basis(facts: TrialFacts, error: QuantError | None) -> str:

@@ -32,6 +32,10 @@ class ComparisonInProgress:
         lock: Guards what both threads touch.
         post: Takes each event; called on the reader thread, must not block.
         load: Called once the graphs are aligned: loads what the screen will soon need.
+
+    Attributes:
+        done: Whether nothing is left to compare.
+        told: Whether the screen knows what all of it comes to.
     """
 
     def __init__(
@@ -46,7 +50,7 @@ class ComparisonInProgress:
         self.at = at
         self.opening = opening
         self.named = self.opened = False
-        self.done = False
+        self.done = self.told = False
         self.why = ""
         self.begun, self.took = time.monotonic(), 0.0
         self._lock = lock
@@ -76,7 +80,7 @@ class ComparisonInProgress:
         with self._lock:
             self._forget()
         self.why = why
-        self.done = False
+        self.done = self.told = False
         self.begun = time.monotonic()
 
     def name(self, names: Callable[[], Sequence[str]]) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from qdebug.compare.budget import ErrorBudget
     from qdebug.compare.explaining.explanation import NodeExplanation
     from qdebug.compare.result.result import RunComparison
     from qdebug.model import Graph, QuantParams, RunInfo
@@ -20,17 +21,19 @@ if TYPE_CHECKING:
     from qdebug.tui.elements.values import ValueFacts
     from qdebug.tui.nodes.rows import NodeTable
     from qdebug.tui.reading.answers import Recorded
-    from qdebug.tui.reading.trials import TrialFacts
+    from qdebug.tui.reading.trials import EditFacts, TrialFacts
     from qdebug.workflow.scales_try import Replay
 
 __all__ = [
     "AcceptRequest",
     "AlignmentProgress",
+    "BudgetWish",
     "Computed",
     "ConstantsReady",
     "ConstantsRequest",
     "DetailReady",
     "DetailRequest",
+    "EditWish",
     "Event",
     "ExportRequest",
     "Failed",
@@ -47,11 +50,13 @@ __all__ = [
     "Opened",
     "Opening",
     "Request",
+    "ScaleWish",
     "StatusMessage",
     "TensorRequest",
     "TrialAway",
     "TrialReady",
     "TrialRequest",
+    "TrialWish",
     "Withdraw",
 ]
 
@@ -164,24 +169,57 @@ class LookAway:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ScaleWish:
+    """Be told what a scale and a zero point would do to the tensor.
+
+    Args:
+        quant: What is tried; None to ask for what is known of the tensor alone.
+        replay: Whether the network is to be replayed with it.
+    """
+
+    quant: QuantParams | None = None
+    replay: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditWish:
+    """Be told which edits the tensor's node has, and what edits make of the outputs.
+
+    Args:
+        edits: Names of the edits that are marked, of any node.
+        sample: The sample that is replayed; None for one after the other.
+    """
+
+    edits: tuple[str, ...] = ()
+    sample: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetWish:
+    """Be told what the errors of the outputs are made of, whatever the tensor."""
+
+
+TrialWish = ScaleWish | EditWish | BudgetWish
+"""What a page wants to be told that takes a replay."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrialRequest:
-    """Ask what a scale and a zero point would do to a tensor.
+    """Ask for something that takes a replay.
 
     Args:
         id: Grows with each request; an answer to an older one is dropped.
         backend: Which comparison.
         row: The row of the list.
         tensor: Its backend tensor.
-        quant: What is tried; None to ask for what is known of the tensor alone.
-        replay: Whether the network is to be replayed with it.
+        wish: What is to be found out.
     """
 
     id: int
     backend: int = 0
     row: int
     tensor: str
-    quant: QuantParams | None = None
-    replay: bool = False
+    wish: TrialWish
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -399,14 +437,17 @@ class Glimpsed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrialReady:
-    """What a scale does, or the part of it that is known so far.
+    """What was found out by a replay, or the part of it that is known so far.
 
     Args:
         request: What was asked.
         facts: What is known of the tensor; None if nothing yet.
         error: What the parameters that are tried lose, exactly; None if not asked for or not known yet.
         replay: What becomes of the outputs; None if not asked for or not known yet.
-        replayed: Samples that are replayed, and their number; (0, 0) while none is.
+        edits: What is known of edits; None if nothing yet.
+        budget: What the errors of the outputs are made of; None if nothing is known yet.
+        doing: What is being replayed; "" for nothing.
+        replayed: How much of that is done, and of how much; (0, 0) while nothing is.
         problem: Why nothing can be tried; "" if something can.
     """
 
@@ -414,6 +455,9 @@ class TrialReady:
     facts: TrialFacts | None = None
     error: QuantError | None = None
     replay: Replay | None = None
+    edits: EditFacts | None = None
+    budget: ErrorBudget | None = None
+    doing: str = ""
     replayed: tuple[int, int] = (0, 0)
     problem: str = ""
 

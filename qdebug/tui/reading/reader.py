@@ -20,6 +20,7 @@ from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import (
     AcceptRequest,
     AlignmentProgress,
+    BudgetWish,
     ConstantsReady,
     ConstantsRequest,
     DetailRequest,
@@ -215,7 +216,7 @@ class Reader(threading.Thread):
         try:
             self._step(comparison)
         except (QdebugError, OSError, ValueError) as error:
-            comparison.done = True
+            comparison.done = comparison.told = True
             unripe = isinstance(error, AlignmentError)
             if comparison.opening.refresh is not None and (unripe or comparison.opened):
                 what = "more of the recording" if unripe else "another recording"  # who writes over a file may go on
@@ -246,6 +247,7 @@ class Reader(threading.Thread):
         with asking(self._between_blocks):
             result = source.result(contributors=not writing)  # of a run that goes on, another one would be due at once
         self._post(Finished(backend_at=comparison.at, result=result))
+        comparison.told = True
 
     def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
         """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""
@@ -346,7 +348,7 @@ class Reader(threading.Thread):
             self._serving = None
 
     def _try_newest(self) -> None:
-        """Answer what was asked last of a scale; take it up again later if it gave way to something else."""
+        """Answer what was asked last that takes a replay; take it up again later if it gave way to something else."""
         with self._wake:
             request = self._trial if self._triable() else None
             if request is not None:
@@ -449,7 +451,11 @@ class Reader(threading.Thread):
         return known if request.side else known and comparison.result_of(request.tensor) is not None
 
     def _triable(self) -> bool:
-        return self._trial is not None and self._comparisons[self._trial.backend].source is not None
+        if self._trial is None:
+            return False
+        comparison = self._comparisons[self._trial.backend]
+        waits = isinstance(self._trial.wish, BudgetWish) and not comparison.told  # the verdict does not wait for it
+        return comparison.source is not None and not waits
 
     def _trial_outdated(self) -> bool:
         with self._wake:

@@ -1,32 +1,41 @@
-"""Answers to what a scale would do: estimated from a histogram at once, exact and on the whole network after."""
+"""Answers that take a replay: what a scale or edits would do, and what the errors of the outputs are made of."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from qdebug.compare.budget import ErrorBudget
 from qdebug.errors import QdebugError
+from qdebug.model.recording import places_of
 from qdebug.numerics.calibration import calibrator_named
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
+from qdebug.present.text import safe_text
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
-from qdebug.tui.reading.messages import TrialReady, TrialRequest
+from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest
+from qdebug.workflow.edit_bench import EditBench, EditEffect
 from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range, with_codes_of
 from qdebug.workflow.scales_try import TrialBench
 
 if TYPE_CHECKING:
+    from qdebug.compare.budget import OutputBudget
     from qdebug.model import QuantParams
     from qdebug.numerics.quant_error import QuantError
     from qdebug.numerics.range_histogram import RangeHistogram
     from qdebug.session import DiffSession
+    from qdebug.workflow.repair_edits import Edit
 
-__all__ = ["TrialFacts", "Trials"]
+__all__ = ["EditFacts", "TrialFacts", "Trials"]
 
 _OFTEN = 0.1
 """Seconds after which is told how far a replay is."""
+_FIRST = 2
+"""Samples of the budget that is shown first, until that of all of them is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +62,25 @@ class TrialFacts:
         return self.bench.now
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditFacts:
+    """What is known of edits.
+
+    Args:
+        node: The node whose edits change the tensor; "" if there is none.
+        edits: What can be done about it, the cheapest first.
+        effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
+        faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
+    """
+
+    node: str = ""
+    edits: tuple[Edit, ...] = ()
+    effect: EditEffect | None = None
+    faithful: float | None = None
+
+
 class Trials:
-    """Answers on the reader thread, and keeps what is known of the tensor that was tried last.
+    """Answers on the reader thread, and keeps what is known of what was tried last.
 
     Args:
         post: Takes each part of an answer.
@@ -64,6 +90,12 @@ class Trials:
         self._post = post
         self._key: tuple[DiffSession, str] | None = None
         self._facts: TrialFacts | None = None
+        self._ready: TrialReady | None = None
+        self._outdated: Callable[[], bool] = lambda: False
+        self._told = 0.0
+        self._bench: tuple[DiffSession, EditBench] | None = None
+        self._effect: tuple[EditWish, EditEffect] | None = None
+        self._shares: tuple[DiffSession, dict[str, tuple[int, OutputBudget]]] | None = None
 
     def answer(
         self,
@@ -84,19 +116,88 @@ class Trials:
         Raises:
             Cancelled: Nobody waits for the rest any more.
         """
-        ready = TrialReady(request=request)
+        ready = self._ready = TrialReady(request=request)
+        self._outdated, self._told = outdated, 0.0
         try:
             check_unchanged(changed)
-            facts = self._facts_of(source, request)
-            ready = replace(ready, facts=facts)
-            if request.quant is not None:
-                (error,) = facts.bench.values.errors([request.quant])
-                ready = replace(ready, error=error)
-                self._post(ready)
-                if request.replay:
-                    self._replay(ready, facts.bench, request.quant, outdated)
-        except (QdebugError, ValueError, TypeError, MemoryError) as error:
-            self._post(replace(ready, problem=error.message if isinstance(error, QdebugError) else str(error)))
+            if isinstance(request.wish, BudgetWish):
+                self._answer_budget(source, ready)
+            elif isinstance(request.wish, EditWish):
+                self._answer_edits(source, ready, request.wish)
+            else:
+                self._answer_scale(source, ready, request.wish)
+        except (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError) as error:
+            said = error.message if isinstance(error, QdebugError) else str(error)
+            self._post(replace(self._ready, doing="", problem=said))
+
+    def _tell(self, ready: TrialReady) -> TrialReady:
+        """Post a part of an answer; how a replay gets on is told with it."""
+        self._ready = ready
+        self._post(ready)
+        return ready
+
+    def _progress(self, done: int, total: int, *_: object) -> None:
+        """Tell now and then how far a replay is; what calls it is given up once somebody asks for something newer."""
+        if self._outdated():
+            raise Cancelled
+        if self._ready is not None and time.monotonic() - self._told > _OFTEN:
+            self._told = time.monotonic()
+            self._post(replace(self._ready, replayed=(done, total)))
+
+    def _answer_scale(self, source: DiffSession, ready: TrialReady, wish: ScaleWish) -> None:
+        facts = self._facts_of(source, ready.request)
+        if wish.quant is None:
+            return
+        (error,) = facts.bench.values.errors([wish.quant])
+        ready = self._tell(replace(ready, facts=facts, error=error))
+        if wish.replay:
+            self._post(replace(ready, replay=facts.bench.replay(wish.quant, self._progress)))
+
+    def _answer_edits(self, source: DiffSession, ready: TrialReady, wish: EditWish) -> None:
+        if self._bench is None or self._bench[0] is not source:
+            self._bench, self._effect = (source, EditBench(source, self._progress)), None
+        bench, tensor = self._bench[1], ready.request.tensor
+        unit = bench.unit_of(tensor) if tensor else None
+        facts = EditFacts() if unit is None else EditFacts(node=unit.node.name, edits=bench.edits_of(unit))
+        places = [place for place in places_of(source.backend) if wish.sample in {None, place[0]}]
+        if self._effect is None or self._effect[0] != wish:
+            ready = self._tell(replace(ready, edits=facts, doing=_run(0, places) if wish.edits else ""))
+            for effect in bench.effects(wish.edits, places) if wish.edits else ():
+                facts = replace(facts, effect=effect)
+                ready = self._tell(replace(ready, edits=facts, doing=_run(effect.samples, places)))
+                self._effect = (wish, effect) if effect.samples == len(places) else None
+        else:
+            facts = replace(facts, effect=self._effect[1])
+        if wish.edits:
+            ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
+            facts = replace(facts, faithful=bench.faithful())
+        self._tell(replace(ready, edits=facts, doing=""))
+
+    def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
+        """Make the budget of a few samples, the worst output's first, and after that of all of them."""
+        if self._shares is None or self._shares[0] is not source:
+            self._shares = source, {}
+        known, places = self._shares[1], list(places_of(source.backend))
+        errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
+        names = [name for name in source.backend.graph.outputs if name in errors]
+        names.sort(key=lambda name: _order(errors[name]))
+
+        def told(doing: str) -> None:
+            budget = ErrorBudget(
+                reference=source.reference.info,
+                backend=source.backend.info,
+                outputs=tuple(known[name][1] for name in names if name in known),
+            )
+            self._tell(replace(ready, budget=budget, doing=doing))
+
+        for many in dict.fromkeys((min(_FIRST, len(places)), len(places))):
+            for name in names:
+                if name not in known or known[name][0] < many:
+                    output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
+                    told(f"{output}{many} of {len(places)} samples")
+                    made = source.budget(places=places[:many], only=[name], progress=self._progress)
+                    known |= {each.output: (many, each) for each in made.outputs}
+        told("")
 
     def _facts_of(self, source: DiffSession, request: TrialRequest) -> TrialFacts:
         """Return all that is known of a tensor; tell the parts of it that come first.
@@ -119,18 +220,15 @@ class Trials:
         self._post(TrialReady(request=request, facts=facts))
         return facts
 
-    def _replay(self, ready: TrialReady, bench: TrialBench, quant: QuantParams, outdated: Callable[[], bool]) -> None:
-        told = 0.0
 
-        def progress(done: int, total: int, _: str) -> None:
-            nonlocal told
-            if outdated():
-                raise Cancelled
-            if time.monotonic() - told > _OFTEN:
-                told = time.monotonic()
-                self._post(replace(ready, replayed=(done, total)))
+def _run(done: int, places: Sequence[tuple[int, int]]) -> str:
+    """Say which sample is replayed."""
+    return f"sample {places[done][0]}, {done + 1} of {len(places)}" if done < len(places) else ""
 
-        self._post(replace(ready, replay=bench.replay(quant, progress)))
+
+def _order(sqnr_db: float | None) -> float:
+    """Return what sorts outputs, the worst first; of those that are not finite nobody knows how bad they are."""
+    return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db
 
 
 def _choices(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:

@@ -11,9 +11,9 @@ from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.tui.nodes.filter import FilterError
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, shown_sample
-from qdebug.tui.pages.page import TrialWish
 from qdebug.tui.reading.glimpse import ROOM
 from qdebug.tui.reading.messages import (
+    BudgetWish,
     DetailReady,
     DetailRequest,
     Glimpsed,
@@ -26,6 +26,7 @@ from qdebug.tui.reading.messages import (
     TrialAway,
     TrialReady,
     TrialRequest,
+    TrialWish,
     Withdraw,
 )
 from qdebug.tui.screens import VIEWS, ScreenId
@@ -104,7 +105,7 @@ class WindowDesk:
 
 
 class TrialDesk:
-    """Asks what a scale would do, and keeps the last answer.
+    """Asks for what takes a replay, and keeps the last answer.
 
     Args:
         ask: Sends a request to the reader thread.
@@ -113,7 +114,7 @@ class TrialDesk:
     def __init__(self, ask: Callable[[Request], None]) -> None:
         self._ask = ask
         self._id = 0
-        self._wanted: tuple[tuple[int, int], TrialWish] | None = None
+        self._wanted: tuple[tuple[int, int | None], TrialWish] | None = None
         self._seen: TrialReady | None = None
 
     def want(self, backend: int, row: int, tensor: str, wish: TrialWish | None) -> None:
@@ -130,15 +131,14 @@ class TrialDesk:
                 self._wanted = self._seen = None
                 self._ask(TrialAway())
             return
-        if self._wanted == ((backend, row), wish):
+        place = backend, None if isinstance(wish, BudgetWish) else row
+        if self._wanted == (place, wish):
             return
-        if self._wanted is None or self._wanted[0] != (backend, row):
+        if self._wanted is None or self._wanted[0] != place or type(self._wanted[1]) is not type(wish):
             self._seen = None
         self._id += 1
-        self._wanted = (backend, row), wish
-        self._ask(
-            TrialRequest(id=self._id, backend=backend, row=row, tensor=tensor, quant=wish.quant, replay=wish.replay)
-        )
+        self._wanted = place, wish
+        self._ask(TrialRequest(id=self._id, backend=backend, row=row, tensor=tensor, wish=wish))
 
     def take(self, ready: TrialReady) -> None:
         """Keep an answer, unless something else was asked for since."""
@@ -150,8 +150,9 @@ class TrialDesk:
         self._wanted = self._seen = None
 
     def ready(self, backend: int, row: int) -> TrialReady | None:
-        """Return the last answer on a row, be it of other parameters than those that are tried now."""
-        return self._seen if self._wanted is not None and self._wanted[0] == (backend, row) else None
+        """Return the last answer on a row or on all of them, be it of others than those that are tried now."""
+        known = self._wanted is not None and self._wanted[0] in {(backend, row), (backend, None)}
+        return self._seen if known else None
 
 
 _KEPT = 64

@@ -44,10 +44,11 @@ __all__ = [
 
 SUFFIXES = (".svg", ".txt", ".csv", ".json", ".npy", ".npz")
 """What can be written: the screen as a picture or as text, what it lists, the comparison or its node, elements."""
-_OF_ALL = frozenset({ScreenId.OVERVIEW, ScreenId.NODES, ScreenId.BACKENDS})
+_OF_ALL = frozenset({ScreenId.OVERVIEW, ScreenId.NODES, ScreenId.BACKENDS, ScreenId.BUDGET, ScreenId.EDITS})
 """Screens of the whole comparison; the others are of a node."""
 _USUAL = {
     **dict.fromkeys((ScreenId.SAMPLES, ScreenId.CHANNELS, *_OF_ALL), ".csv"),
+    **dict.fromkeys((ScreenId.BUDGET, ScreenId.EDITS), ".json"),
     **dict.fromkeys((ScreenId.TENSOR, ScreenId.EXPLAIN), ".txt"),
     ScreenId.VALUES: ".npz",
 }
@@ -150,20 +151,27 @@ def prepared(
         counts = [scene.table.count_of(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
         return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene))
-    if path.suffix == ".json" and view not in _OF_ALL and scene.outcome is not None:
-        told = json.dumps(scene.outcome.to_dict(), indent=2, allow_nan=False) + "\n"
-        return path, partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
     if path.suffix == ".json":
-        result = scene.result
-        if result is None:
-            raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
-        return path, partial(_write_json, result=result, notes=_notes(scene))
+        return path, _json_writer(path, scene, view, page)
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
 
     sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
     step, steps = scene.navigator.step, scene.navigator.steps
     return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
+
+
+def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
+    """Return what writes the JSON of the screen, of its node or of the whole comparison."""
+    made = None if page is None else page.json(scene, path)
+    if made is not None:
+        return partial(_write_made, made=made, what=f"the {view}; Y copies a command that takes it on")
+    if view not in _OF_ALL and scene.outcome is not None:
+        told = json.dumps(scene.outcome.to_dict(), indent=2, allow_nan=False) + "\n"
+        return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
+    if scene.result is None:
+        raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
+    return partial(_write_json, result=scene.result, notes=_notes(scene))
 
 
 def _marks(scene: Scene) -> dict[int, str]:
@@ -207,6 +215,11 @@ def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
     with new_file(path, text=True) as file:
         file.write(text)
     return what
+
+
+def _write_made(source: DiffSession, path: Path, *, made: Callable[[DiffSession], str], what: str) -> str:
+    """Write the JSON of a screen."""
+    return _write_text(source, path, text=made(source) + "\n", what=what)
 
 
 def _write_table(source: DiffSession, path: Path, *, table: Table, what: str) -> str:

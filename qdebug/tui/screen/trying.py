@@ -1,4 +1,4 @@
-"""The keys that try another scale on the tensor under the cursor."""
+"""The keys that try another scale on the tensor under the cursor, or edits."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from qdebug.tui.pages.page import Scene
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
+    from qdebug.tui.pages.edits_page import EditsPage
     from qdebug.tui.pages.what_if_page import WhatIfPage
     from qdebug.tui.screen.main_screen import MainScreen
 
@@ -19,7 +20,7 @@ _LARGE = 8
 
 
 class Trying:
-    """Changes what is tried on the screen what-if.
+    """Changes what is tried on the screens what-if and edits.
 
     Args:
         screen: Has the page.
@@ -42,11 +43,24 @@ class Trying:
 
     def reset(self) -> None:
         """Go back to what was recorded."""
-        self._do(lambda page, scene: page.reset(scene))
+        if self._screen.view is ScreenId.EDITS:
+            self._with_edits(lambda page, scene: page.reset(scene))
+        else:
+            self._do(lambda page, scene: page.reset(scene))
+
+    def mark(self) -> None:
+        """Mark an edit, or take its mark away."""
+        self._with_edits(lambda page, scene: page.mark(scene))
 
     def replay(self) -> None:
         """Replay the network, or give that up."""
         self._do(lambda page, scene: page.replay(scene))
+
+    def _with_edits(self, act: Callable[[EditsPage, Scene], str]) -> None:
+        if self._screen.view is not ScreenId.EDITS:
+            return self._screen.say(f"edits are marked on the screen {ScreenId.EDITS} ({ScreenId.EDITS.key})")
+        page = cast("EditsPage", self._screen.page)
+        return self._screen.with_scene(lambda scene: act(page, scene))
 
     def _do(self, act: Callable[[WhatIfPage, Scene], str]) -> None:
         if self._screen.view is not ScreenId.WHAT_IF:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, fields
 import numpy as np
 
 from qdebug.compare.align.pairs import Alignment, Match, Side, Unmatched, UnmatchedKind
+from qdebug.compare.budget import ErrorBudget, NodeShare, OutputBudget
 from qdebug.compare.result.finding import Judged
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
@@ -118,6 +119,11 @@ class Recorded:
         return self._graph
 
     @property
+    def names(self):
+        self._guard()
+        return ("x", "ref_only")
+
+    @property
     def samples(self):
         self._guard()
         return self._samples
@@ -145,6 +151,36 @@ def stats(**changed):
     return ErrorStats(**(known | changed))
 
 
+def made_up_budget(plan, output, samples):
+    """Return a budget in which every third node has a share."""
+    nodes = tuple(
+        NodeShare(
+            node=planned.node,
+            op=planned.op,
+            tensor=planned.tensor,
+            reference_tensor=planned.reference_tensor,
+            share=0.4 / (number + 1),
+            sqnr_db=12.0 + 3 * number,
+            parts={"weights": 0.3 / (number + 1), "rounding": 0.1 / (number + 1)},
+        )
+        for number, planned in enumerate(plan[9::3])
+    )
+    shares = sum(node.share for node in nodes) + 0.05
+    return OutputBudget(
+        output=output,
+        reference_tensor="ref_23",
+        sqnr_db=8.0,
+        samples=samples,
+        nodes=nodes,
+        least=0.01,
+        below=7,
+        pruned=2,
+        below_share=0.05,
+        shares=shares,
+        left=0.0,
+    )
+
+
 class FakeSession:
     """What `DiffSession` offers, for a chain of `nodes` nodes with failures where asked.
 
@@ -160,7 +196,7 @@ class FakeSession:
         delay: Seconds that each comparison takes.
     """
 
-    compared, outdated = (), False
+    compared, outdated, workers = (), False, None
 
     def __init__(
         self,
@@ -279,6 +315,16 @@ class FakeSession:
         if on_reader:
             self.values_read.append((planned.index, sample))
         return Pair(self.values(planned), lambda at: self.windows_read.append((planned.index, sample, at)))
+
+    def budget(self, *, places, only, progress):
+        """Make shares up, of which the samples can be told."""
+        self.guard()
+        progress(1, 1)
+        return ErrorBudget(
+            reference=self.reference.info,
+            backend=self.backend.info,
+            outputs=tuple(made_up_budget(self._plan, output, len(places)) for output in only),
+        )
 
     def constants(self, tensor):
         """There are none."""

@@ -68,6 +68,8 @@ PLAIN = {
     "samples": "screen samples",
     "explain": "screen explain",
     "what-if": "screen what-if",
+    "budget": "screen budget",
+    "edits": "screen edits",
     "backends": "screen backends",
     "first divergence": "first divergence",
     "culprit": "origin",

@@ -12,7 +12,7 @@ from qdebug.present import numbers
 from qdebug.recording.recorder import Recorder
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.pages.what_if_page import WhatIfPage
-from qdebug.tui.reading.messages import TrialRequest
+from qdebug.tui.reading.messages import ScaleWish, TrialRequest
 from qdebug.tui.reading.trials import Trials
 
 VALUES = np.random.default_rng(3).laplace(size=(2, 3, 40)).astype(np.float32)
@@ -40,7 +40,7 @@ def session(backend=None, reference=None):
 def told(source, quant=None, *, replay=False, tensor="q"):
     """Return what the reader tells, in its parts."""
     parts = []
-    request = TrialRequest(id=1, row=9, tensor=tensor, quant=quant, replay=replay)
+    request = TrialRequest(id=1, row=9, tensor=tensor, wish=ScaleWish(quant=quant, replay=replay))
     Trials(parts.append).answer(source, request, lambda: False)
     return parts
 

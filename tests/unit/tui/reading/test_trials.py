@@ -9,8 +9,20 @@ import pytest
 
 from qdebug.model import QuantParams
 from qdebug.numerics.range_histogram import RangeCounter
-from qdebug.tui.reading.messages import ExportRequest, Finished, Opening, TrialAway, TrialReady, TrialRequest
+from qdebug.tui.elements.summing import Cancelled
+from qdebug.tui.reading.messages import (
+    BudgetWish,
+    ExportRequest,
+    Finished,
+    Opened,
+    Opening,
+    ScaleWish,
+    TrialAway,
+    TrialReady,
+    TrialRequest,
+)
 from qdebug.tui.reading.reader import Reader
+from qdebug.tui.reading.trials import Trials
 from qdebug.workflow.scales_try import Replay, TrialBench
 
 QUANT = QuantParams(dtype="int8", scale=0.1, zero_point=0)
@@ -72,7 +84,7 @@ def tried(events, number, enough):
 
 
 def ask(reader, number, quant=QUANT, *, replay=False):
-    reader.request(TrialRequest(id=number, row=9, tensor="t", quant=quant, replay=replay))
+    reader.request(TrialRequest(id=number, row=9, tensor="t", wish=ScaleWish(quant=quant, replay=replay)))
 
 
 def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(reading, bench):
@@ -90,7 +102,7 @@ def test_the_histogram_comes_first_then_the_choices_then_what_is_exact(reading, 
     )
 
 
-@pytest.mark.parametrize("newer", [TrialAway(), TrialRequest(id=2, row=9, tensor="t", quant=OTHER)])
+@pytest.mark.parametrize("newer", [TrialAway(), TrialRequest(id=2, row=9, tensor="t", wish=ScaleWish(quant=OTHER))])
 def test_a_replay_is_given_up_for_what_is_newer(reading, bench, newer):
     reader, events = reading
     ask(reader, 1, replay=True)
@@ -137,3 +149,70 @@ def test_a_file_that_was_written_over_is_not_tried_on(make_session, bench):
     assert "written over" in tried(events, 1, lambda ready: ready.problem)[-1].problem
     reader.stop()
     reader.join(10)
+
+
+@pytest.fixture
+def outputs():
+    """Return a session of three outputs and five samples, and which budgets it was asked for."""
+    asked = []
+
+    def budget(*, places, only, progress):
+        progress(1, 2)
+        asked.append((*only, len(places)))
+        return SimpleNamespace(outputs=[SimpleNamespace(output=name, samples=len(places)) for name in only])
+
+    errors = {"good": 30.0, "bad": 10.0, "broken": float("nan")}
+    backend = SimpleNamespace(
+        graph=SimpleNamespace(outputs=tuple(errors)), info=None, places=lambda _: [(at, 0) for at in range(5)]
+    )
+    compared = [SimpleNamespace(tensor=name, metrics=SimpleNamespace(sqnr_db=error)) for name, error in errors.items()]
+    return SimpleNamespace(
+        backend=backend, reference=SimpleNamespace(info=None), compared=compared, budget=budget
+    ), asked
+
+
+BUDGET = TrialRequest(id=1, row=9, tensor="t", wish=BudgetWish())
+
+
+def test_the_budget_is_of_few_samples_first_and_of_the_worst_output_first(outputs):
+    session, asked = outputs
+    parts = []
+    trials = Trials(parts.append)
+    trials.answer(session, BUDGET, lambda: False)
+    names = ["broken", "bad", "good"]
+    assert asked == [(name, many) for many in (2, 5) for name in names]
+    assert [each.output for each in parts[-1].budget.outputs] == names
+    seen = [[each.samples for each in part.budget.outputs] for part in parts if not part.replayed[1]]
+    assert seen == [[], [2], [2, 2], [2, 2, 2], [5, 2, 2], [5, 5, 2], [5, 5, 5]]
+    assert "output bad, 5 of 5 samples" in {part.doing for part in parts}
+    assert any(part.replayed == (1, 2) for part in parts)
+    assert not parts[-1].doing
+    trials.answer(session, BUDGET, lambda: False)
+    assert len(asked) == 6, "nothing is made twice"
+
+
+def test_a_budget_that_was_given_up_goes_on_with_what_is_missing(outputs):
+    session, asked = outputs
+    parts = []
+    trials = Trials(parts.append)
+    with pytest.raises(Cancelled):
+        trials.answer(session, BUDGET, lambda: len(asked) == 4)
+    assert asked[-1] == ("broken", 5)
+    trials.answer(session, BUDGET, lambda: False)
+    assert asked[4:] == [("bad", 5), ("good", 5)]
+
+
+def test_the_verdict_does_not_wait_for_a_budget(make_session):
+    session, events = make_session(pause_at=5), Queue()
+    reader = Reader([Opening(compare=lambda: session)], events.put)
+    reader.start()
+    while not isinstance(events.get(timeout=20), Opened):
+        pass
+    reader.request(BUDGET)
+    session.resume.set()
+    taken = [events.get(timeout=20)]
+    while not isinstance(taken[-1], TrialReady):
+        taken.append(events.get(timeout=20))
+    reader.stop()
+    reader.join(10)
+    assert any(isinstance(event, Finished) for event in taken)

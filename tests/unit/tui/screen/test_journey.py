@@ -102,7 +102,7 @@ async def test_another_key_takes_the_wish_back(held, settle, key):
 
 async def test_reading_the_help_takes_no_wish_back(held, settle):
     async def act(pilot, main, session):
-        await pilot.press("!", "?", "escape", "X")
+        await pilot.press("!", "?", "escape", "Z")
         session.resume.set()
         await settle(pilot)
         assert main.navigator.cursor == 9

@@ -1,0 +1,107 @@
+"""Edits that a person chooses: what a node offers, and what a set of them makes of the outputs, sample after sample."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from qdebug.model import operators
+from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.session import DiffSession
+from qdebug.workflow.repair import RepairOptions, faithful, prepare_search
+from qdebug.workflow.repair_edits import Edit
+from qdebug.workflow.repair_replays import ReplayTask, replays_of
+from qdebug.workflow.repair_units import ChangeableNode
+from qdebug.workflow.scales_try import OutputEffect
+
+__all__ = ["EditBench", "EditEffect"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EditEffect:
+    """What edits make of the outputs.
+
+    Args:
+        outputs: Each output that is compared, as recorded and replayed with the edits, against the reference.
+        samples: Samples that were replayed.
+        seconds: How long the replay of one of them took, on average.
+    """
+
+    outputs: tuple[OutputEffect, ...]
+    samples: int
+    seconds: float
+
+
+class EditBench:
+    """Offers the edits of `qdebug repair`, fitted to the same samples and replayed in the same way.
+
+    Args:
+        session: The two runs.
+        told: Called as a replay gets on with the nodes done and their number. What it raises gives the replay up.
+
+    Raises:
+        UsageError: The net is stateful, or no output was compared.
+    """
+
+    def __init__(self, session: DiffSession, told: Callable[[int, int], object] | None = None) -> None:
+        self._session, self._told = session, told
+        self._search = prepare_search(session, RepairOptions())
+        self._replays = replays_of(session, self._search.catalog, self._search.arithmetic, told)
+        entries, outputs = session.entries(), session.backend.graph.outputs
+        self._outputs = {entry.reference_tensor: entry.tensor for entry in entries if entry.tensor in outputs}
+        self._faithful: float | None = None
+
+    def unit_of(self, tensor: str) -> ChangeableNode | None:
+        """Return the node whose edits change a tensor of the backend: the one that computes what it stands for."""
+        nodes = self._search.catalog.nodes
+        while True:
+            holds = next((unit for unit in nodes.units.values() if tensor in unit.tensors), None)
+            maker = nodes.run.graph.producer(tensor)
+            found = holds or (None if maker is None else nodes.unit_of(maker.name))
+            if found is not None or maker is None or not maker.inputs:
+                return found
+            if not (operators.of(maker.op).dequantizes or operators.of(maker.op).activation):
+                return None
+            tensor = maker.inputs[0]
+
+    def edits_of(self, unit: ChangeableNode) -> tuple[Edit, ...]:
+        """Return what can be done about a node, the cheapest first; to fit them takes a moment."""
+        return tuple(self._search.catalog.edits_of(unit.node.name))
+
+    def effects(self, edits: Sequence[str], places: Sequence[tuple[int, int]]) -> Iterator[EditEffect]:
+        """Yield what edits make of the outputs, after each sample of all so far.
+
+        Args:
+            edits: Names of edits; each tensor and each node in float stands in one of them.
+            places: Samples and steps.
+
+        Raises:
+            UsageError: There is no such edit.
+            KernelError: A node cannot be computed.
+            RecordingError: An input or a constant was not recorded.
+        """
+        trials, known = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
+        begun = time.monotonic()
+        replays = self._replays([ReplayTask(edits=tuple(edits), place=place) for place in places])
+        for count, place in enumerate(places, 1):
+            now, trial = trials.recorded(place), trials.named(next(replays), place)
+            for name, values in trials.reference(place).items():
+                both = known.setdefault(name, (ErrorAccumulator(), ErrorAccumulator()))
+                for accumulator, made in zip(both, (now, trial), strict=True):
+                    accumulator.update(values, made[name], sample=place[0])
+            yield EditEffect(
+                outputs=tuple(
+                    OutputEffect(output=self._outputs[name], now=a.stats(), trial=b.stats(), against="reference")
+                    for name, (a, b) in known.items()
+                ),
+                samples=count,
+                seconds=(time.monotonic() - begun) / count,
+            )
+
+    def faithful(self) -> float:
+        """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
+        if self._faithful is None:
+            search = self._search
+            self._faithful = faithful(self._session, search.arithmetic, search.places[0], self._told)
+        return self._faithful

@@ -1,0 +1,129 @@
+"""Edits that are marked: over several nodes, in place of one another, with the outputs, and as a file for a repair."""
+
+import json
+import re
+from dataclasses import replace
+from importlib.resources import files
+
+import pytest
+
+from qdebug import data
+from qdebug.cli.repair import _edits
+from qdebug.errors import UsageError
+from qdebug.session import DiffSession, open_recording
+from qdebug.tui.pages.edits_page import EditsPage
+from qdebug.tui.reading.messages import TrialRequest
+from qdebug.tui.reading.trials import Trials
+from qdebug.tui.screen.exports import prepared
+from qdebug.tui.screens import ScreenId
+
+
+def text(lines):
+    return "\n".join("".join(piece for piece, _ in line) for line in lines)
+
+
+@pytest.fixture(scope="module")
+def session():
+    return DiffSession(*(open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8")))
+
+
+@pytest.fixture
+def looked(session, make_scene):
+    """Return a page, and a function that gives the scene on a tensor with what the reader tells of it and the marks."""
+    page, told = EditsPage(), []
+    trials = Trials(told.append)
+
+    def look(row, tensor):
+        scene = make_scene(row=row)
+        scene.navigator.choose_sample(None)
+        request = TrialRequest(id=1, row=row, tensor=tensor, wish=page.trial(scene))
+        trials.answer(session, request, lambda: False)
+        return replace(scene, tried=told[-1])
+
+    return page, look
+
+
+def tensors(session):
+    return [entry.tensor for entry in session.entries() if entry.op == "QLinearConv"][:2]
+
+
+def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
+    page, look = looked
+    first, second = tensors(session)
+    scene = look(1, first)
+    drawn = text(page.draw(scene, 90, 24))
+    assert "nothing is marked" in drawn
+    assert re.search(r"\[ \]\s+16-bit", drawn)
+    assert "bias" in page.mark(scene)
+    assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
+    one = look(1, first).tried.edits.effect
+    scene = look(2, second)
+    page.move(scene, 1)
+    page.mark(scene)
+    scene = look(2, second)
+    effect, drawn = scene.tried.edits.effect, text(page.draw(scene, 90, 24))
+    assert effect.outputs[0].trial != one.outputs[0].trial
+    assert "with 2 edits" in drawn
+    assert "1 sample " in drawn
+    assert "bit for bit" in " ".join(drawn.split())
+    assert drawn.count("[x]") == 2
+
+    path, write = prepared(str(tmp_path / "marks.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
+    write(session, path)
+    assert set(_edits(path)) == set(page.trial(scene).edits)
+    assert json.loads(path.read_text())["search"]["samples"] == 1
+    assert page.command(scene, ("a", "b")) == ["qdebug", "repair", "a", "b", "--resume", str(path)]
+    page.move(scene, 100)
+    assert "taken away" in page.mark(scene)
+    assert len(page.trial(scene).edits) == 1
+    assert page.command(scene, ("a", "b")) is None, "other marks are in the file"
+    page.reset(scene)
+    assert page.trial(scene).edits == ()
+    with pytest.raises(UsageError, match="No edit is marked"):
+        prepared(str(tmp_path / "none.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
+
+
+def test_an_edit_takes_the_place_of_those_that_it_undoes_and_that_undo_it(looked, session):
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    kinds = [edit.kind for edit in scene.tried.edits.edits]
+    for kind, left in (("bias", {"bias"}), ("float", {"float"}), ("16-bit", {"16-bit"}), ("bias", {"16-bit", "bias"})):
+        page.move(scene, -100)
+        page.move(scene, kinds.index(kind))
+        page.mark(scene)
+        assert {name.split()[0] for name in page.trial(scene).edits} == left
+
+
+def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    page.mark(scene)
+    for sample, seen in ((0, "sample 0 "), (2, "nothing of sample 2")):
+        scene.navigator.choose_sample(sample)
+        told = []
+        request = TrialRequest(id=2, row=1, tensor=tensors(session)[0], wish=page.trial(scene))
+        Trials(told.append).answer(session, request, lambda: False)
+        assert seen in text(page.draw(replace(scene, tried=told[-1]), 90, 24))
+
+
+def test_what_cannot_be_changed_says_so(looked, session):
+    page, look = looked
+    scene = look(1, session.backend.graph.inputs[0])
+    assert "no edit changes this tensor" in page.mark(scene)
+    assert "no edit changes this tensor" in text(page.draw(scene, 90, 24))
+    assert page.enter(scene) is ScreenId.TENSOR
+
+
+@pytest.mark.parametrize("size", [(60, 9), (60, 11), (80, 19), (160, 40)])
+def test_it_fits_with_the_chosen_edit_in_sight(looked, session, size):
+    page, look = looked
+    width, height = size
+    scene = look(1, tensors(session)[0])
+    page.mark(scene)
+    scene = look(1, tensors(session)[0])
+    for _ in scene.tried.edits.edits:
+        lines = page.draw(scene, width, height)
+        assert len(lines) <= height
+        assert all(len("".join(piece for piece, _ in line)) <= width for line in lines)
+        assert any(style == "cursor" for line in lines for _, style in line)
+        page.move(scene, 1)

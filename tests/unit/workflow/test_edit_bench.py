@@ -1,0 +1,67 @@
+"""Edits that a person chooses: whose they are, and that they give what a repair with the same edits measures."""
+
+from importlib.resources import files
+
+import pytest
+
+from qdebug import data
+from qdebug.errors import UsageError
+from qdebug.model.recording import places_of
+from qdebug.session import DiffSession, open_recording
+from qdebug.workflow.edit_bench import EditBench
+from qdebug.workflow.repair import RepairOptions, find_repair
+
+
+@pytest.fixture(scope="module")
+def session():
+    return DiffSession(*(open_recording(files(data).joinpath(f"digits.{form}.h5")) for form in ("float", "int8")))
+
+
+@pytest.fixture(scope="module")
+def bench(session):
+    return EditBench(session)
+
+
+def test_a_tensor_has_the_edits_of_the_node_that_computes_it(session, bench):
+    units = bench._search.catalog.nodes.units
+    for name, unit in units.items():
+        for tensor in (unit.node.outputs[0], unit.tensor):
+            assert bench.unit_of(tensor).tensor == unit.tensor, name
+    graph = session.backend.graph
+    assert bench.unit_of(graph.outputs[0]).tensor == graph.producer(graph.outputs[0]).inputs[0], "what is dequantized"
+    assert bench.unit_of(graph.inputs[0]) is None
+    edits = bench.edits_of(next(iter(units.values())))
+    assert edits
+    assert all(edit.unit.node.name == next(iter(units)) for edit in edits)
+
+
+def test_edits_of_several_nodes_give_what_a_repair_measures_with_them(session, bench):
+    first, last = (bench.edits_of(unit)[-1].name for unit in list(bench._search.catalog.nodes.units.values())[:2])
+    places = places_of(session.backend)
+    *_, effect = bench.effects([first, last], places)
+    found = find_repair(session, RepairOptions(minutes=0.0, within=300.0, start=[first, last]))
+    assert {edit.name for edit in found.edits} == {first, last}
+    *_, searched = bench.effects([first, last], places[::2])
+    assert searched.outputs[0].trial.sqnr_db == pytest.approx(found.search.after)
+    assert searched.outputs[0].now.sqnr_db == pytest.approx(found.search.before)
+    assert (effect.samples, len(effect.outputs)) == (len(places), 1)
+    assert effect.outputs[0].output == session.backend.graph.outputs[0]
+    assert bench.faithful() == found.faithful
+
+
+def test_a_replay_tells_how_far_it_is_and_can_be_given_up(session):
+    told = []
+
+    def hear(done, total):
+        told.append((done, total))
+        if len(told) == 3:
+            raise KeyboardInterrupt
+
+    bench = EditBench(session, hear)
+    edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[0].name
+    with pytest.raises(KeyboardInterrupt):
+        next(bench.effects([edit], [(0, 0)]))
+    many = len(session.backend.graph.nodes)
+    assert told == [(0, many), (1, many), (2, many)]
+    with pytest.raises(UsageError, match="has no edit"):
+        next(bench.effects(["bias nothing"], [(0, 0)]))
