@@ -88,7 +88,7 @@ def test_sizes_that_change_all_the_time_leave_a_whole_screen(program):
         program.send(b"j")
     program.send(b"2")
     assert program.wait(lambda text: "this is the screen nodes" in text), program.text
-    assert program.wait(lambda text: text.splitlines()[1].startswith(" 1 overview")), program.text
+    assert program.wait(lambda text: text.splitlines()[1].startswith(" 1 over")), program.text
     assert program.wait(lambda text: "enter open" in text.splitlines()[-1]), program.text
     assert program.process.poll() is None
 
@@ -116,7 +116,7 @@ def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
     assert program.wait(lambda text: "no match" in text), program.text
     program.send(b"fop=relu\r")
     assert program.wait(lambda text: "6 of 26" in text.splitlines()[-2]), program.text
-    assert "1 overview 2 nodes" in program.text
+    assert "1 over 2 nodes" in program.text
     assert program.process.poll() is None
 
 
@@ -165,7 +165,7 @@ def slowly_opened(terminal):
 @pytest.mark.parametrize("early", [b"q", b"!jjq", b"\x03", b"!/q\x03"])
 def test_quitting_before_the_recordings_are_open_quits(slowly_opened, early):
     if b"\x03" in early:  # before, it is a signal, which needs a terminal of the program's own
-        assert slowly_opened.wait(lambda text: "1 overview" in text), slowly_opened.text
+        assert slowly_opened.wait(lambda text: "1 over" in text), slowly_opened.text
     slowly_opened.send(early)
     slowly_opened.wait(lambda _: slowly_opened.process.poll() is not None, seconds=10)
     assert slowly_opened.process.poll() == (130 if early.endswith(b"\x03") else 0)
@@ -180,11 +180,11 @@ def test_an_escape_and_a_key_in_one_burst_are_two_keys(program):
 
 
 @pytest.mark.parametrize(
-    "key", ["X", "é", " ", "\x12", *(pytest.param(k, marks=pytest.mark.slow) for k in ("o", "B", "~", "u"))]
+    "key", ["K", "é", "\x12", *(pytest.param(k, marks=pytest.mark.slow) for k in ("J", "=", "#", "u"))]
 )
 def test_a_key_that_does_nothing_says_so(program, key):
     program.send(key.encode())
-    name = {" ": "space", "\x12": "ctrl+r"}.get(key, key)
+    name = {"\x12": "ctrl+r"}.get(key, key)
     assert program.wait(lambda text: f" {name} does nothing here; ? lists the keys" in text), program.text
 
 
