@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from qdebug.model import operators
+from qdebug.model.recording import places_of
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.session import DiffSession
 from qdebug.workflow.repair import RepairOptions, faithful, prepare_search
@@ -103,5 +104,7 @@ class EditBench:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
         if self._faithful is None:
             search = self._search
-            self._faithful = faithful(self._session, search.arithmetic, search.places[0], self._told)
+            self._faithful = faithful(
+                self._session, search.arithmetic, next(iter(places_of(self._session.backend))), self._told
+            )
         return self._faithful

@@ -78,9 +78,9 @@ class Repair:
         reached: Whether the goal is reached on the samples that the edits were looked for with.
         minimal: Whether the goal is missed without any one of the edits.
         replays: How many sets of edits were tried.
-        faithful: SQNR in dB of a replay without edits against the recorded outputs; infinite if it is the
-            same, NaN if not every node can be replayed.
-        proof: The metric of the changed model, really run, on all samples; None if none was written.
+        faithful: SQNR in dB of a replay of the first sample without edits against its recorded outputs, see `faithful`.
+        proof: The metric of the changed model, really run, on all samples; None if none ran.
+        failed: Why the changed model was not written or did not run; "" if it ran, or was not asked for.
         stopped: Why the search ended before it was done; "" if it was done.
         notes: What is to be known of it.
     """
@@ -97,6 +97,7 @@ class Repair:
     replays: int
     faithful: float
     proof: Score | None = None
+    failed: str = ""
     stopped: str = ""
     notes: tuple[str, ...] = ()
 
@@ -106,18 +107,24 @@ class Repair:
         return 0 if self.reached and not self.refuted else 1
 
     @property
-    def refuted(self) -> Mapping[str, Score]:
+    def refuted(self) -> tuple[str, ...]:
         """What misses the goal, though the samples that were searched reach it: "held out", "model run"."""
-        proofs = {"held out": self.held_out, "model run": self.proof}
-        return {
-            name: score
-            for name, score in proofs.items()
-            if score is not None and self.reached and not score.after >= self.goal_of(score)
-        }
+        missed = {name for name, score in self.proofs.items() if not score.after >= self.goal_of(score)}
+        if self.failed:
+            missed.add("model run")
+        return tuple(sorted(missed)) if self.reached else ()
+
+    @property
+    def proofs(self) -> Mapping[str, Score]:
+        """What the edits were not looked for with: the samples that were held out, and the changed model's outputs."""
+        scores = {"held out": self.held_out, "model run": self.proof}
+        return {name: score for name, score in scores.items() if score is not None}
 
     def goal_of(self, score: Score) -> float:
         """Return the least good value on some samples: where it hangs on the reference's own, on that of these."""
-        return self.goal if self.metric.floor else self.goal + (score.reference - self.search.reference)
+        if self.metric.floor or score.reference == self.search.reference:
+            return self.goal
+        return self.goal + (score.reference - self.search.reference)
 
     def hand_over(self) -> dict[str, Any]:
         """Return the edits as quantizers take them: names are those of the reference's nodes and tensors."""
@@ -248,16 +255,17 @@ def find_repair(
         minimal = looked.reached() and looked.prune()
     except KeyboardInterrupt:
         looked.clock.stopped = "interrupted"
-    proof, notes = None, list[str]()
+    proof, failed, notes = None, "", list[str]()
     if model is not None and out is not None and looked.found:
+        doing = "was not written"
         try:
             write_repaired(model, looked.catalog, looked.found, out)
+            doing = "was written, and did not run"
             changed = looked.catalog.change(looked.found).quants
             proof = run_score(session, trials, out, places, changed)
         except QdebugError as error:  # what was found is not lost by it
-            notes.append(
-                f"the model with these edits was not written or did not run: {error.message} {error.hint or ''}"
-            )
+            failed = f"the model with these edits {doing}: {error.message} {error.hint or ''}".rstrip()
+            notes.append(failed)
     beyond = sorted(looked.beyond, key=lambda name: -looked.beyond[name])[:_NAMED]
     if beyond and not looked.reached():
         said = ", ".join(f"{name!r} ({looked.beyond[name]:.1%} of an output's error)" for name in beyond)
@@ -277,6 +285,7 @@ def find_repair(
         replays=trials.count,
         faithful=faithful(session, looked.arithmetic, places[0]),
         proof=proof,
+        failed=failed,
         stopped=looked.clock.stopped,
         notes=tuple(notes),
     )
@@ -362,17 +371,24 @@ def faithful(
         told: Called as the replay gets on, see `EditedReplay`.
 
     Returns:
-        Infinite if it is the same, NaN if not every node can be replayed.
+        Infinite if it is the same; NaN if not every node can be replayed, or no output was recorded; minus infinity
+        if they differ and have no SQNR: the recorded ones are zero, or one of them is not finite.
     """
     run = session.backend
+    names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
         made = EditedReplay(run, arithmetic, told).outputs(Change(), place, everything=True)
     except (KernelError, RecordingError):  # of a node that no edit reached
         return math.nan
-    signal = noise = 0.0
-    for name in run.graph.outputs:
-        if run.has(name, *place):
-            recorded = real_values(run, name, place)
-            signal += float(np.sum(np.asarray(recorded, np.float64) ** 2))
-            noise += float(np.sum(np.subtract(made[name], recorded, dtype=np.float64) ** 2))
-    return 10 * math.log10(signal / noise) if noise and signal else math.inf
+    if not names:
+        return math.nan
+    pairs = [
+        tuple(np.asarray(values, np.float64) for values in (real_values(run, name, place), made[name]))
+        for name in names
+    ]
+    if all(np.array_equal(recorded, ours, equal_nan=True) for recorded, ours in pairs):
+        return math.inf
+    with np.errstate(all="ignore"):
+        signal = sum(float(np.sum(recorded**2)) for recorded, _ in pairs)
+        noise = sum(float(np.sum((ours.reshape(recorded.shape) - recorded) ** 2)) for recorded, ours in pairs)
+    return 10 * math.log10(signal / noise) if 0 < signal < math.inf and 0 < noise < math.inf else -math.inf

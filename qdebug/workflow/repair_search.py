@@ -187,17 +187,20 @@ class EditTrials:
 
 
 def half_of(session: DiffSession, places: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return every second one of some samples in the order of their outputs' error, the worst one first.
+    """Return half of some samples, or one more, so that the other half is not harder to repair.
 
-    So neither half is harder than the other, as far as the backend's own error tells. The second and third go to the
-    other half, the fourth and fifth to this one, and so on.
+    In the order of their outputs' error, the worst first, every second pair of neighbours goes to the other half. Of
+    halves of one size that with the larger error is returned.
     """
     trials = EditTrials(session, lambda _: iter(()), find_metric("output-sqnr"), None)
     if not trials.reference(places[0]):
         return list(places)
     quality = {place: trials.score([], [place]) for place in places}
     order = sorted(places, key=lambda place: (not math.isnan(quality[place]), quality[place]))
-    return sorted(place for at, place in enumerate(order) if at % 4 in (0, 3))
+    odd = len(order) % 2
+    half = sorted(place for at, place in enumerate(order) if at % 4 in (0, 3) or (odd and at == len(order) - 1))
+    other = sorted(set(places) - set(half))
+    return half if odd or not trials.score([], other) < trials.score([], half) else other
 
 
 def _is_compared(session: DiffSession, name: str) -> bool:
@@ -332,8 +335,13 @@ class Search:
         The number is doubled until the goal is reached, and then halved in between. What costs no multiply-adds is done
         about all nodes before one is put in float, also about those whose share was too small to be looked at.
         """
-        rest = [name for name in self.catalog.units if name not in names]
-        cheap = [edit for name in (*names, *rest) for edit in self._strongest(name, in_float=False)]
+        floating = {edit.unit.node.name for edit in self.found if edit.kind == "float"}
+        rest, cheap = [name for name in self.catalog.units if name not in {*names, *floating}], list[Edit]()
+        for name in (*names, *rest):
+            if self.clock.over():
+                return
+            self.told(f"edits of {name}", self._score(self.found).value)
+            cheap += self._strongest(name, in_float=False)
         floats = [edit for name in names for edit in self._open(name, ("float",))]
         start, ladder = list(self.found), [*cheap, *floats]
         most = None if self.cost.most is None else self.cost.most - len(start)

@@ -22,7 +22,7 @@ def test_the_report_has_the_edits_and_what_they_bring(capsys, runs):
     out, err = capsys.readouterr()
     assert out.startswith("REPAIRED")
     assert "output-sqnr from 40.43 dB to" in out
-    assert "without edits the replay gives the recorded outputs bit for bit" in out
+    assert "without edits the replay gives the recorded outputs of the first sample bit for bit" in out
     assert "without any one of these edits the goal is missed" in out
     assert main(err.partition("next: qdebug ")[2].split()) in (0, 1)
 

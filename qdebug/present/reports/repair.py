@@ -39,16 +39,23 @@ def _title(repair: Repair) -> Title:
     name, goal = repair.metric.name, _value(repair, repair.goal)
     count = "1 edit brings" if len(repair.edits) == 1 else f"{len(repair.edits)} edits bring"
     if repair.refuted:
-        said = ", ".join(f"{_value(repair, each.after)} {where}" for where, each in repair.refuted.items())
-        goal = _value(repair, next(repair.goal_of(each) for each in repair.refuted.values()))
-        reached = f"{_value(repair, repair.search.after)} on the samples that were searched"
-        return Title("NOT PROVED", f"{name}: {reached}, but {said}; the goal is {goal}", "bold yellow")
+        return Title("NOT PROVED", f"{name} is {' and '.join(_refuted(repair))}", "bold yellow")
     if repair.reached and not repair.edits:
         return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
     moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
     if repair.reached:
         return Title("REPAIRED", f"{count} {moved}; the goal is {goal}", "bold green")
     return Title("NOT REACHED", f"{count} {moved}; the goal of {goal} is missed", "bold red")
+
+
+def _refuted(repair: Repair) -> Iterator[str]:
+    yield f"{_value(repair, repair.search.after)} on the samples that were searched"
+    for name, where in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
+        score = repair.proofs.get(name)
+        if name in repair.refuted and score is not None:
+            yield f"{_value(repair, score.after)} {where}, where the goal is {_value(repair, repair.goal_of(score))}"
+        elif name in repair.refuted:
+            yield "not known of the changed model"
 
 
 def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
@@ -86,11 +93,13 @@ def faithful_words(sqnr_db: float) -> str:
     Args:
         sqnr_db: As `faithful` of `qdebug.workflow.repair` returns it.
     """
-    same = "gives the recorded outputs bit for bit"
+    same = "gives the recorded outputs of the first sample bit for bit"
     if math.isnan(sqnr_db):
-        same = "cannot be made: a node that no edit reaches cannot be computed"
-    if math.isfinite(sqnr_db):
-        same = f"gives the recorded outputs to {numbers.number(sqnr_db)} dB"
+        same = "is not known: a node that no edit reaches cannot be computed, or no output was recorded"
+    elif sqnr_db == -math.inf:
+        same = "gives other outputs than those recorded of the first sample, which are zero or not finite"
+    elif math.isfinite(sqnr_db):
+        same = f"gives the recorded outputs of the first sample to {numbers.number(sqnr_db)} dB"
     return f"without edits the replay {same}"
 
 
@@ -120,6 +129,6 @@ def _notes(repair: Repair) -> Iterator[str]:
         yield "no edit that is allowed and was tried brings the outputs nearer to the goal"
     if "held out" in repair.refuted:
         yield "on the samples that were held out the goal is missed: record more samples and search again"
-    elif repair.refuted:
+    elif repair.refuted and not repair.failed:
         yield "the changed model runs otherwise than the replay: see `qdebug explain`, and --arithmetic"
     yield from map(safe_text, repair.notes)

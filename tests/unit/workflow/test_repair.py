@@ -8,13 +8,15 @@ import numpy as np
 import pytest
 
 from qdebug import data
+from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.present.reports.repair import repair_document
 from qdebug.present.reports.schema import load_schema
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
+from qdebug.workflow.repair import RepairOptions, faithful, find_repair, prepare_search
 from qdebug.workflow.repair_search import EditCost, half_of
 
 RNG = np.random.default_rng(5)
@@ -104,13 +106,46 @@ def test_what_cannot_be_reached_is_said():
 
 def test_what_others_refute_is_not_proved():
     found = repaired(net(**ruined("a", "b")), within=25, cost=_floats())
-    assert (found.exit_code, found.refuted) == (0, {})
-    short = replace(found.held_out, after=24.0)
-    assert (replace(found, held_out=short).exit_code, list(replace(found, held_out=short).refuted)) == (1, ["held out"])
-    ran = replace(found, proof=replace(short, after=float("nan")))
-    assert list(ran.refuted) == ["model run"]
+    assert (found.exit_code, found.refuted) == (0, ())
+    short = replace(found, held_out=replace(found.held_out, after=24.0))
+    assert (short.exit_code, short.refuted) == (1, ("held out",))
+    ran = replace(found, proof=replace(found.held_out, after=float("nan")))
+    assert ran.refuted == ("model run",)
     title = repair_document(ran)[0]
-    assert (title.word, "but NaN dB model run" in title.text) == ("NOT PROVED", True)
+    assert (title.word, "NaN dB when the changed model is run" in title.text) == ("NOT PROVED", True)
+
+
+def test_a_changed_model_that_does_not_run_proves_nothing(tmp_path):
+    (tmp_path / "net.onnx").write_bytes(b"no model")
+    session = DiffSession(net(), net(**ruined("a", "b")))
+    options = RepairOptions(within=25, cost=_floats())
+    found = find_repair(session, options, model=tmp_path / "net.onnx", out=tmp_path / "out.onnx")
+    assert (found.reached, found.exit_code, found.refuted) == (True, 1, ("model run",))
+    assert "was not written" in found.failed
+    assert "not known of the changed model" in repair_document(found)[0].text
+
+
+@pytest.mark.parametrize("recorded", [0.0, np.nan, np.inf])
+def test_outputs_that_are_zero_or_not_finite_are_not_called_the_same(recorded):
+    values = held_values(net())
+    spoilt = {place: np.full_like(array, recorded) for place, array in values.items() if place[0] == "y"}
+    assert nearness(MemoryRecording(net().graph, values | spoilt)) == -np.inf
+
+
+def test_how_near_a_replay_is_is_not_known_without_outputs():
+    kept = {place: array for place, array in held_values(net()).items() if place[0] != "y"}
+    assert np.isnan(nearness(MemoryRecording(net().graph, kept)))
+    assert nearness(net()) == np.inf
+
+
+def nearness(backend):
+    return faithful(DiffSession(net(), backend), find_arithmetic(DEFAULT_PRESET).arithmetic, (0, 0))
+
+
+def test_a_metric_that_is_infinite_of_equal_outputs_has_a_goal(tmp_path):
+    (tmp_path / "own.py").write_text("def best(outputs, reference, labels):\n    return float('inf')\n")
+    found = repaired(net(), metric=f"{tmp_path / 'own.py'}:best")
+    assert (found.refuted, found.exit_code) == ((), 0)
 
 
 def test_both_halves_have_like_errors_and_the_worst_sample_is_searched():
@@ -123,6 +158,7 @@ def test_both_halves_have_like_errors_and_the_worst_sample_is_searched():
     values["y", 3, 0] = np.full_like(reference.load("y", 3), np.nan)
     backend = MemoryRecording(reference.graph, {**held_values(reference), **values})
     assert half_of(DiffSession(reference, backend), places) == [(0, 0), (2, 0), (3, 0)]
+    assert half_of(DiffSession(reference, backend), places[:3]) == [(0, 0), (1, 0)]
 
 
 def test_a_goal_below_the_reference_is_that_of_the_samples_it_is_measured_on(tmp_path):
@@ -133,7 +169,7 @@ def test_a_goal_below_the_reference_is_that_of_the_samples_it_is_measured_on(tmp
     found = repaired(net(), labels, metric=f"{tmp_path / 'own.py'}:right", within=0.1)
     assert (found.search.reference, found.held_out.reference) == (1.0, 0.0)
     assert found.held_out.after < found.goal
-    assert (found.reached, found.refuted) == (True, {})
+    assert (found.reached, found.refuted) == (True, ())
 
 
 def test_a_repair_that_runs_out_of_time_gives_what_it_has():
