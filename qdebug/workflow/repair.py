@@ -250,6 +250,8 @@ def find_repair(
     trials, places = looked.trials, list(places_of(session.backend))
     held_out = [place for place in places if place not in looked.places]
     minimal = False
+    if not options.minutes:  # whoever gives edits and no time wants them measured
+        looked.clock.stopped = "no time was given to it"
     try:
         looked.run()
         minimal = looked.reached() and looked.prune()
