@@ -79,6 +79,8 @@ class Repair:
         minimal: Whether the goal is missed without any one of the edits.
         replays: How many sets of edits were tried.
         faithful: SQNR in dB of a replay of the first sample without edits against its recorded outputs, see `faithful`.
+        replayed: The metric of a replay without edits on the samples that were searched; None if it is as recorded, or
+            not known.
         proof: The metric of the changed model, really run, on all samples; None if none ran.
         failed: Why the changed model was not written or did not run; "" if it ran, or was not asked for.
         stopped: Why the search ended before it was done; "" if it was done.
@@ -96,6 +98,7 @@ class Repair:
     minimal: bool
     replays: int
     faithful: float
+    replayed: float | None = None
     proof: Score | None = None
     failed: str = ""
     stopped: str = ""
@@ -108,10 +111,16 @@ class Repair:
 
     @property
     def refuted(self) -> tuple[str, ...]:
-        """What misses the goal, though the samples that were searched reach it: "held out", "model run"."""
+        """What speaks against it, though the samples that were searched reach the goal.
+
+        "held out" and "model run" miss it; "replay" is farther from the backend's outputs than the goal allows, and no
+        changed model was run.
+        """
         missed = {name for name, score in self.proofs.items() if not score.after >= self.goal_of(score)}
         if self.failed:
             missed.add("model run")
+        if self.edits and self.proof is None and self.metric.unit == "dB" and self.faithful < self.goal:
+            missed.add("replay")
         return tuple(sorted(missed)) if self.reached else ()
 
     @property
@@ -164,6 +173,7 @@ class Repair:
                 "proof": None if self.proof is None else self.proof.to_dict(),
                 "replays": self.replays,
                 "replay_sqnr_db": self.faithful,
+                "replayed": self.replayed,
                 "stopped": self.stopped or None,
                 "hand_over": self.hand_over(),
                 "notes": list(self.notes),
@@ -274,6 +284,7 @@ def find_repair(
         notes.append(f"no allowed edit changes {said}")
     if not held_out:
         notes.append("there is one sample: nothing is left to prove the edits on")
+    near = faithful(session, looked.arithmetic, places[0])
     return Repair(
         reference=session.reference.info,
         backend=session.backend.info,
@@ -285,12 +296,20 @@ def find_repair(
         reached=looked.reached(),
         minimal=minimal,
         replays=trials.count,
-        faithful=faithful(session, looked.arithmetic, places[0]),
+        faithful=near,
+        replayed=None if math.isnan(near) or near == math.inf else _replayed(looked),
         proof=proof,
         failed=failed,
         stopped=looked.clock.stopped,
         notes=tuple(notes),
     )
+
+
+def _replayed(looked: Search) -> float | None:
+    try:
+        return looked.trials.replayed(looked.places)
+    except (KernelError, RecordingError):  # of a sample that was not recorded as the first was
+        return None
 
 
 def prepare_search(

@@ -30,10 +30,12 @@ class ReplayTask:
     Args:
         edits: Their names.
         place: Sample and step.
+        everything: Compute what no edit reaches, too.
     """
 
     edits: tuple[str, ...]
     place: tuple[int, int]
+    everything: bool = False
 
 
 Replays = Callable[[Sequence[ReplayTask]], Iterator[Mapping[str, np.ndarray]]]
@@ -64,7 +66,7 @@ def replays_of(
 
 def _replayed(catalog: EditCatalog, replay: EditedReplay, task: ReplayTask) -> Mapping[str, np.ndarray]:
     edits = list(map(catalog.named, task.edits))
-    return replay.outputs(catalog.change(edits) if edits else Change(), task.place)
+    return replay.outputs(catalog.change(edits) if edits else Change(), task.place, everything=task.everything)
 
 
 class _Worker(threading.local):

@@ -182,6 +182,17 @@ class EditTrials:
         """Return the metric before and after some edits, and the reference's."""
         return self.of_outputs(list(self._outputs([edits], places)), places)
 
+    def replayed(self, places: Sequence[tuple[int, int]]) -> float:
+        """Return the metric of a whole replay without edits: what it gains over the recording, no edit does.
+
+        Raises:
+            KernelError: A node cannot be computed.
+            RecordingError: An input or a constant was not recorded.
+        """
+        made = self._replays([ReplayTask(edits=(), place=place, everything=True) for place in places])
+        theirs = list(map(self.reference, places))
+        return measured(self.metric, list(map(self.named, made, places)), theirs, self._of(places))
+
     def _of(self, places: Sequence[tuple[int, int]]) -> list[Any] | None:
         return None if self._labels is None else [self._labels[place] for place in places]
 

@@ -39,7 +39,8 @@ def _title(repair: Repair) -> Title:
     name, goal = repair.metric.name, _value(repair, repair.goal)
     count = "1 edit brings" if len(repair.edits) == 1 else f"{len(repair.edits)} edits bring"
     if repair.refuted:
-        return Title("NOT PROVED", f"{name} is {' and '.join(_refuted(repair))}", "bold yellow")
+        reached = f"{name} is {_value(repair, repair.search.after)} on the samples that were searched"
+        return Title("NOT PROVED", f"{reached}, but {' and '.join(_refuted(repair))}", "bold yellow")
     if repair.reached and not repair.edits:
         return Title("NOTHING TO DO", f"{name} is {_value(repair, repair.search.before)} already", "bold green")
     moved = f"{name} from {_value(repair, repair.search.before)} to {_value(repair, repair.search.after)}"
@@ -49,13 +50,16 @@ def _title(repair: Repair) -> Title:
 
 
 def _refuted(repair: Repair) -> Iterator[str]:
-    yield f"{_value(repair, repair.search.after)} on the samples that were searched"
+    """Yield what speaks against a repair."""
+    goal = _value(repair, repair.goal)
     for name, where in (("held out", "on the samples held out"), ("model run", "when the changed model is run")):
         score = repair.proofs.get(name)
         if name in repair.refuted and score is not None:
-            yield f"{_value(repair, score.after)} {where}, where the goal is {_value(repair, repair.goal_of(score))}"
+            yield f"{_value(repair, score.after)} {where} (goal {_value(repair, repair.goal_of(score))})"
         elif name in repair.refuted:
             yield "not known of the changed model"
+    if "replay" in repair.refuted:
+        yield f"the replay is only within {_value(repair, repair.faithful)} of the backend (goal {goal})"
 
 
 def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
@@ -66,7 +70,11 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
         yield "model run", _score(repair, repair.proof)
     if repair.edits:
         yield "cost", cost_words(repair.edits)
-    yield "replay", f"{repair.replays} sets of edits tried; {faithful_words(repair.faithful)}"
+    same = faithful_words(repair.faithful)
+    if repair.replayed is not None:
+        same += f"; {repair.metric.name} is {_value(repair, repair.replayed)} then, and as recorded"
+        same += f" {_value(repair, repair.search.before)}"
+    yield "replay", f"{repair.replays} sets of edits tried; {same}"
 
 
 def edit_cells(edit: Edit) -> tuple[str, ...]:
@@ -129,6 +137,8 @@ def _notes(repair: Repair) -> Iterator[str]:
         yield "no edit that is allowed and was tried brings the outputs nearer to the goal"
     if "held out" in repair.refuted:
         yield "on the samples that were held out the goal is missed: record more samples and search again"
-    elif repair.refuted and not repair.failed:
+    if "replay" in repair.refuted:
+        yield "the backend computes otherwise than the replay: give its arithmetic with --arithmetic"
+    if repair.refuted == ("model run",) and not repair.failed:
         yield "the changed model runs otherwise than the replay: see `qdebug explain`, and --arithmetic"
     yield from map(safe_text, repair.notes)

@@ -125,6 +125,22 @@ def test_a_changed_model_that_does_not_run_proves_nothing(tmp_path):
     assert "not known of the changed model" in repair_document(found)[0].text
 
 
+def test_a_gain_that_the_replay_makes_without_edits_is_no_repair():
+    """The backend is wrong in a way that no replay of its nodes shows."""
+    values = held_values(net())
+    noise = {place: array + np.float32(1) for place, array in values.items() if place[0] in "sty"}
+    backend = MemoryRecording(net().graph, {**values, **noise, ("d", 0, 0): values["d", 0, 0] + np.float32(0.01)})
+    found = repaired(backend, within=25, cost=_floats())
+    assert found.reached
+    assert found.edits
+    assert found.faithful < 20
+    assert found.replayed > 25 > found.search.before
+    assert (found.refuted, found.exit_code) == (("replay",), 1)
+    title, facts, *_ = repair_document(found)
+    assert (title.word, "of the backend (goal 25.00 dB)" in title.text) == ("NOT PROVED", True)
+    assert "output-sqnr is" in str(facts)
+
+
 @pytest.mark.parametrize("recorded", [0.0, np.nan, np.inf])
 def test_outputs_that_are_zero_or_not_finite_are_not_called_the_same(recorded):
     values = held_values(net())
