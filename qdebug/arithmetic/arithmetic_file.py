@@ -27,7 +27,7 @@ from qdebug.regular_file import read_regular
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, kind_of, parse_variant
 
-__all__ = ["arithmetic_text", "find_arithmetic", "read_arithmetic"]
+__all__ = ["arithmetic_text", "find_arithmetic", "over", "read_arithmetic"]
 
 _FORMAT, _VERSION = "qdebug.arithmetic", 1
 _MOST_BYTES = 1 << 20
@@ -65,16 +65,21 @@ def read_arithmetic(path: str | Path) -> Preset:
     tables = _tables(path)
     base = preset(tables.get("base", DEFAULT_PRESET))
     own = {key: _variant(path, key, text) for key, text in tables.get("variants", {}).items()}
-    # What the file says of a kind goes before what its base says of the kind with some types.
-    variants = {key: variant for key, variant in base.variants.items() if kind_of(key) not in own}
-    variants |= own
     return Preset(
         name=tables.get("name", path.stem),
-        variants=variants,
+        variants=over(base, own),
         fused=tables.get("fused", base.fused),
         provenance="file",
         about=path.name,
     )
+
+
+def over(base: Preset, own: Mapping[str, Variant]) -> dict[str, Variant]:
+    """Return variants, and those of a preset for what they leave out.
+
+    What they say of a kind goes before what the preset says of the kind with some types.
+    """
+    return {key: variant for key, variant in base.variants.items() if kind_of(key) not in own} | dict(own)
 
 
 def _variant(path: Path, key: str, text: object) -> Variant:

@@ -211,8 +211,8 @@ def _run(arguments: argparse.Namespace) -> int:
     if suffix_format(options.format, options.output) == "table" and options.output is None:
         shown = found.edits[0].unit.node.name if found.edits else None
         words = ["diff", options.reference, options.backend, *(["--node", shown] if shown else [])]
-        if "replay" in found.refuted and options.arithmetic is None:
-            words = ["explain", options.backend, "--write-arithmetic", "own.toml"]
+        if "replay" in found.refuted:
+            words = ["explain", options.backend]
         say(f"next: {command('qdebug', *words)}")
     return found.exit_code
 

@@ -18,15 +18,17 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.arithmetic_file import find_arithmetic, over
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.result import json_safe
 from qdebug.errors import KernelError, QdebugError, RecordingError, UsageError
-from qdebug.model import QuantParams, RunInfo
+from qdebug.model import QuantParams, RunInfo, operators
 from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
+from qdebug.replay.variant import parse_variant
 from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
@@ -50,7 +52,7 @@ class RepairOptions:
         metric: The metric, see `find_metric`.
         within: The goal: at least so many dB, or at most so far below the reference's own value; None for the metric's.
         minutes: Most time; what was found until then is given.
-        arithmetic: How nodes on codes are replayed; None for the default.
+        arithmetic: How nodes on codes are replayed; None for the backend's, as far as it is known or explained.
         cost: What edits cost, and which are allowed.
         start: Names of the edits to begin with, each a kind and a node, as an earlier repair found them.
     """
@@ -79,6 +81,7 @@ class Repair:
         minimal: Whether the goal is missed without any one of the edits.
         replays: How many sets of edits were tried.
         faithful: SQNR in dB of a replay of the first sample without edits against its recorded outputs, see `faithful`.
+        arithmetic: What the arithmetic of the replay is called.
         replayed: The metric of a replay without edits on the samples that were searched; None if it is as recorded, or
             not known.
         proof: The metric of the changed model, really run, on all samples; None if none ran.
@@ -98,6 +101,7 @@ class Repair:
     minimal: bool
     replays: int
     faithful: float
+    arithmetic: str = ""
     replayed: float | None = None
     proof: Score | None = None
     failed: str = ""
@@ -174,6 +178,7 @@ class Repair:
                 "replays": self.replays,
                 "replay_sqnr_db": self.faithful,
                 "replayed": self.replayed,
+                "arithmetic": self.arithmetic,
                 "stopped": self.stopped or None,
                 "hand_over": self.hand_over(),
                 "notes": list(self.notes),
@@ -297,12 +302,32 @@ def find_repair(
         minimal=minimal,
         replays=trials.count,
         faithful=near,
+        arithmetic=looked.arithmetic.name,
         replayed=None if math.isnan(near) or near == math.inf else _replayed(looked),
         proof=proof,
         failed=failed,
         stopped=looked.clock.stopped,
         notes=tuple(notes),
     )
+
+
+def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) -> Arithmetic:
+    """Return how nodes on codes are replayed: as asked for, or else in the default way if that is the backend's.
+
+    If it is not, the backend's own is looked for; of the two the one whose replay comes nearer is returned.
+    """
+    usual, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
+    table = run.graph.tensors
+    on_codes = [node for node in run.graph.nodes if any(table[each].quant for each in node.outputs if each in table)]
+    if name is not None or all(operators.of(node.op).quantizes for node in on_codes):
+        return usual.arithmetic
+    near = faithful(session, usual.arithmetic, place)
+    found = {} if near == math.inf else explain_recording(run).arithmetic
+    if not found:
+        return usual.arithmetic
+    variants = over(usual, {key: parse_variant(text) for key, text in found.items()})
+    own = Arithmetic(variants=variants, name="as explained")
+    return own if math.isnan(near) or faithful(session, own, place) > near else usual.arithmetic
 
 
 def _replayed(looked: Search) -> float | None:
@@ -342,7 +367,7 @@ def prepare_search(
     search = half_of(session, places)
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), search)
-    arithmetic = find_arithmetic(options.arithmetic or DEFAULT_PRESET).arithmetic
+    arithmetic = _arithmetic(session, options.arithmetic, places[0])
     trials = EditTrials(session, replays_of(session, catalog, arithmetic), metric, known)
     if not trials.reference(places[0]):
         raise UsageError("No output of the network was compared.", hint="See why: qdebug diff REF BACKEND.")

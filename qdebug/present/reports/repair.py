@@ -74,7 +74,7 @@ def _facts(repair: Repair) -> Iterator[tuple[str, str]]:
     if repair.replayed is not None:
         same += f"; {repair.metric.name} is {_value(repair, repair.replayed)} then, and as recorded"
         same += f" {_value(repair, repair.search.before)}"
-    yield "replay", f"{repair.replays} sets of edits tried; {same}"
+    yield "replay", f"{repair.replays} sets of edits tried (arithmetic: {safe_text(repair.arithmetic)}); {same}"
 
 
 def edit_cells(edit: Edit) -> tuple[str, ...]:
@@ -138,7 +138,7 @@ def _notes(repair: Repair) -> Iterator[str]:
     if "held out" in repair.refuted:
         yield "on the samples that were held out the goal is missed: record more samples and search again"
     if "replay" in repair.refuted:
-        yield "the backend computes otherwise than the replay: give its arithmetic with --arithmetic"
+        yield "the backend computes otherwise than the replay: run the changed model, with --write-model, to prove it"
     if repair.refuted == ("model run",) and not repair.failed:
         yield "the changed model runs otherwise than the replay: see `qdebug explain`, and --arithmetic"
     yield from map(safe_text, repair.notes)

@@ -342,6 +342,9 @@ def test_sums_of_pairs_that_saturate_are_repaired_by_wide_ones():
     found = find_repair(session, replace(options, cost=EditCost(kinds=["wide-sum"])))
     assert [edit.kind for edit in found.edits] == ["wide-sum"]
     assert found.search.before < 20 < 30 < found.search.after
+    found = find_repair(session, replace(options, arithmetic=None, cost=EditCost(kinds=["wide-sum"])))
+    assert (found.arithmetic, found.faithful, found.replayed) == ("as explained", np.inf, None)
+    assert found.exit_code == 0
 
 
 def test_branches_that_share_a_scale_get_one_each():
