@@ -122,9 +122,10 @@ class BudgetPage(Page):
 
 def _budget(scene: Scene) -> ErrorBudget | None:
     """Return what is known of the outputs; None if nothing is."""
-    budget = None if scene.tried is None else scene.tried.budget
-    waits = budget is not None and scene.tried is not None and scene.tried.doing and not budget.outputs
-    return None if waits else budget
+    ready = scene.tried
+    if ready is None or ready.budget is None or ((ready.doing or ready.problem) and not ready.budget.outputs):
+        return None  # that no output has a budget yet does not mean that none was compared
+    return ready.budget
 
 
 def _shares(scene: Scene) -> Iterator[tuple[str, NodeShare]]:

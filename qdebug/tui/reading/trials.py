@@ -30,7 +30,10 @@ if TYPE_CHECKING:
     from qdebug.session import DiffSession
     from qdebug.workflow.repair_edits import Edit
 
-__all__ = ["EditFacts", "TrialFacts", "Trials"]
+__all__ = ["BROKEN_REPLAY", "EditFacts", "TrialFacts", "Trials", "problem_of"]
+
+BROKEN_REPLAY = (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError)
+"""What a replay of a net that nobody foresaw may raise: no answer, and no reason to end the program."""
 
 _OFTEN = 0.1
 """Seconds after which is told how far a replay is."""
@@ -126,9 +129,8 @@ class Trials:
                 self._answer_edits(source, ready, request.wish)
             else:
                 self._answer_scale(source, ready, request.wish)
-        except (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError) as error:
-            said = error.message if isinstance(error, QdebugError) else str(error)
-            self._post(replace(self._ready, doing="", problem=said))
+        except BROKEN_REPLAY as error:
+            self._post(replace(self._ready, doing="", problem=problem_of(error)))
 
     def _tell(self, ready: TrialReady) -> TrialReady:
         """Post a part of an answer; how a replay gets on is told with it."""
@@ -219,6 +221,14 @@ class Trials:
             facts = self._facts = replace(facts, now_error=now_error, choices=_choices(facts))
         self._post(TrialReady(request=request, facts=facts))
         return facts
+
+
+def problem_of(error: BaseException) -> str:
+    """Say what went wrong; never nothing, as that would mean that nothing did."""
+    if isinstance(error, QdebugError):
+        return error.message
+    kind = type(error).__name__
+    return f"{kind}: {error}" if isinstance(error, LookupError) else str(error) or kind
 
 
 def _run(done: int, places: Sequence[tuple[int, int]]) -> str:

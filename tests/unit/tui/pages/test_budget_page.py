@@ -119,3 +119,12 @@ def test_what_is_written_is_what_the_command_writes(page, scene, tmp_path):
     rows = list(csv.DictReader(io.StringIO((tmp_path / "budget.csv").read_text())))
     assert [float(row["share"]) for row in rows] == [node.share for node in budget.outputs[0].nodes]
     assert page.command(scene, ("a", "b")) == ["qdebug", "budget", "a", "b"]
+
+
+def test_where_the_first_replay_broke_no_output_is_said_to_be_left_out(page, scene):
+    empty = replace(scene.tried.budget, outputs=())
+    broken = replace(scene, tried=replace(scene.tried, budget=empty, problem="why"))
+    assert text(page.draw(broken, 100, 30)).strip() == "no budget: why"
+    assert "no output of the network was compared" in text(
+        page.draw(replace(broken, tried=replace(broken.tried, problem="")), 100, 30)
+    )

@@ -216,3 +216,19 @@ def test_the_verdict_does_not_wait_for_a_budget(make_session):
     reader.stop()
     reader.join(10)
     assert any(isinstance(event, Finished) for event in taken)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError(), "MemoryError"), (KeyError("conv1"), "KeyError: 'conv1'"), (ValueError("no values"), "no values")],
+)
+def test_an_error_is_a_problem_whatever_it_says_of_itself(outputs, error, said):
+    session, _ = outputs
+    parts = []
+
+    def broken(**_):
+        raise error
+
+    session.budget = broken
+    Trials(parts.append).answer(session, BUDGET, lambda: False)
+    assert parts[-1].problem == said
