@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.budget import ErrorBudget
 from qdebug.errors import QdebugError
 from qdebug.model.recording import places_of
@@ -38,7 +39,7 @@ BROKEN_REPLAY = (QdebugError, ValueError, TypeError, MemoryError, LookupError, A
 _OFTEN = 0.1
 """Seconds after which is told how far a replay is."""
 _FIRST = 2
-"""Samples of the budget that is shown first, until that of all of them is known."""
+"""Samples, or steps, of the budget that is shown first, until that of all of them is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -179,10 +180,11 @@ class Trials:
         """Make the budget of a few samples, the worst output's first, and after that of all of them."""
         if self._shares is None or self._shares[0] is not source:
             self._shares = source, {}
-        known, places = self._shares[1], list(places_of(source.backend))
+        known, entries = self._shares[1], {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
         names.sort(key=lambda name: _order(errors[name]))
+        places = {name: list(recorded_places(source.reference, source.backend, entries[name])) for name in names}
 
         def told(doing: str) -> None:
             budget = ErrorBudget(
@@ -192,13 +194,14 @@ class Trials:
             )
             self._tell(replace(ready, budget=budget, doing=doing))
 
-        for many in dict.fromkeys((min(_FIRST, len(places)), len(places))):
+        for most in (_FIRST, None):
             for name in names:
-                if name not in known or known[name][0] < many:
+                chosen = places[name][:most]
+                if name not in known or known[name][0] < len(chosen):
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
-                    told(f"{output}{many} of {len(places)} samples")
-                    made = source.budget(places=places[:many], only=[name], progress=self._progress)
-                    known |= {each.output: (many, each) for each in made.outputs}
+                    told(f"{output}{len(chosen)} of {_counted(places[name])}")
+                    made = source.budget(places=chosen, only=[name], progress=self._progress)
+                    known |= {each.output: (len(chosen), each) for each in made.outputs}
         told("")
 
     def _facts_of(self, source: DiffSession, request: TrialRequest) -> TrialFacts:
@@ -234,6 +237,12 @@ def problem_of(error: BaseException) -> str:
 def _run(done: int, places: Sequence[tuple[int, int]]) -> str:
     """Say which sample is replayed."""
     return f"sample {places[done][0]}, {done + 1} of {len(places)}" if done < len(places) else ""
+
+
+def _counted(places: Sequence[tuple[int, int]]) -> str:
+    """Count the places of an output."""
+    steps = len({sample for sample, _ in places}) < len(places)
+    return f"{len(places)} {'steps' if steps else 'sample' if len(places) == 1 else 'samples'}"
 
 
 def _order(sqnr_db: float | None) -> float:
