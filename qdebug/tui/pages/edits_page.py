@@ -35,6 +35,7 @@ class EditsPage(Page):
     view = ScreenId.EDITS
     hint = "space marks, r unmarks all, e writes them for qdebug repair"
     lists = True
+    written = "; Y copies the command that goes on with them"
 
     def __init__(self) -> None:
         self._marks: dict[int, list[Edit]] = {}

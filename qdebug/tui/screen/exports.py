@@ -165,7 +165,7 @@ def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) ->
     """Return what writes the JSON of the screen, of its node or of the whole comparison."""
     made = None if page is None else page.json(scene, path)
     if made is not None:
-        return partial(_write_made, made=made, what=f"the {view}; Y copies a command that takes it on")
+        return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
     if view not in _OF_ALL and scene.outcome is not None:
         told = json.dumps(scene.outcome.to_dict(), indent=2, allow_nan=False) + "\n"
         return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
