@@ -69,6 +69,14 @@ class EditBench:
         """Return what can be done about a node, the cheapest first; to fit them takes a moment."""
         return tuple(self._search.catalog.edits_of(unit.node.name))
 
+    def named(self, names: Sequence[str]) -> tuple[Edit, ...]:
+        """Return the edits that are called so.
+
+        Raises:
+            UsageError: There is no such edit.
+        """
+        return tuple(map(self._search.catalog.named, names))
+
     def effects(self, edits: Sequence[str], places: Sequence[tuple[int, int]]) -> Iterator[EditEffect]:
         """Yield what edits make of the outputs, after each sample of all so far.
 

@@ -73,12 +73,14 @@ class EditFacts:
     Args:
         node: The node whose edits change the tensor; "" if there is none.
         edits: What can be done about it, the cheapest first.
+        marked: The edits that are marked, of any node.
         effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
     """
 
     node: str = ""
     edits: tuple[Edit, ...] = ()
+    marked: tuple[Edit, ...] = ()
     effect: EditEffect | None = None
     faithful: float | None = None
 
@@ -161,7 +163,9 @@ class Trials:
             self._bench, self._effect = (source, EditBench(source, self._progress)), None
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
-        facts = EditFacts() if unit is None else EditFacts(node=unit.node.name, edits=bench.edits_of(unit))
+        facts = EditFacts(marked=bench.named(wish.edits))
+        if unit is not None:
+            facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in places_of(source.backend) if wish.sample in {None, place[0]}]
         if self._effect is None or self._effect[0] != wish:
             ready = self._tell(replace(ready, edits=facts, doing=_run(0, places) if wish.edits else ""))

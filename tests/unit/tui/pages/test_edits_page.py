@@ -52,7 +52,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     first, second = tensors(session)
     scene = look(1, first)
     drawn = text(page.draw(scene, 90, 24))
-    assert "nothing is marked" in drawn
+    assert "no edit is chosen" in drawn
     assert re.search(r"\[ \]\s+16-bit", drawn)
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
@@ -74,12 +74,12 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert json.loads(path.read_text())["search"]["samples"] == 1
     assert page.command(scene, ("a", "b")) == ["qdebug", "repair", "a", "b", "--resume", str(path)]
     page.move(scene, 100)
-    assert "taken away" in page.mark(scene)
+    assert "no longer chosen" in page.mark(scene)
     assert len(page.trial(scene).edits) == 1
     assert page.command(scene, ("a", "b")) is None, "other marks are in the file"
     page.reset(scene)
     assert page.trial(scene).edits == ()
-    with pytest.raises(UsageError, match="No edit is marked"):
+    with pytest.raises(UsageError, match="No edit is chosen"):
         prepared(str(tmp_path / "none.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
 
 
@@ -127,3 +127,30 @@ def test_it_fits_with_the_chosen_edit_in_sight(looked, session, size):
         assert all(len("".join(piece for piece, _ in line)) <= width for line in lines)
         assert any(style == "cursor" for line in lines for _, style in line)
         page.move(scene, 1)
+
+
+def test_before_the_edits_of_a_node_are_known_nothing_is_chosen_or_taken_back(looked, session, make_scene):
+    page, look = looked
+    page.mark(look(1, tensors(session)[0]))
+    waiting = replace(make_scene(row=2), tried=None)
+    for act in (page.mark, lambda scene: page.move(scene, 1)):
+        assert act(waiting) == "its edits are not known yet"
+    assert len(page.trial(waiting).edits) == 1
+    page.draw(waiting, 90, 24)
+    scene = look(2, tensors(session)[1])
+    said = page.mark(scene)
+    assert said.startswith(f"bias of {scene.tried.edits.node}: ")
+    assert f"bias {scene.tried.edits.node}" in page.trial(scene).edits
+
+
+def test_edits_that_are_chosen_are_those_of_a_recording_that_was_opened_again(looked, session):
+    page, look = looked
+    first, second = tensors(session)
+    page.mark(look(1, first))
+    scene, told = look(2, second), []
+    old = page._listed(scene)[-1]
+    again = DiffSession(session.reference, session.backend)
+    Trials(told.append).answer(again, scene.tried.request, lambda: False)
+    new = page._listed(replace(scene, tried=told[-1]))[-1]
+    assert new.name == old.name
+    assert new is not old
