@@ -6,6 +6,7 @@ An edit that is chosen is called marked here, to tell it from the one under the 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,8 @@ __all__ = ["EditsPage"]
 _LEAST_LIST = 5
 """Lines that the list of edits has at least, its heading with it."""
 _LEAVE_FIRST = ("op",)
+_BY_HAND = "the edits were chosen in the terminal, and no others were looked for"
+"""Why the search of a repair that is written here did not go on."""
 
 
 class EditsPage(Page):
@@ -143,13 +146,18 @@ class EditsPage(Page):
         names = self._wish(scene).edits
         if not names:
             raise UsageError("No edit is chosen.", hint="Choose one: space.")
-        self._written = names, path
         options = RepairOptions(minutes=0.0, start=names)
-        return lambda session: find_repair(session, options).to_json()
+
+        def made(session: DiffSession) -> str:
+            text = replace(find_repair(session, options), stopped=_BY_HAND).to_json()
+            self._written = names, path
+            return text
+
+        return made
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
         """Return the command that goes on with the marks; None where they are not written yet."""
-        if self._written is None or self._written[0] != self._wish(scene).edits:
+        if self._written is None or self._written[0] != self._wish(scene).edits or not self._written[1].exists():
             return None
         return ["qdebug", "repair", *files, "--resume", str(self._written[1])]
 

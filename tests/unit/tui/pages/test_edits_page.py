@@ -69,7 +69,9 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert drawn.count("[x]") == 2
 
     path, write = prepared(str(tmp_path / "marks.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
-    write(session, path)
+    assert page.command(scene, ("a", "b")) is None, "nothing is written yet"
+    assert write(session, path) == "the edits; Y copies the command that goes on with them"
+    assert "chosen in the terminal" in json.loads(path.read_text())["stopped"]
     assert set(_edits(path)) == set(page.trial(scene).edits)
     assert json.loads(path.read_text())["search"]["samples"] == 1
     assert page.command(scene, ("a", "b")) == ["qdebug", "repair", "a", "b", "--resume", str(path)]
@@ -154,3 +156,19 @@ def test_edits_that_are_chosen_are_those_of_a_recording_that_was_opened_again(lo
     new = page._listed(replace(scene, tried=told[-1]))[-1]
     assert new.name == old.name
     assert new is not old
+
+
+@pytest.mark.parametrize("error", [KeyError("conv1"), MemoryError(), TypeError("no array")])
+def test_what_a_replay_breaks_of_is_said_and_nothing_is_written(looked, session, tmp_path, monkeypatch, error):
+    def broken(*_):
+        raise error
+
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    page.mark(scene)
+    monkeypatch.setattr("qdebug.tui.pages.edits_page.find_repair", broken)
+    path, write = prepared(str(tmp_path / "edits.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
+    with pytest.raises(UsageError, match=type(error).__name__ if not isinstance(error, TypeError) else "no array"):
+        write(session, path)
+    assert not path.exists()
+    assert page.command(scene, ("a", "b")) is None
