@@ -17,7 +17,7 @@ from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, f
 from qdebug.present.reports.scales import output_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, grid_lines, heading, paragraph, window
-from qdebug.tui.reading.messages import EditWish
+from qdebug.tui.reading.messages import EditWish, worst_first
 from qdebug.tui.screens import ScreenId
 from qdebug.workflow.repair import RepairOptions, find_repair
 from qdebug.workflow.repair_edits import KINDS, Edit
@@ -173,7 +173,9 @@ class EditsPage(Page):
         """Draw the outputs with the marks, and the edits."""
         listed, marked = self._listed(scene), {*self._marked(scene)}
         at = self._at(listed)
-        above, below = [heading(scene, width), *self._outputs(scene, width)], self._words(scene, width)
+        least = min(len(listed) + 1, _LEAST_LIST)
+        below = self._words(scene, width)
+        above = [heading(scene, width), *self._outputs(scene, width, height - 1 - least - len(below))]
         grid = Grid(
             titles=("", *EDIT_TITLES),
             rows=[("[x]" if edit.name in marked else "[ ]", *edit_cells(edit)) for edit in listed],
@@ -182,16 +184,15 @@ class EditsPage(Page):
         )
         head, *rows = grid_lines(grid, scene, width, cursor=at, leave=_LEAVE_FIRST)
         if not rows:
-            head = paragraph(_nothing(scene), scene, width)[0]
-        least = min(len(rows) + 1, _LEAST_LIST)
+            return [*above, *paragraph(_nothing(scene), scene, width), *below][:height]
         below = below[: max(height - len(above) - least, 0)]
         room = max(height - len(above) - len(below) - 1, 1)
         shown = window(at, len(rows), room)
         self._shown = {len(above) + 1 + line: listed[number].name for line, number in enumerate(shown)}
         return [*above, head, *rows[shown.start : shown.stop], *below][:height]
 
-    def _outputs(self, scene: Scene, width: int) -> list[Line]:
-        """Draw what becomes of the outputs, and how far the replay is."""
+    def _outputs(self, scene: Scene, width: int, room: int) -> list[Line]:
+        """Draw what becomes of the outputs, the worst ones where not all have room, and how far the replay is."""
         ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
         if not wish.edits:
             return paragraph("no edit is chosen: the outputs are as recorded", scene, width)
@@ -200,24 +201,29 @@ class EditsPage(Page):
             return paragraph("replaying ..", scene, width, "accent")
         if ready.problem:
             return paragraph(f"no replay: {safe_text(ready.problem, limit=300)}", scene, width, "fail")
-        lines, (done, total) = list[Line](), ready.replayed
-        if facts.effect is not None:
-            of = f"sample {wish.sample}" if wish.sample is not None else _count(facts.effect.samples, "sample")
-            grid = Grid(
-                titles=(of, "recorded", f"with {_count(len(wish.edits), 'edit')}"),
-                rows=output_rows(facts.effect.outputs),
-                right=frozenset({1, 2}),
-                names=frozenset({0}),
-            )
-            lines += grid_lines(grid, scene, width)
+        (done, total), effect = ready.replayed, facts.effect
         said = ""
-        if facts.effect is None and not ready.doing:
+        if effect is None and not ready.doing:
             said = f"nothing of sample {wish.sample} was recorded"
         if ready.doing:
             said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
-        elif facts.effect is not None and facts.faithful is not None:
-            said = f"replayed in {numbers.number(facts.effect.seconds)} s a sample; {faithful_words(facts.faithful)}"
-        return [*lines, *paragraph(said, scene, width, "accent" if ready.doing else "muted")]
+        elif effect is not None and facts.faithful is not None:
+            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {faithful_words(facts.faithful)}"
+        below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
+        if effect is None:
+            return below
+        most, outputs, more = max(room - len(below) - 1, 1), effect.outputs, list[Line]()
+        if len(outputs) > most:
+            outputs = tuple(sorted(outputs, key=lambda each: worst_first(each.trial.sqnr_db))[: max(most - 1, 1)])
+            more = paragraph(f"{_count(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
+        of = f"sample {wish.sample}" if wish.sample is not None else _count(effect.samples, "sample")
+        grid = Grid(
+            titles=(of, "recorded", f"with {_count(len(wish.edits), 'edit')}"),
+            rows=output_rows(outputs),
+            right=frozenset({1, 2}),
+            names=frozenset({0}),
+        )
+        return [*grid_lines(grid, scene, width), *more, *below]
 
     def _words(self, scene: Scene, width: int) -> list[Line]:
         """Say what the chosen edit does, what all marks cost and how to go on."""

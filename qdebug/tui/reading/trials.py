@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,7 @@ from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
-from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest
+from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first
 from qdebug.workflow.edit_bench import EditBench, EditEffect
 from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range, with_codes_of
 from qdebug.workflow.scales_try import TrialBench
@@ -187,7 +186,7 @@ class Trials:
         known, entries = self._shares[1], {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
-        names.sort(key=lambda name: _order(errors[name]))
+        names.sort(key=lambda name: worst_first(errors[name]))
         places = {name: list(recorded_places(source.reference, source.backend, entries[name])) for name in names}
 
         def told(doing: str) -> None:
@@ -247,11 +246,6 @@ def _counted(places: Sequence[tuple[int, int]]) -> str:
     """Count the places of an output."""
     steps = len({sample for sample, _ in places}) < len(places)
     return f"{len(places)} {'steps' if steps else 'sample' if len(places) == 1 else 'samples'}"
-
-
-def _order(sqnr_db: float | None) -> float:
-    """Return what sorts outputs, the worst first; of those that are not finite nobody knows how bad they are."""
-    return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db
 
 
 def _choices(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:

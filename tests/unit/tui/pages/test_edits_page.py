@@ -172,3 +172,28 @@ def test_what_a_replay_breaks_of_is_said_and_nothing_is_written(looked, session,
         write(session, path)
     assert not path.exists()
     assert page.command(scene, ("a", "b")) is None
+
+
+@pytest.mark.parametrize("size", [(80, 18), (80, 12), (60, 9)])
+def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, session, size):
+    page, look = looked
+    width, height = size
+    page.mark(look(1, tensors(session)[0]))
+    scene = look(1, tensors(session)[0])
+    (output,) = scene.tried.edits.effect.outputs
+    errors = [float("nan") if number == 17 else 40.0 - number for number in range(20)]
+    many = tuple(
+        replace(output, output=f"out_{number:02}", trial=replace(output.trial, sqnr_db=error))
+        for number, error in enumerate(errors)
+    )
+    effect = replace(scene.tried.edits.effect, outputs=many)
+    scene = replace(scene, tried=replace(scene.tried, edits=replace(scene.tried.edits, effect=effect)))
+    lines = page.draw(scene, width, height)
+    drawn = text(lines)
+    shown = re.findall(r"out_\d+", drawn)
+    assert shown[0] == "out_17"
+    assert f"{20 - len(shown)} more outputs" in drawn
+    assert "out_00" not in drawn
+    assert "replayed in" in drawn
+    assert height < 18 or "Y copies" in drawn
+    assert any(style == "cursor" for line in lines for _, style in line)
