@@ -107,6 +107,11 @@ class EditBench:
                 seconds=(time.monotonic() - begun) / count,
             )
 
+    @property
+    def faithful_in(self) -> int:
+        """The sample in which it is looked how near a replay comes."""
+        return self._search.places[0][0]
+
     def faithful(self) -> float:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
         if self._faithful is None:

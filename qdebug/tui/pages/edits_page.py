@@ -208,7 +208,8 @@ class EditsPage(Page):
         if ready.doing:
             said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
         elif effect is not None and facts.faithful is not None:
-            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {faithful_words(facts.faithful)}"
+            said = f"replayed in {numbers.number(effect.seconds)} s a sample; in sample {facts.faithful_in}, "
+            said += faithful_words(facts.faithful)
         below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
         if effect is None:
             return below
@@ -255,6 +256,12 @@ def _nothing(scene: Scene) -> str:
     """Say why no edit is listed."""
     if scene.tried is not None and scene.tried.problem:
         return f"no edits: {safe_text(scene.tried.problem, limit=300)}"
-    if _facts(scene) is None:
+    facts = _facts(scene)
+    if facts is None:
         return "its edits are not known yet"
+    if not scene.planned.tensor:
+        return "only the reference has this tensor: edits are made to the backend's net"
+    if facts.node:
+        node = safe_text(facts.node, limit=40)
+        return f"no edit of {node} can be made: the reference has no weight that is known to answer to its own"
     return "no edit changes this tensor: it has no codes of its own and no weights"

@@ -12,8 +12,8 @@ from qdebug.cli.repair import _edits
 from qdebug.errors import UsageError
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.pages.edits_page import EditsPage
-from qdebug.tui.reading.messages import TrialRequest
-from qdebug.tui.reading.trials import Trials
+from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
+from qdebug.tui.reading.trials import EditFacts, Trials
 from qdebug.tui.screen.exports import prepared
 from qdebug.tui.screens import ScreenId
 
@@ -65,7 +65,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert effect.outputs[0].trial != one.outputs[0].trial
     assert "with 2 edits" in drawn
     assert "1 sample " in drawn
-    assert "bit for bit" in " ".join(drawn.split())
+    assert "in sample 0, without edits the replay gives the recorded outputs bit for bit" in " ".join(drawn.split())
     assert drawn.count("[x]") == 2
 
     path, write = prepared(str(tmp_path / "marks.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
@@ -197,3 +197,24 @@ def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, sessio
     assert "replayed in" in drawn
     assert height < 18 or "Y copies" in drawn
     assert any(style == "cursor" for line in lines for _, style in line)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "node", "said"),
+    [
+        ("ref_only", "", "only the reference has this tensor: edits are made to the backend's net"),
+        ("loose_out", "", "no edit changes this tensor: it has no codes of its own and no weights"),
+        (
+            "block0/relu_2_out",
+            "conv1",
+            "no edit of conv1 can be made: the reference has no weight that is known to answer to its own",
+        ),
+    ],
+)
+def test_each_reason_why_there_is_no_edit_is_said_in_full(make_scene, tensor, node, said):
+    page, scene = EditsPage(), make_scene()
+    scene.navigator.go(scene.table.find(tensor))
+    request = TrialRequest(id=1, row=scene.row, tensor=tensor, wish=EditWish())
+    scene = replace(scene, tried=TrialReady(request=request, edits=EditFacts(node=node)))
+    assert page.mark(scene) == said
+    assert said in " ".join(text(page.draw(scene, 40, 12)).split())
