@@ -109,7 +109,7 @@ class BudgetPage(Page):
             return head[:height]
         lines: list[Line] = []
         places: list[int] = []
-        for block in budget_document(budget):
+        for block in budget_document(budget, rest="e writes all of them to a .json"):
             if isinstance(block, Title):
                 lines += paragraph(block.text, scene, width, "title")
             elif isinstance(block, Section):

@@ -393,7 +393,8 @@ class _Picture:
         if here:
             self._canvas.text(spot.left, spot.top + 1, self._scene.glyphs.cursor, "cursor")
         if (hidden := len(facts) - (spot.low - spot.top - 1)) > 0:
-            self._canvas.text(spot.left + 2, spot.low, f" {hidden} more: 4 ", "accent")
+            said = self._scene.glyphs.fit_end(f" {hidden} more, see 4 ", width - 3)
+            self._canvas.text(spot.left + 2, spot.low, said, "accent")
 
 
 def _name(edge: Edge) -> str:
@@ -409,8 +410,8 @@ def _chosen_words(scene: Scene, edge: Edge, width: int) -> list[Line]:
 
 
 def _cut(line: Line, scene: Scene, width: int) -> Line:
-    """Say at the end of a line that more follows, which a higher terminal shows."""
-    (text, style), more = line[0], " .. more if higher"
+    """Say at the end of a line that more follows, which a taller terminal shows."""
+    (text, style), more = line[0], " .. more in a taller terminal"
     return [(scene.glyphs.fit_end(text, width - len(more)), style), (more, "accent")]
 
 

@@ -138,3 +138,11 @@ def test_nothing_is_written_that_is_not_the_whole_budget(page, scene, tmp_path, 
     scene = replace(scene, tried=None if changed is None else replace(scene.tried, **changed))
     with pytest.raises(UsageError, match="Nothing is written: "):
         prepared(str(tmp_path / f"budget.{suffix}"), scene, screenshot=str, view=ScreenId.BUDGET, page=page)
+
+
+def test_nodes_that_are_not_listed_are_said_to_be_where_a_key_writes_them(page, scene):
+    (output,) = scene.tried.budget.outputs
+    unknown = {f"n{number}": "why" for number in range(9)}
+    budget = replace(scene.tried.budget, outputs=(replace(output, unknown=unknown),))
+    drawn = text(page.draw(replace(scene, tried=replace(scene.tried, budget=budget)), 100, 40))
+    assert "and 4 more: e writes all of them to a .json" in drawn
