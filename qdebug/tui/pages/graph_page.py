@@ -203,8 +203,9 @@ class _Picture:
             lanes = self._passing(level, levels)
             spots = self._stack(level, items, lanes, span=(left, right), facts=len(facts), passing=passing)
             inner = right - left - 1
-            texts = self._scene.glyphs.apart([edge.tensor if edge.constant else _name(edge) for edge in items], inner)
-            names[level] = {edge.tensor: text for edge, text in zip(items, texts, strict=True)}
+            shown = [spot.edge for spot in spots if spot.edge is not None and level]
+            texts = self._scene.glyphs.apart([edge.tensor if edge.constant else _name(edge) for edge in shown], inner)
+            names[level] = {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
             placed |= {spot.edge.tensor: spot for spot in spots if spot.edge is not None}
         self._edges(levels, columns, placed, passing)
         for level in columns:
