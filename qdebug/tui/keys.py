@@ -133,9 +133,11 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Do", "minus", "trying.step", -1, "what-if: a smaller one, 8 steps of h"),
     KeyRow("Do", "semicolon", "trying.calibrator", None, "what-if: what the next calibrator chooses"),
     KeyRow("Do", "colon", "trying.scheme", None, "what-if: the next scheme of the calibrators"),
-    KeyRow("Do", "r", "trying.reset", None, "what-if: reset to what was recorded; edits: take all marks away"),
+    KeyRow("Do", "r", "trying.reset", None, "what-if: reset to what was recorded; edits: choose none"),
     KeyRow("Do", "R", "trying.replay", None, "what-if: replay the net with this scale, or give that up"),
-    KeyRow("Do", "space", "trying.mark", None, "edits: mark one, which replays the net with all marked; take it back"),
+    KeyRow(
+        "Do", "space", "trying.mark", None, "edits: choose one, which replays the net with all chosen; take it back"
+    ),
     KeyRow("Do", "question_mark", "views.help", None, "help: this list of keys", "help", 4),
     KeyRow("Do", "ctrl+p", "views.palette", None, "palette: all commands by name"),
     KeyRow("Do", "ctrl+z", "views.suspend", None, "suspend; fg comes back"),

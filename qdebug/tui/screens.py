@@ -64,7 +64,7 @@ class ScreenId(StrEnum):
     BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "back"
     BUDGET = "budget", "B", "which nodes make how much of the outputs' error", "budget_page:BudgetPage", "budg"
     WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage", "if"
-    EDITS = "edits", "X", "edits of the node, and the outputs with those that are marked", "edits_page:EditsPage"
+    EDITS = "edits", "X", "edits of the node, and the outputs with those that are chosen", "edits_page:EditsPage"
     # fmt: on
 
 

@@ -70,6 +70,14 @@ class EditBench:
         """Return what can be done about a node, the cheapest first; to fit them takes a moment."""
         return tuple(self._search.catalog.edits_of(unit.node.name))
 
+    def named(self, names: Sequence[str]) -> tuple[Edit, ...]:
+        """Return the edits that are called so.
+
+        Raises:
+            UsageError: There is no such edit.
+        """
+        return tuple(map(self._search.catalog.named, names))
+
     def effects(self, edits: Sequence[str], places: Sequence[tuple[int, int]]) -> Iterator[EditEffect]:
         """Yield what edits make of the outputs, after each sample of all so far.
 
@@ -99,6 +107,11 @@ class EditBench:
                 samples=count,
                 seconds=(time.monotonic() - begun) / count,
             )
+
+    @property
+    def faithful_in(self) -> int:
+        """The sample in which it is looked how near a replay comes."""
+        return self._search.places[0][0]
 
     def faithful(self) -> float:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""

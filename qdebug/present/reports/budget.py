@@ -19,22 +19,23 @@ _UNLIKE = 0.25
 _REASONS = 5
 
 
-def budget_document(budget: ErrorBudget, *, everything: bool = False) -> Document:
+def budget_document(budget: ErrorBudget, *, everything: bool = False, rest: str = "--all lists them") -> Document:
     """Return what is said of a budget.
 
     Args:
         budget: The budget.
         everything: List all nodes whose own error is not known.
+        rest: Says where those are that are not listed.
     """
     if not budget.outputs:
         return [Title("NO ANSWER", "no output of the network was compared", "bold yellow")]
     blocks: list[Block] = []
     for output in budget.outputs:
-        blocks += _output_blocks(output, everything=everything, only=len(budget.outputs) == 1)
+        blocks += _output_blocks(output, rest="" if everything else rest, only=len(budget.outputs) == 1)
     return blocks
 
 
-def _output_blocks(output: OutputBudget, *, everything: bool, only: bool) -> Iterator[Block]:
+def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[Block]:
     name = safe_text(output.output)
     if not only:
         yield Section(f"Output {name!r}")
@@ -67,10 +68,10 @@ def _output_blocks(output: OutputBudget, *, everything: bool, only: bool) -> Ite
         right=frozenset({0, 1, *range(4, 4 + len(parts))}),
         names=frozenset({2}),
     )
-    yield Items.of(_notes(output, everything=everything))
+    yield Items.of(_notes(output, rest))
 
 
-def _notes(output: OutputBudget, *, everything: bool) -> Iterator[str]:
+def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
     if output.below:
         together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
         pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""
@@ -92,10 +93,10 @@ def _notes(output: OutputBudget, *, everything: bool) -> Iterator[str]:
     if output.unknown:
         yield f"the own error of {len(output.unknown)} nodes is not known, and not in the table:"
         listed = list(output.unknown.items())
-        for node, reason in listed if everything else listed[:_REASONS]:
+        for node, reason in listed[:_REASONS] if rest else listed:
             yield f"{safe_text(node)!r}: {safe_text(reason)}"
-        if not everything and len(listed) > _REASONS:
-            yield f"and {len(listed) - _REASONS} more: --all lists them"
+        if rest and len(listed) > _REASONS:
+            yield f"and {len(listed) - _REASONS} more: {rest}"
 
 
 def _percent(share: float) -> str:

@@ -6,6 +6,7 @@ import locale
 import os
 import re
 import textwrap
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from os.path import commonprefix
@@ -69,11 +70,14 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
         dots: Stand for what was lost.
     """
     plain = {name: cut_start(name, width, dots) for name in names}
-    shared: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
+    groups: dict[str, list[str]] = {}
     for name, text in plain.items():
-        alike = [other[::-1] for other in plain if plain[other] == text]
+        groups.setdefault(text, []).append(name)
+    shared: dict[str, int] = {}  # how much of its end a name shares with those that would be the same
+    for alike in groups.values():
         if len(alike) > 1:
-            shared[name] = len(commonprefix(alike))  # noqa: RUF071  of letters, not of folders
+            end = len(commonprefix([name[::-1] for name in alike]))  # noqa: RUF071  of letters, not of folders
+            shared |= dict.fromkeys(alike, end)
     room = max(width - cell_len(dots), 1)
     cut = plain
     for more in range(width if shared else 0):  # of the shared end too, as long as others are the same now
@@ -81,8 +85,8 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
         cut = plain | {name: cut_start(text, room, dots) + dots for name, text in kept.items() if text != name}
         if len(set(cut.values())) == len(cut):
             break
-    shown = list(cut.values())
-    return [cut_middle(name, width) if shown.count(cut[name]) > 1 else cut[name] for name in names]
+    shown = Counter(cut.values())
+    return [cut_middle(name, width) if shown[cut[name]] > 1 else cut[name] for name in names]
 
 
 def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:

@@ -176,7 +176,8 @@ def sign(table: NodeTable, row: int, state: int) -> str:
         return "~"
     if state == State.INCOMPARABLE:
         return "?" if table.rows[row].tensor else "-"
-    if state == State.WITHIN and table.results[row] is not None and why(table.results[row]):
+    result = table.results[row]
+    if state == State.WITHIN and result is not None and cost_of(result) is not None:
         return "+"
     return "*" if State(state).failing else "." if state == State.PENDING else " "
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from qdebug.compare.budget import ErrorBudget, NodeShare
 from qdebug.compare.own_error import PARTS
+from qdebug.errors import UsageError
 from qdebug.present import numbers
 from qdebug.present.reports.budget import budget_document
 from qdebug.present.reports.document import Grid, Items, Section, Title
@@ -79,12 +80,21 @@ class BudgetPage(Page):
         return ["qdebug", "budget", *files]
 
     def json(self, scene: Scene, path: Path) -> Callable[[DiffSession], str] | None:  # noqa: ARG002  wherever it is
-        """Return what writes the budget as `qdebug budget --json` does."""
-        budget = _budget(scene)
-        return None if budget is None else lambda _: budget.to_json()
+        """Return what writes the budget as `qdebug budget --json` does.
+
+        Raises:
+            UsageError: It is not that of all outputs and samples yet.
+        """
+        budget = _whole(scene)
+        return lambda _: budget.to_json()
 
     def table(self, scene: Scene) -> Table | None:
-        """Return the shares in full."""
+        """Return the shares in full.
+
+        Raises:
+            UsageError: They are not those of all outputs and samples yet.
+        """
+        _whole(scene)
         lines = [
             (output, node.node, node.op, node.tensor, node.share, node.sqnr_db, *map(node.parts.get, PARTS))
             for output, node in _shares(scene)
@@ -99,7 +109,7 @@ class BudgetPage(Page):
             return head[:height]
         lines: list[Line] = []
         places: list[int] = []
-        for block in budget_document(budget):
+        for block in budget_document(budget, rest="e writes all of them to a .json"):
             if isinstance(block, Title):
                 lines += paragraph(block.text, scene, width, "title")
             elif isinstance(block, Section):
@@ -122,9 +132,22 @@ class BudgetPage(Page):
 
 def _budget(scene: Scene) -> ErrorBudget | None:
     """Return what is known of the outputs; None if nothing is."""
-    budget = None if scene.tried is None else scene.tried.budget
-    waits = budget is not None and scene.tried is not None and scene.tried.doing and not budget.outputs
-    return None if waits else budget
+    ready = scene.tried
+    if ready is None or ready.budget is None or ((ready.doing or ready.problem) and not ready.budget.outputs):
+        return None  # that no output has a budget yet does not mean that none was compared
+    return ready.budget
+
+
+def _whole(scene: Scene) -> ErrorBudget:
+    """Return the budget of all outputs and samples: what is written says nothing of what is still under way.
+
+    Raises:
+        UsageError: There is none, or not yet.
+    """
+    budget, ready = _budget(scene), scene.tried
+    if budget is None or ready is None or ready.doing or ready.problem:
+        raise UsageError(f"Nothing is written: {_state(scene)}.", hint="Wait for the budget of all samples.")
+    return budget
 
 
 def _shares(scene: Scene) -> Iterator[tuple[str, NodeShare]]:

@@ -203,8 +203,9 @@ class _Picture:
             lanes = self._passing(level, levels)
             spots = self._stack(level, items, lanes, span=(left, right), facts=len(facts), passing=passing)
             inner = right - left - 1
-            texts = self._scene.glyphs.apart([edge.tensor if edge.constant else _name(edge) for edge in items], inner)
-            names[level] = {edge.tensor: text for edge, text in zip(items, texts, strict=True)}
+            shown = [spot.edge for spot in spots if spot.edge is not None and level]
+            texts = self._scene.glyphs.apart([edge.tensor if edge.constant else _name(edge) for edge in shown], inner)
+            names[level] = {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
             placed |= {spot.edge.tensor: spot for spot in spots if spot.edge is not None}
         self._edges(levels, columns, placed, passing)
         for level in columns:
@@ -393,7 +394,8 @@ class _Picture:
         if here:
             self._canvas.text(spot.left, spot.top + 1, self._scene.glyphs.cursor, "cursor")
         if (hidden := len(facts) - (spot.low - spot.top - 1)) > 0:
-            self._canvas.text(spot.left + 2, spot.low, f" {hidden} more: 4 ", "accent")
+            said = self._scene.glyphs.fit_end(f" {hidden} more, see 4 ", width - 3)
+            self._canvas.text(spot.left + 2, spot.low, said, "accent")
 
 
 def _name(edge: Edge) -> str:
@@ -409,8 +411,8 @@ def _chosen_words(scene: Scene, edge: Edge, width: int) -> list[Line]:
 
 
 def _cut(line: Line, scene: Scene, width: int) -> Line:
-    """Say at the end of a line that more follows, which a higher terminal shows."""
-    (text, style), more = line[0], " .. more if higher"
+    """Say at the end of a line that more follows, which a taller terminal shows."""
+    (text, style), more = line[0], " .. more in a taller terminal"
     return [(scene.glyphs.fit_end(text, width - len(more)), style), (more, "accent")]
 
 

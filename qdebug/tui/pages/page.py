@@ -151,6 +151,8 @@ class Page:
     """Whether it has something of which the worst comes first, which `worst` walks."""
     has_forms = False
     """Whether what it shows can be written in several forms."""
+    written = ""
+    """What is to be said of its JSON once that is written; "" for nothing but what it is."""
 
     @property
     def plane(self) -> bool:

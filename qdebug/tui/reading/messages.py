@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -58,6 +59,7 @@ __all__ = [
     "TrialRequest",
     "TrialWish",
     "Withdraw",
+    "worst_first",
 ]
 
 Key = tuple[int, int, int | None, int]
@@ -529,3 +531,8 @@ Event = (
     | Failed
 )
 """Whatever the reader thread has to say."""
+
+
+def worst_first(sqnr_db: float | None) -> float:
+    """Return what sorts outputs, the worst first; of those that are not finite nobody knows how bad they are."""
+    return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db

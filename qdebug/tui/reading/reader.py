@@ -397,7 +397,7 @@ class Reader(threading.Thread):
             return
         try:
             if isinstance(job, ExportRequest):
-                what = job.write(comparison.source, job.path)
+                what = self._write(job, comparison.source)
                 self._post(StatusMessage(message=f"wrote {safe_text(job.path, limit=60)}: {what}"))
             elif isinstance(job, AcceptRequest):
                 self._accept(job)
@@ -405,8 +405,21 @@ class Reader(threading.Thread):
                 self._post(ConstantsReady(request=job, table=comparison.constants(comparison.source, job.tensor)))
             else:
                 self._note(job)
+        except Cancelled:  # the program ends, and does not wait for a replay
+            return
         except (QdebugError, OSError, ValueError) as error:
             self._post(StatusMessage(message=safe_text(error, limit=200)))
+
+    def _write(self, job: ExportRequest, source: DiffSession) -> str:
+        """Write a file; what has to replay a net for that asks now and then whether the program ends."""
+        from qdebug.numerics.checkpoint import asking  # not before something is written
+
+        def ask() -> None:
+            if self._stopped:
+                raise Cancelled
+
+        with asking(ask):
+            return job.write(source, job.path)
 
     def _accept(self, job: AcceptRequest) -> None:
         """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.budget import ErrorBudget
 from qdebug.errors import QdebugError
 from qdebug.model.recording import places_of
@@ -17,7 +17,7 @@ from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
-from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest
+from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first
 from qdebug.workflow.edit_bench import EditBench, EditEffect
 from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range, with_codes_of
 from qdebug.workflow.scales_try import TrialBench
@@ -30,12 +30,15 @@ if TYPE_CHECKING:
     from qdebug.session import DiffSession
     from qdebug.workflow.repair_edits import Edit
 
-__all__ = ["EditFacts", "TrialFacts", "Trials"]
+__all__ = ["BROKEN_REPLAY", "EditFacts", "TrialFacts", "Trials", "problem_of"]
+
+BROKEN_REPLAY = (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError)
+"""What a replay of a net that nobody foresaw may raise: no answer, and no reason to end the program."""
 
 _OFTEN = 0.1
 """Seconds after which is told how far a replay is."""
 _FIRST = 2
-"""Samples of the budget that is shown first, until that of all of them is known."""
+"""Samples, or steps, of the budget that is shown first, until that of all of them is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,14 +72,18 @@ class EditFacts:
     Args:
         node: The node whose edits change the tensor; "" if there is none.
         edits: What can be done about it, the cheapest first.
+        marked: The edits that are marked, of any node.
         effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
+        faithful_in: The sample that this is of.
     """
 
     node: str = ""
     edits: tuple[Edit, ...] = ()
+    marked: tuple[Edit, ...] = ()
     effect: EditEffect | None = None
     faithful: float | None = None
+    faithful_in: int = 0
 
 
 class Trials:
@@ -126,9 +133,8 @@ class Trials:
                 self._answer_edits(source, ready, request.wish)
             else:
                 self._answer_scale(source, ready, request.wish)
-        except (QdebugError, ValueError, TypeError, MemoryError, LookupError, ArithmeticError) as error:
-            said = error.message if isinstance(error, QdebugError) else str(error)
-            self._post(replace(self._ready, doing="", problem=said))
+        except BROKEN_REPLAY as error:
+            self._post(replace(self._ready, doing="", problem=problem_of(error)))
 
     def _tell(self, ready: TrialReady) -> TrialReady:
         """Post a part of an answer; how a replay gets on is told with it."""
@@ -158,7 +164,9 @@ class Trials:
             self._bench, self._effect = (source, EditBench(source, self._progress)), None
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
-        facts = EditFacts() if unit is None else EditFacts(node=unit.node.name, edits=bench.edits_of(unit))
+        facts = EditFacts(marked=bench.named(wish.edits))
+        if unit is not None:
+            facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in places_of(source.backend) if wish.sample in {None, place[0]}]
         if self._effect is None or self._effect[0] != wish:
             ready = self._tell(replace(ready, edits=facts, doing=_run(0, places) if wish.edits else ""))
@@ -170,17 +178,18 @@ class Trials:
             facts = replace(facts, effect=self._effect[1])
         if wish.edits:
             ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
-            facts = replace(facts, faithful=bench.faithful())
+            facts = replace(facts, faithful=bench.faithful(), faithful_in=bench.faithful_in)
         self._tell(replace(ready, edits=facts, doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Make the budget of a few samples, the worst output's first, and after that of all of them."""
         if self._shares is None or self._shares[0] is not source:
             self._shares = source, {}
-        known, places = self._shares[1], list(places_of(source.backend))
+        known, entries = self._shares[1], {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
-        names.sort(key=lambda name: _order(errors[name]))
+        names.sort(key=lambda name: worst_first(errors[name]))
+        places = {name: list(recorded_places(source.reference, source.backend, entries[name])) for name in names}
 
         def told(doing: str) -> None:
             budget = ErrorBudget(
@@ -190,13 +199,14 @@ class Trials:
             )
             self._tell(replace(ready, budget=budget, doing=doing))
 
-        for many in dict.fromkeys((min(_FIRST, len(places)), len(places))):
+        for most in (_FIRST, None):
             for name in names:
-                if name not in known or known[name][0] < many:
+                chosen = places[name][:most]
+                if name not in known or known[name][0] < len(chosen):
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
-                    told(f"{output}{many} of {len(places)} samples")
-                    made = source.budget(places=places[:many], only=[name], progress=self._progress)
-                    known |= {each.output: (many, each) for each in made.outputs}
+                    told(f"{output}{len(chosen)} of {_counted(places[name])}")
+                    made = source.budget(places=chosen, only=[name], progress=self._progress)
+                    known |= {each.output: (len(chosen), each) for each in made.outputs}
         told("")
 
     def _facts_of(self, source: DiffSession, request: TrialRequest) -> TrialFacts:
@@ -221,14 +231,23 @@ class Trials:
         return facts
 
 
+def problem_of(error: BaseException) -> str:
+    """Say what went wrong; never nothing, as that would mean that nothing did."""
+    if isinstance(error, QdebugError):
+        return error.message
+    kind = type(error).__name__
+    return f"{kind}: {error}" if isinstance(error, LookupError) else str(error) or kind
+
+
 def _run(done: int, places: Sequence[tuple[int, int]]) -> str:
     """Say which sample is replayed."""
     return f"sample {places[done][0]}, {done + 1} of {len(places)}" if done < len(places) else ""
 
 
-def _order(sqnr_db: float | None) -> float:
-    """Return what sorts outputs, the worst first; of those that are not finite nobody knows how bad they are."""
-    return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db
+def _counted(places: Sequence[tuple[int, int]]) -> str:
+    """Count the places of an output."""
+    steps = len({sample for sample, _ in places}) < len(places)
+    return f"{len(places)} {'steps' if steps else 'sample' if len(places) == 1 else 'samples'}"
 
 
 def _choices(facts: TrialFacts) -> Mapping[str, tuple[ScaleChoice, ...]]:

@@ -17,8 +17,9 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.errors import UsageError
+from qdebug.errors import QdebugError, UsageError
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.checkpoint import asking
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import PlannedRow, State
@@ -158,14 +159,14 @@ def prepared(
 
     sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
     step, steps = scene.navigator.step, scene.navigator.steps
-    return path, partial(export_elements, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
+    return path, partial(_export_whole, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
 
 
 def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
     """Return what writes the JSON of the screen, of its node or of the whole comparison."""
     made = None if page is None else page.json(scene, path)
     if made is not None:
-        return partial(_write_made, made=made, what=f"the {view}; Y copies a command that takes it on")
+        return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
     if view not in _OF_ALL and scene.outcome is not None:
         told = json.dumps(scene.outcome.to_dict(), indent=2, allow_nan=False) + "\n"
         return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
@@ -218,8 +219,20 @@ def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:
 
 
 def _write_made(source: DiffSession, path: Path, *, made: Callable[[DiffSession], str], what: str) -> str:
-    """Write the JSON of a screen."""
-    return _write_text(source, path, text=made(source) + "\n", what=what)
+    """Write the JSON of a screen.
+
+    Raises:
+        UsageError: It cannot be made, or the file cannot be written.
+    """
+    from qdebug.tui.reading.trials import BROKEN_REPLAY, problem_of  # not before something is written
+
+    try:
+        text = made(source)
+    except QdebugError:
+        raise
+    except BROKEN_REPLAY as error:
+        raise UsageError(f"{str(path)!r} is not written: {problem_of(error)}.", hint="Choose other edits.") from error
+    return _write_text(source, path, text=text + "\n", what=what)
 
 
 def _write_table(source: DiffSession, path: Path, *, table: Table, what: str) -> str:
@@ -293,6 +306,12 @@ def new_file(path: Path, *, text: bool) -> Iterator[IO[Any]]:
 
 _STRETCH = 1 << 18
 _NAMES = ("reference", "backend", "reference_codes", "backend_codes")
+
+
+def _export_whole(source: DiffSession, path: Path, **where: Any) -> str:
+    """Write elements to the last one, though the program may end meanwhile: that takes no longer than the disk."""
+    with asking(lambda: None):
+        return export_elements(source, path, **where)
 
 
 def export_elements(source: DiffSession, path: Path, *, tensor: str, sample: int, step: int, steps: int = 1) -> str:

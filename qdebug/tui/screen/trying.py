@@ -49,7 +49,7 @@ class Trying:
             self._do(lambda page, scene: page.reset(scene))
 
     def mark(self) -> None:
-        """Mark an edit, or take its mark away."""
+        """Choose an edit, or choose it no longer."""
         self._with_edits(lambda page, scene: page.mark(scene))
 
     def replay(self) -> None:
@@ -58,7 +58,7 @@ class Trying:
 
     def _with_edits(self, act: Callable[[EditsPage, Scene], str]) -> None:
         if self._screen.view is not ScreenId.EDITS:
-            return self._screen.say(f"edits are marked on the screen {ScreenId.EDITS} ({ScreenId.EDITS.key})")
+            return self._screen.say(f"edits are chosen on the screen {ScreenId.EDITS} ({ScreenId.EDITS.key})")
         page = cast("EditsPage", self._screen.page)
         return self._screen.with_scene(lambda scene: act(page, scene))
 

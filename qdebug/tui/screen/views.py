@@ -120,13 +120,11 @@ class Views:
                 return self._screen.say(f"back on the screen {last}")
             if last == "zoom" and self._screen.zoomed:
                 return self.zoom()
-            if last == "search" and navigator is not None and navigator.pattern:
-                navigator.search("", start=navigator.cursor)
-                return self._screen.say("search cleared")
-            if last == "filter" and navigator is not None and navigator.filter:
-                navigator.clear_filter()
-                return self._screen.say("filter cleared")
-        return self._screen.say("nothing to go back to; q quits")
+            if last in {"search", "filter"} and (said := _cleared(navigator, last)):
+                return self._screen.say(said)
+        # one list of what was done leads back, and each backend has a search and a filter of its own
+        said = _cleared(navigator, "search") or _cleared(navigator, "filter")
+        return self._screen.say(said or "nothing to go back to; q quits")
 
     def zoom(self) -> None:
         """Show one panel alone, or all again."""
@@ -229,3 +227,14 @@ class Views:
     def leave(self) -> None:
         """Quit."""
         self._screen.qdebug.exit(0)
+
+
+def _cleared(navigator: Navigator | None, what: str) -> str:
+    """Take the search or the filter of a list back, and say so; "" if there is none."""
+    if navigator is not None and what == "search" and navigator.pattern:
+        navigator.search("", start=navigator.cursor)
+        return "search cleared"
+    if navigator is not None and what == "filter" and navigator.filter:
+        navigator.clear_filter()
+        return "filter cleared"
+    return ""

@@ -105,6 +105,21 @@ async def test_a_filter_set_before_a_screen_is_taken_back_after_it(make_app, mak
         assert (main.view, main.message) == (ScreenId.NODES, "filter cleared")
 
 
+async def test_a_filter_is_taken_back_though_the_way_back_was_gone_on_another_backend(
+    make_app, make_session, settle, opened
+):
+    app = make_app(make_session(), make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "f", list("op~conv"), "enter", "b", "escape", "b")
+        assert main.navigator.filter
+        await opened(pilot, "escape")
+        assert main.message == "filter cleared"
+        assert not main.navigator.filter
+        await opened(pilot, "escape")
+        assert "nothing to go back to" in main.message
+
+
 async def test_what_is_typed_takes_the_place_of_the_text_that_a_question_begins_with(
     make_app, make_session, settle, opened
 ):

@@ -10,7 +10,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Jud
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.navigator import Navigator
-from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State
+from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
 from qdebug.tui.pages.overview_page import OverviewPage
 from qdebug.tui.pages.page import sign_of
 from qdebug.tui.screen.chrome import status
@@ -159,3 +159,9 @@ def test_a_row_of_the_reference_alone_has_a_sign_and_a_word(make_navigator):
     assert "in ref. only" in row_cells(navigator, row, lay_out(navigator, 160), UNICODE)
     other = table.find("loose_out")
     assert "not compared" in row_cells(navigator, other, lay_out(navigator, 160), UNICODE)
+
+
+def test_a_diverged_node_costs_nothing_in_a_sample_that_is_within(make_table):
+    table = make_table(24, failing=(9,))
+    assert sign(table, 9, State.WITHIN) == " "
+    assert sign(table, 9, State.DIVERGED) == "*"

@@ -8,6 +8,7 @@ from threading import Thread
 
 import pytest
 
+from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.pages.budget_page import BudgetPage
 from qdebug.tui.reading.messages import BudgetWish, TrialReady, TrialRequest
@@ -112,10 +113,36 @@ def test_long_names_are_told_apart(page, scene, make_ready):
 
 def test_what_is_written_is_what_the_command_writes(page, scene, tmp_path):
     budget = scene.tried.budget
-    for name in ("budget.json", "budget.csv"):
+    for name, said in (("budget.json", "the budget"), ("budget.csv", "5 lines")):
         path, write = prepared(str(tmp_path / name), scene, screenshot=str, view=ScreenId.BUDGET, page=page)
-        write(None, path)
+        assert write(None, path) == said
     assert json.loads((tmp_path / "budget.json").read_text()) == budget.to_dict()
     rows = list(csv.DictReader(io.StringIO((tmp_path / "budget.csv").read_text())))
     assert [float(row["share"]) for row in rows] == [node.share for node in budget.outputs[0].nodes]
     assert page.command(scene, ("a", "b")) == ["qdebug", "budget", "a", "b"]
+
+
+def test_where_the_first_replay_broke_no_output_is_said_to_be_left_out(page, scene):
+    empty = replace(scene.tried.budget, outputs=())
+    broken = replace(scene, tried=replace(scene.tried, budget=empty, problem="why"))
+    assert text(page.draw(broken, 100, 30)).strip() == "no budget: why"
+    assert "no output of the network was compared" in text(
+        page.draw(replace(broken, tried=replace(broken.tried, problem="")), 100, 30)
+    )
+
+
+@pytest.mark.parametrize("suffix", ["json", "csv"])
+@pytest.mark.parametrize("far", ["nothing yet", "under way", "broken"])
+def test_nothing_is_written_that_is_not_the_whole_budget(page, scene, tmp_path, suffix, far):
+    changed = {"nothing yet": None, "under way": {"doing": "2 of 3 samples"}, "broken": {"problem": "why"}}[far]
+    scene = replace(scene, tried=None if changed is None else replace(scene.tried, **changed))
+    with pytest.raises(UsageError, match="Nothing is written: "):
+        prepared(str(tmp_path / f"budget.{suffix}"), scene, screenshot=str, view=ScreenId.BUDGET, page=page)
+
+
+def test_nodes_that_are_not_listed_are_said_to_be_where_a_key_writes_them(page, scene):
+    (output,) = scene.tried.budget.outputs
+    unknown = {f"n{number}": "why" for number in range(9)}
+    budget = replace(scene.tried.budget, outputs=(replace(output, unknown=unknown),))
+    drawn = text(page.draw(replace(scene, tried=replace(scene.tried, budget=budget)), 100, 40))
+    assert "and 4 more: e writes all of them to a .json" in drawn

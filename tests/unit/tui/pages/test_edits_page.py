@@ -12,8 +12,8 @@ from qdebug.cli.repair import _edits
 from qdebug.errors import UsageError
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.pages.edits_page import EditsPage
-from qdebug.tui.reading.messages import TrialRequest
-from qdebug.tui.reading.trials import Trials
+from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
+from qdebug.tui.reading.trials import EditFacts, Trials
 from qdebug.tui.screen.exports import prepared
 from qdebug.tui.screens import ScreenId
 
@@ -52,7 +52,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     first, second = tensors(session)
     scene = look(1, first)
     drawn = text(page.draw(scene, 90, 24))
-    assert "nothing is marked" in drawn
+    assert "no edit is chosen" in drawn
     assert re.search(r"\[ \]\s+16-bit", drawn)
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
@@ -65,21 +65,23 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert effect.outputs[0].trial != one.outputs[0].trial
     assert "with 2 edits" in drawn
     assert "1 sample " in drawn
-    assert "bit for bit" in " ".join(drawn.split())
+    assert "in sample 0, without edits the replay gives the recorded outputs bit for bit" in " ".join(drawn.split())
     assert drawn.count("[x]") == 2
 
     path, write = prepared(str(tmp_path / "marks.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
-    write(session, path)
+    assert page.command(scene, ("a", "b")) is None, "nothing is written yet"
+    assert write(session, path) == "the edits; Y copies the command that goes on with them"
+    assert "chosen in the terminal" in json.loads(path.read_text())["stopped"]
     assert set(_edits(path)) == set(page.trial(scene).edits)
     assert json.loads(path.read_text())["search"]["samples"] == 1
     assert page.command(scene, ("a", "b")) == ["qdebug", "repair", "a", "b", "--resume", str(path)]
     page.move(scene, 100)
-    assert "taken away" in page.mark(scene)
+    assert "no longer chosen" in page.mark(scene)
     assert len(page.trial(scene).edits) == 1
     assert page.command(scene, ("a", "b")) is None, "other marks are in the file"
     page.reset(scene)
     assert page.trial(scene).edits == ()
-    with pytest.raises(UsageError, match="No edit is marked"):
+    with pytest.raises(UsageError, match="No edit is chosen"):
         prepared(str(tmp_path / "none.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
 
 
@@ -127,3 +129,92 @@ def test_it_fits_with_the_chosen_edit_in_sight(looked, session, size):
         assert all(len("".join(piece for piece, _ in line)) <= width for line in lines)
         assert any(style == "cursor" for line in lines for _, style in line)
         page.move(scene, 1)
+
+
+def test_before_the_edits_of_a_node_are_known_nothing_is_chosen_or_taken_back(looked, session, make_scene):
+    page, look = looked
+    page.mark(look(1, tensors(session)[0]))
+    waiting = replace(make_scene(row=2), tried=None)
+    for act in (page.mark, lambda scene: page.move(scene, 1)):
+        assert act(waiting) == "its edits are not known yet"
+    assert len(page.trial(waiting).edits) == 1
+    page.draw(waiting, 90, 24)
+    scene = look(2, tensors(session)[1])
+    said = page.mark(scene)
+    assert said.startswith(f"bias of {scene.tried.edits.node}: ")
+    assert f"bias {scene.tried.edits.node}" in page.trial(scene).edits
+
+
+def test_edits_that_are_chosen_are_those_of_a_recording_that_was_opened_again(looked, session):
+    page, look = looked
+    first, second = tensors(session)
+    page.mark(look(1, first))
+    scene, told = look(2, second), []
+    old = page._listed(scene)[-1]
+    again = DiffSession(session.reference, session.backend)
+    Trials(told.append).answer(again, scene.tried.request, lambda: False)
+    new = page._listed(replace(scene, tried=told[-1]))[-1]
+    assert new.name == old.name
+    assert new is not old
+
+
+@pytest.mark.parametrize("error", [KeyError("conv1"), MemoryError(), TypeError("no array")])
+def test_what_a_replay_breaks_of_is_said_and_nothing_is_written(looked, session, tmp_path, monkeypatch, error):
+    def broken(*_):
+        raise error
+
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    page.mark(scene)
+    monkeypatch.setattr("qdebug.tui.pages.edits_page.find_repair", broken)
+    path, write = prepared(str(tmp_path / "edits.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
+    with pytest.raises(UsageError, match=type(error).__name__ if not isinstance(error, TypeError) else "no array"):
+        write(session, path)
+    assert not path.exists()
+    assert page.command(scene, ("a", "b")) is None
+
+
+@pytest.mark.parametrize("size", [(80, 18), (80, 12), (60, 9)])
+def test_of_many_outputs_the_worst_are_shown_and_the_rest_counted(looked, session, size):
+    page, look = looked
+    width, height = size
+    page.mark(look(1, tensors(session)[0]))
+    scene = look(1, tensors(session)[0])
+    (output,) = scene.tried.edits.effect.outputs
+    errors = [float("nan") if number == 17 else 40.0 - number for number in range(20)]
+    many = tuple(
+        replace(output, output=f"out_{number:02}", trial=replace(output.trial, sqnr_db=error))
+        for number, error in enumerate(errors)
+    )
+    effect = replace(scene.tried.edits.effect, outputs=many)
+    scene = replace(scene, tried=replace(scene.tried, edits=replace(scene.tried.edits, effect=effect)))
+    lines = page.draw(scene, width, height)
+    drawn = text(lines)
+    shown = re.findall(r"out_\d+", drawn)
+    assert shown[0] == "out_17"
+    assert f"{20 - len(shown)} more outputs" in drawn
+    assert "out_00" not in drawn
+    assert "replayed in" in drawn
+    assert height < 18 or "Y copies" in drawn
+    assert any(style == "cursor" for line in lines for _, style in line)
+
+
+@pytest.mark.parametrize(
+    ("tensor", "node", "said"),
+    [
+        ("ref_only", "", "only the reference has this tensor: edits are made to the backend's net"),
+        ("loose_out", "", "no edit changes this tensor: it has no codes of its own and no weights"),
+        (
+            "block0/relu_2_out",
+            "conv1",
+            "no edit of conv1 can be made: the reference has no weight that is known to answer to its own",
+        ),
+    ],
+)
+def test_each_reason_why_there_is_no_edit_is_said_in_full(make_scene, tensor, node, said):
+    page, scene = EditsPage(), make_scene()
+    scene.navigator.go(scene.table.find(tensor))
+    request = TrialRequest(id=1, row=scene.row, tensor=tensor, wish=EditWish())
+    scene = replace(scene, tried=TrialReady(request=request, edits=EditFacts(node=node)))
+    assert page.mark(scene) == said
+    assert said in " ".join(text(page.draw(scene, 40, 12)).split())

@@ -144,9 +144,9 @@ def test_an_edge_without_error_is_drawn_otherwise(around):
 def test_what_a_low_screen_has_no_room_for_is_said(make_scene):
     scene = make_scene()
     lines = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 60, 9)).splitlines()
-    assert any(" more: 4 " in line for line in lines)
-    assert lines[-1].endswith(".. more if higher")
-    assert "if higher" not in text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 100, 40))
+    assert any(" more, see 4 " in line for line in lines)
+    assert lines[-1].endswith(".. more in a taller terminal")
+    assert "taller" not in text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 100, 40))
 
 
 def test_the_line_that_counts_inputs_left_out_is_not_drawn_over():

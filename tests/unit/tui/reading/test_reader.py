@@ -488,3 +488,24 @@ def test_a_file_that_was_written_over_is_not_glimpsed_at(endless):
     session.resume.set()
     reader.stop()
     reader.join(10)
+
+
+def test_the_end_does_not_wait_for_a_file_that_takes_a_replay(start, make_session, tmp_path):
+    reader, events = start(make_session)
+    until(events, Finished)
+    begun, let_go = threading.Event(), threading.Event()
+
+    def write(*_):
+        begun.set()
+        while not let_go.wait(0.01):
+            checkpoint()
+        return "all of it"
+
+    reader.request(ExportRequest(backend=0, path=tmp_path / "a.json", write=write))
+    assert begun.wait(20)
+    reader.stop()
+    reader.join(10)
+    ended = not reader.is_alive()
+    let_go.set()
+    assert ended
+    assert not any(isinstance(event, Failed) for event in events.queue)

@@ -151,23 +151,33 @@ def test_a_file_that_was_written_over_is_not_tried_on(make_session, bench):
     reader.join(10)
 
 
+def side(places=tuple((at, 0) for at in range(5)), **graph):
+    """Return a recording that has all tensors at the same places."""
+    return SimpleNamespace(
+        graph=SimpleNamespace(is_constant=lambda _: False, **graph),
+        info=None,
+        places=lambda _=None: places,
+        has=lambda _, sample, step: (sample, step) in places,
+    )
+
+
 @pytest.fixture
 def outputs():
     """Return a session of three outputs and five samples, and which budgets it was asked for."""
-    asked = []
+    asked, looked = [], []
 
     def budget(*, places, only, progress):
         progress(1, 2)
         asked.append((*only, len(places)))
+        looked.append(places)
         return SimpleNamespace(outputs=[SimpleNamespace(output=name, samples=len(places)) for name in only])
 
     errors = {"good": 30.0, "bad": 10.0, "broken": float("nan")}
-    backend = SimpleNamespace(
-        graph=SimpleNamespace(outputs=tuple(errors)), info=None, places=lambda _: [(at, 0) for at in range(5)]
-    )
+    backend = side(outputs=tuple(errors))
     compared = [SimpleNamespace(tensor=name, metrics=SimpleNamespace(sqnr_db=error)) for name, error in errors.items()]
+    entries = [SimpleNamespace(tensor=name, reference_tensor=name) for name in errors]
     return SimpleNamespace(
-        backend=backend, reference=SimpleNamespace(info=None), compared=compared, budget=budget
+        backend=backend, reference=side(), compared=compared, budget=budget, entries=lambda: entries, looked=looked
     ), asked
 
 
@@ -216,3 +226,37 @@ def test_the_verdict_does_not_wait_for_a_budget(make_session):
     reader.stop()
     reader.join(10)
     assert any(isinstance(event, Finished) for event in taken)
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [(MemoryError(), "MemoryError"), (KeyError("conv1"), "KeyError: 'conv1'"), (ValueError("no values"), "no values")],
+)
+def test_an_error_is_a_problem_whatever_it_says_of_itself(outputs, error, said):
+    session, _ = outputs
+    parts = []
+
+    def broken(**_):
+        raise error
+
+    session.budget = broken
+    Trials(parts.append).answer(session, BUDGET, lambda: False)
+    assert parts[-1].problem == said
+
+
+def test_few_samples_are_those_that_both_sides_recorded_of_the_output(outputs):
+    session, _ = outputs
+    session.reference = side([(2, 0), (3, 0), (4, 0), (5, 0)])
+    parts = []
+    Trials(parts.append).answer(session, BUDGET, lambda: False)
+    assert session.looked[0] == [(2, 0), (3, 0)]
+    assert session.looked[-1] == [(2, 0), (3, 0), (4, 0)]
+    assert "output bad, 2 of 3 samples" in {part.doing for part in parts}
+
+
+def test_steps_are_not_counted_as_samples(outputs):
+    session, _ = outputs
+    session.reference = session.backend = side([(0, 0), (0, 1), (0, 2)], outputs=("bad",))
+    parts = []
+    Trials(parts.append).answer(session, BUDGET, lambda: False)
+    assert "2 of 3 steps" in {part.doing for part in parts}
