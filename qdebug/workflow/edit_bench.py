@@ -108,16 +108,9 @@ class EditBench:
                 seconds=(time.monotonic() - begun) / count,
             )
 
-    @property
-    def faithful_in(self) -> int:
-        """The sample in which it is looked how near a replay comes."""
-        return self._search.places[0][0]
-
     def faithful(self) -> float:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
         if self._faithful is None:
-            search = self._search
-            self._faithful = faithful(
-                self._session, search.arithmetic, next(iter(places_of(self._session.backend))), self._told
-            )
+            first = next(iter(places_of(self._session.backend)))
+            self._faithful = faithful(self._session, self._search.arithmetic, first, self._told)
         return self._faithful

@@ -107,7 +107,8 @@ def faithful_words(sqnr_db: float) -> str:
     elif sqnr_db == -math.inf:
         same = "gives other outputs than those recorded of the first sample, which are zero or not finite"
     elif math.isfinite(sqnr_db):
-        same = f"gives the recorded outputs of the first sample to {numbers.number(sqnr_db)} dB"
+        near = numbers.number(sqnr_db)
+        same = f"gives the recorded outputs of the first sample to {near} dB: part of a gain may be its own"
     return f"without edits the replay {same}"
 
 

@@ -208,8 +208,7 @@ class EditsPage(Page):
         if ready.doing:
             said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
         elif effect is not None and facts.faithful is not None:
-            said = f"replayed in {numbers.number(effect.seconds)} s a sample; in sample {facts.faithful_in}, "
-            said += faithful_words(facts.faithful)
+            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {faithful_words(facts.faithful)}"
         below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
         if effect is None:
             return below

@@ -219,7 +219,11 @@ class WhatIfPage(Page):
         replay = _replay_of(scene, quant)
         rows = trial_rows((facts.now, quant), (now_error, error), () if replay is None else replay.outputs)
         changed = ", changed" if self._steps or self._codes else ""
-        titles = ("", "recorded scale" if facts.now is not None else "not quantized", f"trial: {self._title(scene)}{changed}")
+        titles = (
+            "",
+            "recorded scale" if facts.now is not None else "not quantized",
+            f"trial: {self._title(scene)}{changed}",
+        )
         lines = [head, _row(scene, titles, width, "accent")]
         self._shown = {len(lines) + at: label for at, (label, *_) in enumerate(rows)}
         for label, now, trial in rows:

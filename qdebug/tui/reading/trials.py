@@ -75,7 +75,6 @@ class EditFacts:
         marked: The edits that are marked, of any node.
         effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
-        faithful_in: The sample that this is of.
     """
 
     node: str = ""
@@ -83,7 +82,6 @@ class EditFacts:
     marked: tuple[Edit, ...] = ()
     effect: EditEffect | None = None
     faithful: float | None = None
-    faithful_in: int = 0
 
 
 class Trials:
@@ -178,7 +176,7 @@ class Trials:
             facts = replace(facts, effect=self._effect[1])
         if wish.edits:
             ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
-            facts = replace(facts, faithful=bench.faithful(), faithful_in=bench.faithful_in)
+            facts = replace(facts, faithful=bench.faithful())
         self._tell(replace(ready, edits=facts, doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
