@@ -40,7 +40,7 @@ _NOTES = (
     "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
     "arithmetic: the number that is judged / its limit: steps beside saturation, or a share of the rounding bound",
     "gain: error that goes out over the largest that comes in, each relative to its signal",
-    "alone dB: SQNR of the output if this node alone had its error",
+    "alone dB: SQNR of the output if this node alone had its error: overview, in its worst sample; budget, in all",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
