@@ -287,6 +287,9 @@ def find_repair(
     if beyond and not looked.reached():
         said = ", ".join(f"{name!r} ({looked.beyond[name]:.1%} of an output's error)" for name in beyond)
         notes.append(f"no allowed edit changes {said}")
+    gone = [name for name in options.start if name not in {edit.name for edit in looked.found}]
+    if gone:
+        notes.append(f"the search began with {', '.join(map(repr, gone))}, and the goal is as near without")
     if not held_out:
         notes.append("there is one sample: nothing is left to prove the edits on")
     near = faithful(session, looked.arithmetic, places[0])
