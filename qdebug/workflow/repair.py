@@ -289,7 +289,7 @@ def find_repair(
         notes.append(f"no allowed edit changes {said}")
     gone = [name for name in options.start if name not in {edit.name for edit in looked.found}]
     if gone:
-        notes.append(f"the search began with {', '.join(map(repr, gone))}, and the goal is as near without")
+        notes.append(f"edits that the search began with, and did not keep: {', '.join(map(repr, gone))}")
     if not held_out:
         notes.append("there is one sample: nothing is left to prove the edits on")
     near = faithful(session, looked.arithmetic, places[0])

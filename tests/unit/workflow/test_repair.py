@@ -407,7 +407,7 @@ def test_a_repair_goes_on_from_the_edits_of_another():
     assert nodes_of(again) == nodes_of(first)
     needless = repaired(backend, within=25, cost=_floats(), start=[*names, "float beside"])
     assert nodes_of(needless) == nodes_of(first)
-    assert "began with 'float beside'" in needless.notes[0]
+    assert "did not keep: 'float beside'" in needless.notes[0]
     given = repaired(backend, within=60, minutes=0, start=names)
     assert (given.reached, given.search.after) == (False, first.search.after), "what was given is measured"
     with pytest.raises(UsageError, match="has no edit"):
