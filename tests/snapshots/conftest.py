@@ -39,6 +39,9 @@ def with_an_output(session):
     """Return a fake session of which the last tensor is an output, with a known error: it has a budget then."""
     graph, last = session.backend._graph, session._plan[-1].tensor
     session.backend._graph = Graph(graph.nodes, tensors=graph.tensors.values(), inputs=graph.inputs, outputs=(last,))
+    for recorded in (session.reference, session.backend):
+        has = recorded.has
+        recorded.has = lambda tensor, *place, has=has: tensor in {last, "ref_23"} or has(tensor, *place)
     session.compared = [SimpleNamespace(tensor=last, metrics=SimpleNamespace(sqnr_db=8.0))]
     return session
 
@@ -105,8 +108,13 @@ class MadeUpEdits:
     def unit_of(self, _):
         return self._real.unit_of("conv2_quantized")
 
+    faithful_in = 0
+
     def edits_of(self, unit):
         return self._real.edits_of(unit)
+
+    def named(self, names):
+        return self._real.named(names)
 
     def effects(self, edits, _):
         yield from (replace(effect, seconds=0.05) for effect in self._real.effects(edits, [(0, 0)]))
