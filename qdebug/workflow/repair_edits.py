@@ -16,6 +16,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import own_error
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Node, QuantParams, operators
+from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
@@ -29,6 +30,7 @@ KINDS: Mapping[str, str] = {
     "range": "the codes of the result get the range with the least squared error",
     "equalize": "channels are scaled so that this weight and the next have the same range in each",
     "wide-sum": "the sums are exact, as with 32 bits: narrow ones overflow",
+    "rounding": "the result is rounded to the nearest code: the backend rounds it otherwise",
     "split": "a branch gets a scale of its own, and what joins it with others is rounded to 16 bits",
     "per-channel": "the weights get a scale for each output channel",
     "16-bit": "the result is rounded to 16 bits, which hold all of its values",
@@ -51,7 +53,8 @@ class Edit:
         reference_tensor: The reference's tensor of the result; "" likewise.
         reference_weight: The reference's weight; "" likewise.
         codes: Codes that constants are kept in, by node and name; the others that are changed are in float.
-        wide: Whether it takes exact sums, where the backend's are not: whatever is changed is computed with such.
+        exact: The kind of edit that it takes along, where the backend's sums overflow or are not rounded to the nearest
+            code: whatever is changed is computed exactly. "" elsewhere.
     """
 
     kind: str
@@ -63,7 +66,7 @@ class Edit:
     reference_tensor: str
     reference_weight: str
     codes: Mapping[tuple[str, str], QuantParams] = field(default_factory=dict)
-    wide: bool = False
+    exact: str = ""
 
     @property
     def name(self) -> str:
@@ -160,7 +163,7 @@ class EditCatalog:
             reference_node="" if main is None else main.name,
             reference_tensor="" if entry is None else entry.reference_tensor,
             reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
-            wide=self._sums_overflow(unit),
+            exact=self._inexact(unit),
         )
         return only, nodes.reference_constants(unit.node)
 
@@ -178,7 +181,7 @@ class EditCatalog:
         if kind == "float" and (weights or not key[1]):
             size = 3 * sum(array.size for array in weights.values())
             macs = nodes.macs(node) / nodes.all_macs if nodes.all_macs else 0.0
-            return made(change=replace(only.change, constants=weights), macs=macs, size=size, wide=False)
+            return made(change=replace(only.change, constants=weights), macs=macs, size=size, exact="")
         return None
 
     def _of_result(self, kind: str, only: Edit) -> Edit | None:
@@ -194,7 +197,7 @@ class EditCatalog:
         if kind == "split" and (own := own_scale(nodes, unit)) is not None:
             joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in own.quants)
             return made(change=own, size=joined - elements)
-        return made() if kind == "wide-sum" and only.wide else None
+        return made() if only.exact and kind == only.exact else None
 
     # -- what edits are made of --------------------------------------------------------------------------------------
 
@@ -205,20 +208,28 @@ class EditCatalog:
             return None
         return weight_codes(values, axis % values.ndim)
 
-    def _sums_overflow(self, unit: ChangeableNode) -> bool:
-        """Tell whether the backend's codes are farther from those of exact sums than another rounding brings them."""
+    def _inexact(self, unit: ChangeableNode) -> str:
+        """Return the kind of edit that brings the backend's codes to those of exact sums, rounded to the nearest.
+
+        "wide-sum" if some are farther from those than another rounding brings them, "rounding" if so many are beside
+        them that it is no matter of ties; "" if neither is so, or it is not known.
+        """
         node, run, quant = unit.node, self.nodes.run, self.nodes.result_quant(unit)
         if quant is None or unit.rounder != node.name or not self.nodes.weight(node):
-            return False
+            return ""
+        beside = count = 0
         for place in self.nodes.places:
             try:
                 made = quantize(replay(run, node, unit.tensor, place), quant).astype(np.int64)
                 recorded = run.load(unit.tensor, *place).astype(np.int64)
             except (KernelError, RecordingError):
-                return False
-            if np.abs(made.ravel() - recorded.ravel()).max(initial=0) > 1:
-                return True
-        return False
+                return ""
+            apart = np.abs(made.ravel() - recorded.ravel())
+            if apart.max(initial=0) > 1:
+                return "wide-sum"
+            beside += int(apart.sum())
+            count += int(((recorded > quant.qmin) & (recorded < quant.qmax)).sum())
+        return "rounding" if beside > OTHER_ROUNDING_LEAST * count > 0 else ""
 
     def _shift(self, node: Node) -> np.ndarray | None:
         """Return what takes back the mean own error of each channel of a product; None where that is not known."""

@@ -51,7 +51,7 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
                 codes=edit.codes.get(key),
                 quant=edit.change.quants.get(tensor),
                 shift=edit.change.shifts.get(name),
-                wide_sum=edit.wide and tensor == main,
+                wide_sum=edit.exact == "wide-sum" and tensor == main,
                 keep_float=stays_float and tensor == main,
                 clamp=change.floats.get(tensor, (None, None)),
             )

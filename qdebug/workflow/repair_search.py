@@ -241,8 +241,8 @@ class EditCost:
     most: int | None = None
 
     def allows(self, edit: Edit) -> bool:
-        """Tell whether an edit, and the exact sums that it may take, are allowed."""
-        return self.kinds is None or {edit.kind, *(["wide-sum"] if edit.wide else [])} <= set(self.kinds)
+        """Tell whether an edit is allowed, and the exact sums or the rounding that it takes along."""
+        return self.kinds is None or {edit.kind, *([edit.exact] if edit.exact else [])} <= set(self.kinds)
 
     def of(self, edit: Edit) -> float:
         """Return what an edit costs."""
@@ -411,7 +411,7 @@ class Search:
         if in_float and (best := self._open(name, ("float",))):
             return best
         codes = self._open(name, ("16-bit",)) or self._open(name, ("range",))
-        found = [*codes, *self._open(name, ("wide-sum", "per-channel"))]
+        found = [*codes, *self._open(name, ("wide-sum", "rounding", "per-channel"))]
         return found or self._open(name, ("bias", "equalize", "split"))[-1:]
 
     def _ranked(self, least: float) -> dict[str, float]:

@@ -108,8 +108,6 @@ class MadeUpEdits:
     def unit_of(self, _):
         return self._real.unit_of("conv2_quantized")
 
-    faithful_in = 0
-
     def edits_of(self, unit):
         return self._real.edits_of(unit)
 

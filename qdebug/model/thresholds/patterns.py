@@ -61,6 +61,12 @@ FEW_ARE_ONE_IN = threshold(
     unit="samples, or indices of a block",
     why="Few samples, or a part of a block, are at most one in so many.",
 )
+OTHER_ROUNDING_LEAST = threshold(
+    "OTHER_ROUNDING_LEAST",
+    0.25,
+    unit="share of the codes that do not saturate",
+    why="Rounding down, up or to zero moves half of the codes by one; ties and last bits of a float sum move few.",
+)
 BORDER_MAX_WIDTH = threshold(
     "BORDER_MAX_WIDTH",
     3,

@@ -296,10 +296,10 @@ def coded(name, dtype, scale, zero_point=0):
     return TensorInfo(name=name, dtype=dtype, quant=QuantParams(dtype=dtype, scale=scale, zero_point=zero_point))
 
 
-def test_sums_of_pairs_that_saturate_are_repaired_by_wide_ones():
-    """x w in codes, where two products at a time are added in 16 bits, as on processors without dot products."""
-    rng, scales = np.random.default_rng(1), {"x": 0.01, "w": 0.02, "y": 0.25}
-    w = rng.integers(60, 128, (8, 5)).astype(np.int8)
+def product_on_codes(computed, scales, least=60):
+    """Record x w in codes, computed from the products and the factor from their sums to codes."""
+    rng = np.random.default_rng(1)
+    w = rng.integers(least, 128, (8, 5)).astype(np.int8)
     floats = Graph(
         [Node(name="product", op="MatMul", inputs=("x", "w"), outputs=("y",))],
         tensors=[TensorInfo(name="w", role=Role.CONSTANT)],
@@ -328,15 +328,24 @@ def test_sums_of_pairs_that_saturate_are_repaired_by_wide_ones():
     for sample in range(4):
         x = rng.integers(100, 256, (3, 8)).astype(np.uint8)
         real = x.astype(np.float32) * np.float32(scales["x"])
-        pairs = (x[:, :, None].astype(np.int64) * w[None]).reshape(3, 4, 2, 5).sum(axis=2)
-        sums = np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1)
-        y = np.clip(np.rint(sums * (scales["x"] * scales["w"] / scales["y"])), 0, 255).astype(np.uint8)
+        products = x[:, :, None].astype(np.int64) * w[None]
+        y = np.clip(computed(products, scales["x"] * scales["w"] / scales["y"]), 0, 255).astype(np.uint8)
         theirs |= {("x", sample, 0): real, ("y", sample, 0): real @ theirs["w", 0, 0]}
         ours |= {("x", sample, 0): x, ("y", sample, 0): y}
-    session = DiffSession(MemoryRecording(floats, theirs), MemoryRecording(codes, ours))
+    return DiffSession(MemoryRecording(floats, theirs), MemoryRecording(codes, ours))
+
+
+def test_sums_of_pairs_that_saturate_are_repaired_by_wide_ones():
+    """Two products at a time are added in 16 bits, as on processors without dot products."""
+
+    def computed(products, factor):
+        pairs = products.reshape(3, 4, 2, 5).sum(axis=2)
+        return np.rint(np.clip(pairs, -(2**15), 2**15 - 1).sum(axis=1) * factor)
+
+    session = product_on_codes(computed, {"x": 0.01, "w": 0.02, "y": 0.25})
     options = RepairOptions(within=30, arithmetic="onnx-spec", cost=EditCost(kinds=["range", "wide-sum"]))
     found = find_repair(session, options)
-    assert (found.reached, [edit.wide for edit in found.edits]) == (True, [True])
+    assert (found.reached, [edit.exact for edit in found.edits]) == (True, ["wide-sum"])
     other = replace(options, cost=EditCost(kinds=["range"]))
     assert not find_repair(session, other).reached, "other codes do not help while the sums overflow"
     found = find_repair(session, replace(options, cost=EditCost(kinds=["wide-sum"])))
@@ -345,6 +354,22 @@ def test_sums_of_pairs_that_saturate_are_repaired_by_wide_ones():
     found = find_repair(session, replace(options, arithmetic=None, cost=EditCost(kinds=["wide-sum"])))
     assert (found.arithmetic, found.faithful, found.replayed) == ("as explained", np.inf, None)
     assert found.exit_code == 0
+
+
+def test_codes_that_are_cut_off_are_repaired_by_rounding():
+    session = product_on_codes(
+        lambda products, factor: np.floor(products.sum(axis=1) * factor), {"x": 0.01, "w": 0.002, "y": 0.25}, 0
+    )
+    options = RepairOptions(within=30, arithmetic="onnx-spec")
+    found = find_repair(session, replace(options, cost=EditCost(kinds=["rounding"])))
+    assert [(edit.kind, edit.exact) for edit in found.edits] == [("rounding", "rounding")]
+    assert found.search.after > found.search.before + 3
+    alone = find_repair(session, replace(options, cost=EditCost(kinds=["bias"])))
+    assert alone.edits == (), "what the rounding gains is none of the bias'"
+    nearest = product_on_codes(
+        lambda products, factor: np.rint(products.sum(axis=1) * factor), {"x": 0.01, "w": 0.002, "y": 0.25}, 0
+    )
+    assert find_repair(nearest, replace(options, cost=EditCost(kinds=["rounding"]))).edits == ()
 
 
 def test_branches_that_share_a_scale_get_one_each():
