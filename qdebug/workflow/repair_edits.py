@@ -217,6 +217,8 @@ class EditCatalog:
         node, run, quant = unit.node, self.nodes.run, self.nodes.result_quant(unit)
         if quant is None or unit.rounder != node.name or not self.nodes.weight(node):
             return ""
+        if quant.qmin is None or quant.qmax is None:  # codes that are floats
+            return ""
         beside = count = 0
         for place in self.nodes.places:
             try:
