@@ -180,14 +180,21 @@ class Trials:
         self._tell(replace(ready, edits=facts, doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
-        """Make the budget of a few samples, the worst output's first, and after that of all of them."""
+        """Make the budget of the worst samples, the worst output's first, and after that of all of them."""
         if self._shares is None or self._shares[0] is not source:
             self._shares = source, {}
         known, entries = self._shares[1], {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
         names.sort(key=lambda name: worst_first(errors[name]))
-        places = {name: list(recorded_places(source.reference, source.backend, entries[name])) for name in names}
+        samples = {node.tensor: {each.sample: each.sqnr_db for each in node.samples} for node in source.compared}
+
+        def worst(name: str) -> list[tuple[int, int]]:
+            """List where an output was recorded, the worst sample of it first."""
+            found = recorded_places(source.reference, source.backend, entries[name])
+            return sorted(found, key=lambda place: worst_first(samples[name].get(place[0])))
+
+        places = {name: worst(name) for name in names}
 
         def told(doing: str) -> None:
             budget = ErrorBudget(
@@ -202,7 +209,8 @@ class Trials:
                 chosen = places[name][:most]
                 if name not in known or known[name][0] < len(chosen):
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
-                    told(f"{output}{len(chosen)} of {_counted(places[name])}")
+                    part = "the worst " if len(chosen) < len(places[name]) else ""
+                    told(f"{output}{part}{len(chosen)} of {_counted(places[name])}")
                     made = source.budget(places=chosen, only=[name], progress=self._progress)
                     known |= {each.output: (len(chosen), each) for each in made.outputs}
         told("")

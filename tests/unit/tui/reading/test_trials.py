@@ -174,7 +174,11 @@ def outputs():
 
     errors = {"good": 30.0, "bad": 10.0, "broken": float("nan")}
     backend = side(outputs=tuple(errors))
-    compared = [SimpleNamespace(tensor=name, metrics=SimpleNamespace(sqnr_db=error)) for name, error in errors.items()]
+    samples = [SimpleNamespace(sample=at, sqnr_db=level) for at, level in enumerate((30.0, 8.0, None, 9.0, 20.0))]
+    compared = [
+        SimpleNamespace(tensor=name, metrics=SimpleNamespace(sqnr_db=error), samples=samples)
+        for name, error in errors.items()
+    ]
     entries = [SimpleNamespace(tensor=name, reference_tensor=name) for name in errors]
     return SimpleNamespace(
         backend=backend, reference=side(), compared=compared, budget=budget, entries=lambda: entries, looked=looked
@@ -194,6 +198,8 @@ def test_the_budget_is_of_few_samples_first_and_of_the_worst_output_first(output
     assert [each.output for each in parts[-1].budget.outputs] == names
     seen = [[each.samples for each in part.budget.outputs] for part in parts if not part.replayed[1]]
     assert seen == [[], [2], [2, 2], [2, 2, 2], [5, 2, 2], [5, 5, 2], [5, 5, 5]]
+    assert session.looked[1] == [(2, 0), (1, 0)], "one whose error is not known, and the worst"
+    assert "output bad, the worst 2 of 5 samples" in {part.doing for part in parts}
     assert "output bad, 5 of 5 samples" in {part.doing for part in parts}
     assert any(part.replayed == (1, 2) for part in parts)
     assert not parts[-1].doing
@@ -251,7 +257,7 @@ def test_few_samples_are_those_that_both_sides_recorded_of_the_output(outputs):
     Trials(parts.append).answer(session, BUDGET, lambda: False)
     assert session.looked[0] == [(2, 0), (3, 0)]
     assert session.looked[-1] == [(2, 0), (3, 0), (4, 0)]
-    assert "output bad, 2 of 3 samples" in {part.doing for part in parts}
+    assert "output bad, the worst 2 of 3 samples" in {part.doing for part in parts}
 
 
 def test_steps_are_not_counted_as_samples(outputs):
@@ -259,4 +265,4 @@ def test_steps_are_not_counted_as_samples(outputs):
     session.reference = session.backend = side([(0, 0), (0, 1), (0, 2)], outputs=("bad",))
     parts = []
     Trials(parts.append).answer(session, BUDGET, lambda: False)
-    assert "2 of 3 steps" in {part.doing for part in parts}
+    assert "the worst 2 of 3 steps" in {part.doing for part in parts}
