@@ -300,8 +300,11 @@ class Search:
             self.found[:] = kept
 
     def _steps(self, best: Tried) -> Iterator[Tried]:
-        """Add edits, one at a time where few will do; yield what they give."""
-        done, waiting, shares = set[str](), dict[str, float](), list(_LEAST)
+        """Add edits, one at a time where few will do; yield what they give.
+
+        Where all at once miss the goal, those that gain by themselves are added to the best that was seen.
+        """
+        done, waiting, shares, grown = set[str](), dict[str, float](), list(_LEAST), False
         most = math.inf if self.cost.most is None else self.cost.most
         while best.value < self.goal and len(self.found) < most and not self.clock.over():
             left = [name for name in waiting if name not in done]
@@ -311,17 +314,23 @@ class Search:
                 waiting = self._ranked(shares.pop(0))
                 continue
             front = left[:_AT_ONCE]
-            if len(left) > len(front) and not self._enough(front):
-                done.update(left)
+            if not grown and len(left) > len(front) and not self._enough(front):
+                grown, kept = True, list(self.found)
                 for tried in self._grown(left):
-                    best = max(best, tried)
+                    if tried > best:
+                        best, kept = tried, list(self.found)
                     yield tried
+                self.found[:] = kept
+                done.update(edit.unit.node.name for edit in kept if edit.kind == "float")
                 continue
             scored = self._tried(front, best)
             if not scored:
                 done.update(front)
                 continue
             tried, _, edit = max(scored, key=lambda each: each[:2])
+            if grown and not tried > best:
+                done.update(front)
+                continue
             if not tried > best:  # none helps alone: the strongest one of the worst node is kept on trial
                 first = [each for each in scored if each[2].unit.node.name == front[0]] or scored
                 tried, _, edit = max(first, key=lambda each: list(KINDS).index(each[2].kind))
@@ -357,7 +366,8 @@ class Search:
         start, ladder = list(self.found), [*cheap, *floats]
         most = None if self.cost.most is None else self.cost.most - len(start)
         if most is not None and len(ladder) > most:  # then so many in float do more
-            ladder = [*floats[:most], *cheap[: max(most - len(floats), 0)]]
+            there = {edit.unit.node.name for edit in floats}
+            ladder = [*floats, *(edit for edit in cheap if edit.unit.node.name not in there)][:most]
         low, high = 0, min(_AT_ONCE, len(ladder))
         while high > low and not self.clock.over():
             tried = self._climbed(start, ladder[:high])
