@@ -14,8 +14,8 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.code_spans import held
-from qdebug.errors import KernelError
-from qdebug.model import Node, QuantParams, Recording
+from qdebug.errors import KernelError, RecordingError
+from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.replay import Arithmetic
@@ -92,7 +92,7 @@ class EditedReplay:
                 edited = edited or not change.quants.keys().isdisjoint(node.outputs)
                 if not edited and not made.reaches(node) and not everything:
                     continue
-                if all(graph.is_constant(name) for name in node.outputs if name):
+                if all(graph.is_constant(name) for name in node.outputs if name) or made.keeps(node):
                     continue
                 if edited or made.reads_real(node):
                     self._compute_real(node, change, made)
@@ -101,6 +101,17 @@ class EditedReplay:
                     for name, array in run_as_recorded(graph, node, values, self._arithmetic).items():
                         made.keep(name, array)
         return {name: made.real(name) for name in graph.outputs}
+
+    def reproduces(self, node: Node, place: tuple[int, int]) -> bool:
+        """Tell whether a node gives its recorded outputs on its recorded inputs, or cannot be computed alone."""
+        graph, recorded = self._run.graph, _Made(self._run, place)
+        try:
+            values = {name: recorded.kept(name) for name in node.inputs if name}
+            with recorded_room(self._run, place), one_thread(), np.errstate(all="ignore"):
+                found = run_as_recorded(graph, node, values, self._arithmetic)
+            return all(np.array_equal(recorded.kept(name), found[name]) for name in node.outputs if name)
+        except (KernelError, RecordingError):
+            return True
 
     def _compute_real(self, node: Node, change: Change, made: _Made) -> None:
         form, opset = real_form(node, self._run.graph.opset)
@@ -138,6 +149,12 @@ class _Made:
     def reaches(self, node: Node) -> bool:
         """Tell whether a node reads something that is not as recorded."""
         return any(name in self._kept or name in self._real for name in node.inputs)
+
+    def keeps(self, node: Node) -> bool:
+        """Tell whether a node's result is as recorded whatever it reads: extents, or whole numbers made of these."""
+        infos = [self._run.graph.tensors.get(name) for name in node.outputs if name]
+        whole = all(info is not None and info.quant is None and is_integer(info.dtype or "") for info in infos)
+        return operators.named(node.op).gives_extents or (whole and not self.reaches(node))
 
     def reads_real(self, node: Node) -> bool:
         """Tell whether a node reads real numbers where the recording has codes."""

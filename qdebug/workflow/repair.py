@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -25,13 +25,14 @@ from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.result import json_safe
 from qdebug.errors import KernelError, QdebugError, RecordingError, UsageError
-from qdebug.model import QuantParams, RunInfo, operators
+from qdebug.model import RunInfo
 from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
 from qdebug.replay.variant import parse_variant
 from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
+from qdebug.workflow.repair_forms import nameless, quantizer_forms
 from qdebug.workflow.repair_metric import Metric, find_metric
 from qdebug.workflow.repair_model import run_score, write_repaired
 from qdebug.workflow.repair_replays import replays_of
@@ -141,23 +142,7 @@ class Repair:
 
     def hand_over(self) -> dict[str, Any]:
         """Return the edits as quantizers take them: names are those of the reference's nodes and tensors."""
-        floats = [edit for edit in self.edits if edit.kind == "float"]
-        names = [edit.reference_node for edit in floats if edit.reference_node]
-        overrides: dict[str, list[dict[str, Any]]] = {}
-        for edit in self.edits:
-            quant, codes = edit.change.quants.get(edit.unit.tensor), list(edit.codes.values())
-            if edit.kind in ("16-bit", "range") and quant is not None and edit.reference_tensor:
-                overrides[edit.reference_tensor] = [_override(quant)]
-            if edit.kind == "per-channel" and edit.reference_weight:
-                overrides[edit.reference_weight] = [{"quant_type": "QInt8", "axis": codes[0].axis}]
-        return {
-            "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": overrides},
-            "nncf": {"ignored_scope": {"names": names}},
-            "aimet": _aimet(self.edits),
-            "ai-edge-quantizer": [
-                {"regex": name, "operation": "*", "algorithm_key": "no_quantize", "op_config": {}} for name in names
-            ],
-        }
+        return quantizer_forms(self.edits)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the repair as plain values, ready for JSON."""
@@ -189,50 +174,6 @@ class Repair:
     def to_json(self) -> str:
         """Return the repair as JSON."""
         return json.dumps(self.to_dict(), indent=2, allow_nan=False)
-
-
-def _aimet(edits: Sequence[Edit]) -> dict[str, Any]:
-    """Return the edits as encodings of AIMET, version 0.6.1: 32 bits of float where a node is in float.
-
-    Its offset is the lowest code less the zero point, so that the lowest value is scale * offset.
-    """
-    activations, parameters = dict[str, Any](), dict[str, Any]()
-    for edit in edits:
-        quant = edit.change.quants.get(edit.unit.tensor)
-        if edit.kind in ("16-bit", "range") and quant is not None and edit.reference_tensor:
-            activations[edit.reference_tensor] = _encodings(quant)
-        codes = list(edit.codes.values())
-        if edit.kind == "per-channel" and edit.reference_weight:
-            parameters[edit.reference_weight] = _encodings(codes[0])
-        if edit.kind == "float":
-            floating = [{"bitwidth": 32, "dtype": "float"}]
-            activations |= {edit.reference_tensor: floating} if edit.reference_tensor else {}
-            parameters |= {edit.reference_weight: floating} if edit.reference_weight else {}
-    return {"version": "0.6.1", "activation_encodings": activations, "param_encodings": parameters}
-
-
-def _encodings(quant: QuantParams) -> list[dict[str, Any]]:
-    bits = 8 * np.dtype(quant.dtype).itemsize
-    least = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
-    return [
-        {
-            "bitwidth": bits,
-            "dtype": "int",
-            "is_symmetric": str(bool(quant.axis is not None)),
-            "scale": float(scale),
-            "offset": least - int(zero),
-            "min": float(scale) * (least - int(zero)),
-            "max": float(scale) * (least + (1 << bits) - 1 - int(zero)),
-        }
-        for scale, zero in zip(quant.scale.ravel(), quant.zero_point.ravel(), strict=True)
-    ]
-
-
-def _override(quant: QuantParams) -> dict[str, Any]:
-    """Return other codes of a tensor as ONNX Runtime's quantizer takes them."""
-    if quant.dtype.endswith("16"):
-        return {"quant_type": "QUInt16" if quant.dtype == "uint16" else "QInt16"}
-    return {"scale": float(quant.scale[0]), "zero_point": int(quant.zero_point[0])}
 
 
 def find_repair(
@@ -283,15 +224,7 @@ def find_repair(
         except QdebugError as error:  # what was found is not lost by it
             failed = f"the model with these edits {doing}: {error.message} {error.hint or ''}".rstrip()
             notes.append(failed)
-    beyond = sorted(looked.beyond, key=lambda name: -looked.beyond[name])[:_NAMED]
-    if beyond and not looked.reached():
-        said = ", ".join(f"{name!r} ({looked.beyond[name]:.1%} of an output's error)" for name in beyond)
-        notes.append(f"no allowed edit changes {said}")
-    gone = [name for name in options.start if name not in {edit.name for edit in looked.found}]
-    if gone:
-        notes.append(f"edits that the search began with, and did not keep: {', '.join(map(repr, gone))}")
-    if not held_out:
-        notes.append("there is one sample: nothing is left to prove the edits on")
+    notes += _notes(looked, options, alone=not held_out)
     near = faithful(session, looked.arithmetic, places[0])
     return Repair(
         reference=session.reference.info,
@@ -322,7 +255,8 @@ def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) 
     usual, run = find_arithmetic(name or DEFAULT_PRESET), session.backend
     table = run.graph.tensors
     on_codes = [node for node in run.graph.nodes if any(table[each].quant for each in node.outputs if each in table)]
-    if name is not None or all(operators.of(node.op).quantizes for node in on_codes):
+    alone = EditedReplay(run, usual.arithmetic)
+    if name is not None or all(alone.reproduces(node, place) for node in on_codes):
         return usual.arithmetic
     near = faithful(session, usual.arithmetic, place)
     found = {} if near == math.inf else explain_recording(run).arithmetic
@@ -331,6 +265,24 @@ def _arithmetic(session: DiffSession, name: str | None, place: tuple[int, int]) 
     variants = over(usual, {key: parse_variant(text) for key, text in found.items()})
     own = Arithmetic(variants=variants, name="as explained")
     return own if math.isnan(near) or faithful(session, own, place) > near else usual.arithmetic
+
+
+def _notes(looked: Search, options: RepairOptions, *, alone: bool) -> Iterator[str]:
+    """Yield what is to be known of a search that ended; alone: it looked at the only sample."""
+    beyond = sorted(looked.beyond, key=lambda name: -looked.beyond[name])[:_NAMED]
+    if beyond and not looked.reached():
+        said = ", ".join(f"{name!r} ({looked.beyond[name]:.1%} of an output's error)" for name in beyond)
+        yield f"no allowed edit changes {said}"
+    gone = [name for name in options.start if name not in {edit.name for edit in looked.found}]
+    if gone:
+        yield f"edits that the search began with, and did not keep: {', '.join(map(repr, gone))}"
+    if without := nameless(looked.found):
+        yield (
+            f"{len(without)} of the nodes in float have no name in the reference's model, by which ONNX Runtime's "
+            f"quantizer and NNCF could leave them out: those that make {', '.join(map(repr, without[:_NAMED]))}"
+        )
+    if alone:
+        yield "there is one sample: nothing is left to prove the edits on"
 
 
 def _replayed(looked: Search) -> float | None:

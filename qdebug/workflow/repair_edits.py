@@ -49,8 +49,8 @@ class Edit:
         change: What is changed, but for results that stay float: that depends on who reads them.
         macs: Multiply-adds in higher precision, as a share of all.
         size: Bytes that weights, or an activation, take more.
-        reference_node: The reference's node; "" if it is not known.
-        reference_tensor: The reference's tensor of the result; "" likewise.
+        reference_node: The reference's node; None if it is not known.
+        reference_tensor: The reference's tensor that the codes of the result stand for; "" likewise.
         reference_weight: The reference's weight; "" likewise.
         codes: Codes that constants are kept in, by node and name; the others that are changed are in float.
         exact: The kind of edit that it takes along, where the backend's sums overflow or are not rounded to the nearest
@@ -62,7 +62,7 @@ class Edit:
     change: Change
     macs: float
     size: int
-    reference_node: str
+    reference_node: Node | None
     reference_tensor: str
     reference_weight: str
     codes: Mapping[tuple[str, str], QuantParams] = field(default_factory=dict)
@@ -72,6 +72,11 @@ class Edit:
     def name(self) -> str:
         """What it is called: its kind and its node."""
         return f"{self.kind} {self.unit.node.name}"
+
+    @property
+    def other_codes(self) -> QuantParams | None:
+        """What the codes of the result become; None if they stay."""
+        return self.change.quants.get(self.unit.tensor) if self.kind in ("16-bit", "range") else None
 
     def replaces(self, other: Edit) -> bool:
         """Tell whether an earlier edit is undone by this one: a node in float has no other, a scale is set once."""
@@ -87,7 +92,7 @@ class Edit:
             "node": self.unit.node.name,
             "op": self.unit.node.op,
             "tensor": self.unit.tensor or self.unit.node.outputs[0],
-            "reference_node": self.reference_node or None,
+            "reference_node": None if self.reference_node is None else self.reference_node.name,
             "macs": self.macs,
             "bytes": self.size,
         }
@@ -152,18 +157,19 @@ class EditCatalog:
 
     def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
         """Return an edit that changes nothing yet, and the reference's constants for the node."""
-        nodes, entry = self.nodes, self.nodes.entry(unit)
+        nodes, entry, exact = self.nodes, self.nodes.entry(unit), self._inexact(unit)
         main = None if entry is None else nodes.reference_node(entry)
+        coded = nodes.compared(unit.tensor) or entry  # a clamp is left to the codes: they are those behind it
         only = Edit(
             kind="",
             unit=unit,
-            change=Change(nodes=frozenset({unit.node.name})),
+            change=Change(nodes=frozenset({unit.node.name, *([unit.rounder] if exact else [])})),
             macs=0.0,
             size=0,
-            reference_node="" if main is None else main.name,
-            reference_tensor="" if entry is None else entry.reference_tensor,
+            reference_node=main,
+            reference_tensor="" if coded is None else coded.reference_tensor,
             reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
-            exact=self._inexact(unit),
+            exact=exact,
         )
         return only, nodes.reference_constants(unit.node)
 
@@ -214,21 +220,22 @@ class EditCatalog:
         "wide-sum" if some are farther from those than another rounding brings them, "rounding" if so many are beside
         them that it is no matter of ties; "" if neither is so, or it is not known.
         """
-        node, run, quant = unit.node, self.nodes.run, self.nodes.result_quant(unit)
-        if quant is None or unit.rounder != node.name or not self.nodes.weight(node):
+        run, quant = self.nodes.run, self.nodes.result_quant(unit)
+        if quant is None or quant.qmin is None or quant.qmax is None:  # codes that are floats
             return ""
-        if quant.qmin is None or quant.qmax is None:  # codes that are floats
+        rounder = run.graph.producer(unit.tensor)
+        if rounder is None:
             return ""
         beside = count = 0
         for place in self.nodes.places:
             try:
-                made = quantize(replay(run, node, unit.tensor, place), quant).astype(np.int64)
+                made = quantize(replay(run, rounder, unit.tensor, place), quant).astype(np.int64)
                 recorded = run.load(unit.tensor, *place).astype(np.int64)
             except (KernelError, RecordingError):
                 return ""
             apart = np.abs(made.ravel() - recorded.ravel())
             if apart.max(initial=0) > 1:
-                return "wide-sum"
+                return "wide-sum" if rounder is unit.node and self.nodes.weight(rounder) else ""
             beside += int(apart.sum())
             count += int(((recorded > quant.qmin) & (recorded < quant.qmax)).sum())
         return "rounding" if beside > OTHER_ROUNDING_LEAST * count > 0 else ""

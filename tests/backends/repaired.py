@@ -77,11 +77,18 @@ def _parts(held: ModuleType, samples: int, folder: Path, side: int = 224) -> np.
 
 
 def _files(samples: int) -> np.ndarray:
-    """Return the first and last 1024 bytes of files of this project, int32 [samples, 1, 2048]; 256 is no byte."""
+    """Return the first and last 1024 bytes of files of this project, int32 [samples, 1, 2048]; 256 is no byte.
+
+    The first file of each kind comes first, then the second, and so on.
+    """
     home = Path(__file__).resolve().parents[2]
     out = np.full((samples, 1, 2048), 256, np.int32)
-    found = sorted(path for path in home.rglob("qdebug/**/*") if path.suffix in (".py", ".md", ".json", ".h5", ".npz"))
-    for at, path in enumerate(found[:: max(1, len(found) // samples)][:samples]):
+    kinds = dict[str, list[Path]]()
+    for path in sorted(each for part in ("samples", "tests", "qdebug/guide") for each in (home / part).rglob("*.*")):
+        if path.is_file() and "__pycache__" not in path.parts:
+            kinds.setdefault(path.suffix, []).append(path)
+    ranked = sorted((at, path) for files in kinds.values() for at, path in enumerate(files))
+    for at, (_, path) in enumerate(ranked[:samples]):
         content = np.frombuffer(path.read_bytes(), np.uint8)
         first, last = content[:1024], content[-1024:]
         out[at, 0, : first.size], out[at, 0, 2048 - last.size :] = first, last

@@ -1,0 +1,130 @@
+"""The edits of a repair as quantizers take them.
+
+Sources: `nodes_to_exclude` and `TensorQuantOverrides` of onnxruntime.quantization (docs of `quantize_static`); NNCF,
+`IgnoredScope`; AIMET, encodings of version 0.6.1; ai-edge-quantizer, `recipe.py` and `recipe_manager.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from qdebug.model import Node, QuantParams
+from qdebug.workflow.repair_edits import Edit
+
+__all__ = ["nameless", "quantizer_forms"]
+
+
+def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return edits as quantizers take them.
+
+    Args:
+        edits: The edits.
+
+    Returns:
+        What is known of the reference's names, by quantizer. They are entries to put among one's own. What a quantizer
+        has no form for is left out.
+    """
+    floats = [edit.reference_node for edit in edits if edit.kind == "float" and edit.reference_node is not None]
+    names = [node.name for node in floats if _has_name(node)]
+    return {
+        "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": _overrides(edits)},
+        "nncf": {"ignored_scope": {"names": names}},
+        "aimet": _encodings(edits),
+        "ai-edge-quantizer": _recipe(edits),
+    }
+
+
+def nameless(edits: Sequence[Edit]) -> list[str]:
+    """List the results of nodes to be left out that their model has no names for: no quantizer finds them by name."""
+    floats = [edit.reference_node for edit in edits if edit.kind == "float" and edit.reference_node is not None]
+    return [node.outputs[0] for node in floats if not _has_name(node)]
+
+
+def _has_name(node: Node) -> bool:
+    """Tell whether a node has a name of its own, and not one made of its operator and its result when it was read."""
+    return not node.name.startswith(f"{node.op}:{next(iter(node.outputs), '')}")
+
+
+def _overrides(edits: Sequence[Edit]) -> dict[str, list[dict[str, Any]]]:
+    found: dict[str, list[dict[str, Any]]] = {}
+    for edit in edits:
+        if (quant := edit.other_codes) is not None and edit.reference_tensor:
+            found[edit.reference_tensor] = [_override(quant)]
+        if edit.kind == "per-channel" and edit.reference_weight:
+            codes = next(iter(edit.codes.values()))
+            found[edit.reference_weight] = [{"quant_type": "QInt8", "axis": codes.axis}]
+    return found
+
+
+def _override(quant: QuantParams) -> dict[str, Any]:
+    if quant.dtype.endswith("16"):
+        return {"quant_type": "QUInt16" if quant.dtype == "uint16" else "QInt16"}
+    return {"scale": float(quant.scale[0]), "zero_point": int(quant.zero_point[0])}
+
+
+def _encodings(edits: Sequence[Edit]) -> dict[str, Any]:
+    """Return encodings of AIMET: float16, its only float there, where a node is in float."""
+    activations, parameters = dict[str, Any](), dict[str, Any]()
+    for edit in edits:
+        if (quant := edit.other_codes) is not None and edit.reference_tensor:
+            activations[edit.reference_tensor] = _encoding(quant)
+        if edit.kind == "per-channel" and edit.reference_weight:
+            parameters[edit.reference_weight] = _encoding(next(iter(edit.codes.values())))
+        if edit.kind == "float":
+            floating = [{"bitwidth": 16, "dtype": "float"}]
+            activations |= {edit.reference_tensor: floating} if edit.reference_tensor else {}
+            parameters |= {edit.reference_weight: floating} if edit.reference_weight else {}
+    return {"version": "0.6.1", "activation_encodings": activations, "param_encodings": parameters}
+
+
+def _encoding(quant: QuantParams) -> list[dict[str, Any]]:
+    """Return one encoding a channel. AIMET's offset is the lowest code less the zero point: the lowest real / scale."""
+    bits = 8 * np.dtype(quant.dtype).itemsize
+    least = 0 if quant.dtype.startswith("u") else -(1 << (bits - 1))
+    return [
+        {
+            "bitwidth": bits,
+            "dtype": "int",
+            "is_symmetric": str(quant.axis is not None),
+            "scale": float(scale),
+            "offset": least - int(zero),
+            "min": float(scale) * (least - int(zero)),
+            "max": float(scale) * (least + (1 << bits) - 1 - int(zero)),
+        }
+        for scale, zero in zip(quant.scale.ravel(), quant.zero_point.ravel(), strict=True)
+    ]
+
+
+def _recipe(edits: Sequence[Edit]) -> list[dict[str, Any]]:
+    """Return entries for the end of a recipe: of those that fit an operator the last one holds."""
+    algorithms = {"per-channel": _static(8), "16-bit": _static(16), "float": ("no_quantize", dict[str, Any]())}
+    found = []
+    for kind, (algorithm, config) in algorithms.items():
+        for edit in edits:
+            node = edit.reference_node
+            name = edit.reference_tensor if kind == "16-bit" else node.outputs[0] if node is not None else ""
+            if edit.kind == kind and name:
+                # an operator is found by the names of its results, each followed by a semicolon
+                entry = {"regex": f"(^|;){re.escape(name)};", "operation": "*"}
+                found.append({**entry, "algorithm_key": algorithm, "op_config": config})
+    return found
+
+
+def _static(bits: int) -> tuple[str, dict[str, Any]]:
+    """Return integer arithmetic with results of some bits and weights of 8, with a scale for each channel."""
+    return "min_max_uniform_quantize", {
+        "activation_tensor_config": _tensor_config(bits, "TENSORWISE", symmetric=bits == 16),
+        "weight_tensor_config": _tensor_config(8, "CHANNELWISE", symmetric=True),
+        "compute_precision": "INTEGER",
+        "explicit_dequantize": False,
+        "skip_checks": False,
+        "min_weight_elements": 0,
+    }
+
+
+def _tensor_config(bits: int, granularity: str, *, symmetric: bool) -> dict[str, Any]:
+    return {"num_bits": bits, "symmetric": symmetric, "granularity": granularity, "dtype": "INT"}
