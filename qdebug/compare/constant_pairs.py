@@ -55,7 +55,7 @@ class ConstantPairs:
             return []
         ours, theirs = (real_form(each, run.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref)))
         titles = operators.plain(theirs).titles or ("constant",) * max(len(ours.inputs), len(theirs.inputs))
-        folded = [each.op for each in segment.beside(main) if operators.plain(each).goes_into_weights]
+        folded = dict.fromkeys(each.op for each in segment.beside(main) if operators.plain(each).goes_into_weights)
         found = []
         for slot, title in enumerate(titles):
             one, other = (
@@ -65,7 +65,8 @@ class ConstantPairs:
                 continue
             view = _turned(self._ref.shape(other), self._be.shape(one))
             said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
-            said += f"; {' and '.join(dict.fromkeys(folded))} may be folded into the backend's" if folded else ""
+            if folded:
+                said += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
             made = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
             found.append(made if view is None else replace(made, backend_view=view))
         return found

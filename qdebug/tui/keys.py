@@ -94,6 +94,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "left_square_bracket", "journey.failing", -1, "previous failing node"),
     KeyRow("Find", "w", "journey.worst_input", None, "worst input: the one that carries most error"),
     KeyRow("Find", "W", "journey.origin", None, "origin: run to the culprit, or what costs most", "origin", 2),
+    KeyRow("Find", "O", "journey.output", None, "output: the worst one of the network; then the next one"),
     KeyRow("Find", "slash", "finding.search", None, "search, find: part of a name, 'whole name', ~regex", "search", 5),
     KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
     KeyRow("Find", "N", "journey.match", -1, "the previous one"),
@@ -133,7 +134,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Do", "minus", "trying.step", -1, "what-if: a smaller one, 8 steps of h"),
     KeyRow("Do", "semicolon", "trying.calibrator", None, "what-if: what the next calibrator chooses"),
     KeyRow("Do", "colon", "trying.scheme", None, "what-if: the next scheme of the calibrators"),
-    KeyRow("Do", "r", "trying.reset", None, "what-if: reset to what was recorded; edits: choose none"),
+    KeyRow("Do", "r", "trying.reset", None, "what-if: reset to what was recorded; edits: choose none, and back"),
     KeyRow("Do", "R", "trying.replay", None, "what-if: replay the net with this scale, or give that up"),
     KeyRow(
         "Do", "space", "trying.mark", None, "edits: choose one, which replays the net with all chosen; take it back"

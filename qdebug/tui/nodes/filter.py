@@ -10,6 +10,7 @@ import numpy as np
 
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import NodeTable, State, column
+from qdebug.tui.nodes.rows import sign as row_sign
 
 __all__ = ["FLAGS", "NUMBERS", "TEXTS", "FilterError", "beginnings", "begun_field", "filter_rows"]
 
@@ -41,8 +42,8 @@ TEXTS = {
 }
 """Fields that are compared with a text: = the whole, ~ a regular expression."""
 
-FLAGS = ("failing", "missing", "pending", "marked", "acknowledged", "explained", "quantized")
-"""What `is=` can ask."""
+FLAGS = ("failing", "cost", "missing", "pending", "marked", "acknowledged", "explained", "quantized")
+"""What `is=` can ask; `cost` is for nodes within their limit, at a cost."""
 
 _COLUMNS = {
     "sqnr": "sqnr_db",
@@ -259,6 +260,8 @@ class _Reader:
         table, states = self._table, self._table.states(self._sample)
         if flag == "failing":
             mask = np.isin(states, (State.DIVERGED, State.NONFINITE)) & ~table.acknowledged
+        elif flag == "cost":  # the sign +
+            mask = np.array([row_sign(table, row, int(state)) == "+" for row, state in enumerate(states)], dtype=bool)
         elif flag == "missing":
             mask = states == State.INCOMPARABLE
         elif flag == "pending":

@@ -158,7 +158,7 @@ def walk_to_origin(
             last[of.rows[table.rows[costly].tensor]] = True
             path = way_upwards(of, graph, None, start, last)
             passed = tuple(at for at in (table.row_of(of[each].tensor) for each in path) if at is not None)
-            ended = "none fails, and of those above this one costs the output most"
+            ended = "no node fails; of those above, its error costs the output most"
             return Walk(rows=passed or (row, costly), ended=ended, failing=False)
     return _along_the_worst(graph, table, row)
 

@@ -45,6 +45,7 @@ class EditsPage(Page):
 
     def __init__(self) -> None:
         self._marks: dict[int, list[str]] = {}
+        self._gone: dict[int, list[str]] = {}
         self._of: tuple[int, int] | None = None
         self._here = ""
         self._shown: dict[int, str] = {}
@@ -106,16 +107,20 @@ class EditsPage(Page):
         gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
         undone = {each.name for each in gone}
         marks[:] = [*(each for each in marks if each not in undone), edit.name]
-        instead = f", in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}" if gone else ""
-        return f"{name}: {KINDS[edit.kind]}{instead}"
+        if gone:
+            return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
+        return f"{name}: {KINDS[edit.kind]}"
 
     def reset(self, scene: Scene) -> str:
-        """Take all marks away."""
-        many = len(self._marked(scene))
-        self._marked(scene).clear()
-        if not many:
-            return "no edit is chosen"
-        return f"{_count(many, 'edit')} {'is' if many == 1 else 'are'} no longer chosen"
+        """Take all marks away; once more brings them back."""
+        marks, gone = self._marked(scene), self._gone.pop(scene.backend, [])
+        if not marks:
+            marks[:] = gone
+            return f"{_count(len(gone), 'edit')} chosen again" if gone else "no edit is chosen"
+        self._gone[scene.backend] = list(marks)
+        marks.clear()
+        many = len(self._gone[scene.backend])
+        return f"{_count(many, 'edit')} {'is' if many == 1 else 'are'} no longer chosen; r once more brings back"
 
     def enter(self, scene: Scene) -> ScreenId | Constant | str:
         """Open the node; go to that of an edit that is marked elsewhere."""

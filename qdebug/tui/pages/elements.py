@@ -108,6 +108,12 @@ class ElementCursor:
         self._waits = False
         return ""
 
+    def rank(self, scene: Scene) -> str:
+        """Say which of the worst elements the cursor is on; "" if it is on none, or they are not known."""
+        whole = self.whole(scene)
+        places = [] if whole is None or scene.ready is None else _places(scene, whole.shape)
+        return f"worst {places.index(self.index) + 1} of {len(places)}" if self.index in places else ""
+
     def worst(self, scene: Scene, direction: int) -> str:
         """Go to the next or previous of the worst elements."""
         whole = self.whole(scene)

@@ -51,7 +51,7 @@ class ValuesPage(ElementsPage):
         if not prod(slab.shape):
             return [head, [], [(" the tensor has no elements", "muted")]]
         columns, self._cell = _across(width, _CELL), _CELL
-        foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width)]
+        foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width, self._cursor.rank(scene))]
         room = max(height - 2 - len(foot) - 2, 1)
         high, wide = plane_size(slab.shape)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
@@ -231,8 +231,8 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) ->
     return [(text, "muted")]
 
 
-def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> list[Line]:
-    """Say all that is known of the element under the cursor."""
+def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank: str) -> list[Line]:
+    """Say all that is known of the element under the cursor, and which of the worst ones it is."""
     place, here = index, slab.local(index)
     if here is None:
         return [[(f" @{position(place)}  is being read ..", "muted")]]
@@ -241,6 +241,7 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int) -> li
     steps = slab.steps(index)
     parts = [
         f" @{position(place)}",
+        *([rank] if rank else []),
         f"reference {theirs}",
         f"backend {ours}",
         f"difference {_exact(slab, index) if _is_whole(slab) else format(float(slab.difference(index)), '.6g')}",

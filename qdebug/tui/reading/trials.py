@@ -209,8 +209,8 @@ class Trials:
                 chosen = places[name][:most]
                 if name not in known or known[name][0] < len(chosen):
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
-                    part = "the worst " if len(chosen) < len(places[name]) else ""
-                    told(f"{output}{part}{len(chosen)} of {_counted(places[name])}")
+                    part = f"the worst {len(chosen)} of {_counted(places[name])} first"
+                    told(output + (part if len(chosen) < len(places[name]) else f"all {_counted(places[name])}"))
                     made = source.budget(places=chosen, only=[name], progress=self._progress)
                     known |= {each.output: (len(chosen), each) for each in made.outputs}
         told("")

@@ -30,6 +30,7 @@ class Finder:
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
         self._wanted_element: tuple[tuple[object, ...], str] | None = None
+        self._refused = ""  # the last filter that could not be read to its end: to be mended, not typed again
 
     def _anchor(self, navigator: Navigator) -> Callable[[], int]:
         """Remember where the cursor is, by its tensor: more of a recording may come in while someone types."""
@@ -105,9 +106,10 @@ class Finder:
             """Say what the filter is now: of a text that cannot be read to its end only its beginning."""
             answer, now = said[0] if said else choose(text), self._screen.navigator
             self._screen.views.did("filter")
+            self._refused = ""
             if now is None or now.filter == text.strip():
                 return answer
-            wrong = answer.removeprefix(_SO_FAR)
+            wrong, self._refused = answer.removeprefix(_SO_FAR), text.strip()
             return f"filter is {now.filter!r} alone: {wrong}" if now.filter else f"no filter: {wrong}"
 
         def cancelled() -> str:
@@ -122,7 +124,7 @@ class Finder:
             Question(
                 label="filter",
                 placeholder="rel>1e-2 & op~conv, is=failing, sat>1% | name~'layer[34]'",
-                text=before,
+                text=self._refused or before,
                 typed=choose,
                 given=given,
                 cancelled=cancelled,

@@ -14,12 +14,12 @@ from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
 from qdebug.tui.pages.page import Scene, cost_by_row, origin_row
-from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage
+from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage, worst_first
 
 if TYPE_CHECKING:
     from qdebug.tui.screen.main_screen import MainScreen
 
-__all__ = ["Journey", "to_origin", "to_worst_input"]
+__all__ = ["Journey", "to_origin", "to_output", "to_worst_input"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +102,10 @@ class Journey:
             return self._screen.with_scene(to_origin)
         return self._go(_Wish(where="origin", known=of_this_node, go=to_origin), follow=untouched)
 
+    def output(self) -> None:
+        """Go to the worst output, from there to the next one."""
+        self._go(_Wish(where="worst output", known=lambda _: False, go=to_output))
+
     def _go(self, wish: _Wish, *, follow: bool = False) -> None:
         """Go somewhere now, or once it is known where that is."""
         scene = self._screen.scene
@@ -137,6 +141,22 @@ class Journey:
 
 _RETRACED = 20
 """Steps of a run to the origin that going back retraces one by one; of a longer one the last half as many."""
+
+
+def to_output(scene: Scene) -> str:
+    """Go to the worst output of the network, or from an output to the next best one."""
+    table, names = scene.table, scene.opened.backend_graph.outputs
+    found = ((row, table.results[row]) for row in map(table.row_of, names) if row is not None)
+    known = [(worst_first(result.metrics.sqnr_db), row) for row, result in found if result and result.metrics]
+    rows = [row for _, row in sorted(known)]
+    if not rows:
+        return "no output of the network was compared"
+    at = (rows.index(scene.row) + 1) % len(rows) if scene.row in rows else 0
+    hidden = scene.navigator.jump(rows[at])
+    result = table.results[rows[at]]
+    level = "" if result is None or result.metrics is None else f", SQNR {numbers.number(result.metrics.sqnr_db)} dB"
+    which = "the output" if len(rows) == 1 else f"output {at + 1} of {len(rows)}, the worst first"
+    return f"{which}{level}{hidden}; W runs to what makes its error"
 
 
 def to_worst_input(scene: Scene) -> str:

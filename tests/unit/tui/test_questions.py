@@ -63,6 +63,10 @@ async def test_a_filter_that_cannot_be_read_to_its_end_says_what_is_in_force(mak
         await opened(pilot, "F", "f", list("(("), "enter")
         assert main.message.startswith("no filter: ")
         assert main.navigator.lines == 26
+        await opened(pilot, "f", "right", "backspace", "backspace", list("op=relu"), "enter")
+        assert main.navigator.filter == "op=relu", "what was refused is there to be mended"
+        await opened(pilot, "f", "enter", "F", "f", list("is=missing"), "enter")
+        assert main.navigator.filter == "is=missing", "and gone once a filter is in force"
 
 
 async def test_the_name_of_a_field_is_no_part_of_a_name_while_its_comparison_is_typed(

@@ -9,6 +9,7 @@ from rich.cells import cell_len
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
+from qdebug.tui.nodes.filter import filter_rows
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
 from qdebug.tui.pages.overview_page import OverviewPage
@@ -147,6 +148,7 @@ def test_a_row_within_its_limit_though_its_number_is_beyond_has_a_sign_and_says_
     table.put(replace(table.results[4], findings=(cost,)))
     navigator.go(4)
     assert mark(table, 4, State.WITHIN, None) == " +"
+    assert filter_rows("is=cost", table).nonzero()[0].tolist() == [4]
     assert sign_of(table, 4) == "+ "
     assert said in "".join(text for text, _ in status(navigator, "", 200, UNICODE)[0])
 

@@ -81,8 +81,12 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert "no longer chosen" in page.mark(scene)
     assert len(page.trial(scene).edits) == 1
     assert page.command(scene, ("a", "b")) is None, "other marks are in the file"
+    kept = page.trial(scene).edits
     page.reset(scene)
     assert page.trial(scene).edits == ()
+    assert "chosen again" in page.reset(scene)
+    assert page.trial(scene).edits == kept
+    page.reset(scene)
     with pytest.raises(UsageError, match="No edit is chosen"):
         prepared(str(tmp_path / "none.json"), scene, screenshot=str, view=ScreenId.EDITS, page=page)
 

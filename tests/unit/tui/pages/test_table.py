@@ -102,6 +102,7 @@ def test_values_share_one_cursor_and_name_its_element(pages, make_scene):
     assert "backend" in drawn
     assert "difference" in drawn
     assert "@0,0,0,1" in drawn, "it starts at the worst element"
+    assert "worst 1 of " in drawn
     assert "LSB" in drawn
     assert drawn.count("▸") == 3
     assert page.move(scene, 2) == ""

@@ -1,10 +1,13 @@
 """Keys pressed before their answer is known: they wait in sight, go where they ask for, and others take them back."""
 
 import threading
+from dataclasses import replace
 
 import pytest
 
+from qdebug.model import Graph
 from qdebug.tui.reading.messages import Opening, StatusMessage
+from qdebug.tui.screen.journey import to_output
 
 pytestmark = pytest.mark.asyncio
 
@@ -146,3 +149,16 @@ async def test_before_the_recordings_are_open_the_first_divergence_is_waited_for
         main = await settle(pilot)
         assert main.navigator.cursor == 9
         assert main.message.startswith("at the first divergence")
+
+
+async def test_the_worst_output_is_gone_to_and_then_the_next(make_scene):
+    scene = make_scene(failing=(), incomparable=())
+    assert to_output(scene) == "no output of the network was compared"
+    graph, rows = scene.opened.backend_graph, scene.table.rows
+    ends = Graph(graph.nodes, tensors=graph.tensors.values(), outputs=[rows[at].tensor for at in (3, 20, 11)])
+    scene = replace(scene, opened=replace(scene.opened, backend_graph=ends))
+    errors = {at: scene.table.results[at].metrics.sqnr_db for at in (3, 20, 11)}
+    worst_first = sorted(errors, key=errors.get)
+    assert to_output(scene).startswith(f"output 1 of 3, the worst first, SQNR {errors[worst_first[0]]:.3g}")
+    visited = [scene.row, *(to_output(scene) and scene.row for _ in range(3))]
+    assert visited == [*worst_first, worst_first[0]]
