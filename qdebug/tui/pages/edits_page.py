@@ -39,7 +39,7 @@ class EditsPage(Page):
     """Edits that can be chosen; all that are chosen are replayed together, those of other nodes too."""
 
     view = ScreenId.EDITS
-    hint = "space chooses, r none, e writes them for qdebug repair"
+    hint = "space chooses, r none and back, e writes them"
     lists = True
     written = "; Y copies the command that goes on with them"
 

@@ -30,11 +30,13 @@ class _Wish:
         where: What is said of it while it waits.
         known: Tells whether the answer will stay as it is, however much is still to be compared.
         go: Goes there, and says what came of it.
+        judged: Whether the verdict has to stand once all is compared, as it knows what an output is made of.
     """
 
     where: str
     known: Callable[[Scene], bool]
     go: Callable[[Scene], str]
+    judged: bool = False
 
     @property
     def words(self) -> str:
@@ -95,12 +97,12 @@ class Journey:
 
         def of_this_node(scene: Scene) -> bool:
             result = scene.table.results[scene.row]
-            return not untouched and result is not None and bool(carried(result))
+            return not untouched and result is not None and bool(carried(result) and scene.table.pending)
 
         scene = self._screen.scene
         if scene is not None and len(scene.table.failing(scene.navigator.sample)):
             return self._screen.with_scene(to_origin)
-        return self._go(_Wish(where="origin", known=of_this_node, go=to_origin), follow=untouched)
+        return self._go(_Wish(where="origin", known=of_this_node, go=to_origin, judged=True), follow=untouched)
 
     def output(self) -> None:
         """Go to the worst output, from there to the next one."""
@@ -109,7 +111,7 @@ class Journey:
     def _go(self, wish: _Wish, *, follow: bool = False) -> None:
         """Go somewhere now, or once it is known where that is."""
         scene = self._screen.scene
-        if scene is not None and (self._all_known(scene) or wish.known(scene)):
+        if scene is not None and (self._all_known(scene, wish) or wish.known(scene)):
             return self._screen.with_scene(wish.go)
         if scene is None and (self._screen.now.opened is not None or self._screen.now.failure is not None):
             return self._screen.with_scene(wish.go)  # which says why it cannot
@@ -117,8 +119,8 @@ class Journey:
         self._wish = wish
         return self._screen.say(wish.words)
 
-    def _all_known(self, scene: Scene) -> bool:
-        return self._screen.finished or not scene.table.pending
+    def _all_known(self, scene: Scene, wish: _Wish) -> bool:
+        return self._screen.finished or not (scene.table.pending or wish.judged)
 
     def take(self, event: Event) -> None:
         """Take in an event of the reader thread; go where it was waited to go to."""
@@ -129,7 +131,7 @@ class Journey:
             self._screen.say(f"{event.message}; {wish.words}")
         elif isinstance(event, Failed) and event.backend_at == self._screen.backend:
             self._wish = None
-        elif isinstance(event, Computed | Finished) and scene and (self._all_known(scene) or wish.known(scene)):
+        elif isinstance(event, Computed | Finished) and scene and (self._all_known(scene, wish) or wish.known(scene)):
             self._wish = None
             self._screen.with_scene(wish.go)
 

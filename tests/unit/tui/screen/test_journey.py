@@ -162,3 +162,26 @@ async def test_the_worst_output_is_gone_to_and_then_the_next(make_scene):
     assert to_output(scene).startswith(f"output 1 of 3, the worst first, SQNR {errors[worst_first[0]]:.3g}")
     visited = [scene.row, *(to_output(scene) and scene.row for _ in range(3))]
     assert visited == [*worst_first, worst_first[0]]
+
+
+async def test_the_origin_waits_for_the_verdict_that_knows_what_costs_most(make_app, make_session, settle):
+    session = make_session(failing=(), incomparable=())
+    judged, result = threading.Event(), session.result
+
+    def late(**options):
+        judged.wait(30)
+        return result(**options)
+
+    session.result = late
+    app = make_app(session)
+    async with app.run_test(size=(80, 24)) as pilot:
+        try:
+            main = await settle(pilot, until=lambda main: main.navigator and not main.navigator.table.pending)
+            await pilot.press("j", "j", "W")
+            await pilot.pause()
+            assert "origin: still comparing" in main.message
+            judged.set()
+            await settle(pilot)
+            assert "still comparing" not in main.message
+        finally:
+            judged.set()
