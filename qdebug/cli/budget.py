@@ -3,30 +3,18 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import (
-    Parser,
-    add_common,
-    add_format,
-    add_output,
-    add_untrusted,
-    add_workers,
-    suffix_format,
-    typed,
-)
-from qdebug.cli.sources import command, open_source
+from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
+from qdebug.cli.parser import Parser, suffix_format, typed
+from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
-    from qdebug.cli.record import BackendChoice
     from qdebug.compare.budget import ErrorBudget
 
 __all__ = ["BudgetOptions", "add_parser"]
@@ -56,29 +44,11 @@ exit codes: 0 done, 2 could not run. Both recordings need their weights."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class BudgetOptions:
+class BudgetOptions(PairOptions):
     """Arguments of `qdebug budget`."""
 
-    reference: Path
-    backend: Path
     least: float
     everything: bool
-    format: str | None
-    output: Path | None
-    force: bool
-    inputs: Path | None
-    samples: int | None
-    seed: int | None
-    ref_backend: BackendChoice | None
-    run_on: Sequence[BackendChoice]
-    jobs: int
-    scheduler: str | None
-    untrusted: bool
-
-    @property
-    def backends(self) -> Sequence[Path]:
-        """The one backend, as `recorded` takes it."""
-        return (self.backend,)
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -86,8 +56,7 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "budget", help="what each node's own error does to the outputs", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
-    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording or model of the backend")
+    add_files(parser, "reference", "backend")
     parser.add_argument(
         "--least",
         type=float,
@@ -96,12 +65,7 @@ def add_parser(verbs: Verbs) -> None:
         help="share from which on a node has a row of its own, from 0 to 1 (default: 0.01)",
     )
     parser.add_argument("--all", action="store_true", dest="everything", help="list every node that is not known")
-    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
-    add_format(parser)
-    add_output(parser, what="the result")
-    add_workers(parser.add_mutually_exclusive_group())
-    add_untrusted(parser, "reference", "backend")
-    add_common(parser)
+    add_pair(parser)
     parser.set_defaults(run=_run)
 
 
@@ -110,24 +74,12 @@ def _run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     if not 0 <= options.least <= 1:
         raise UsageError(f"A least share of {options.least:g} is none.", hint="Give one from 0 to 1: --least 0.01.")
-    path, (other,) = recorded(options)
-    options = replace(options, reference=path, backend=other)
-    reference, backend = open_source(path), open_source(other)
-    from qdebug.session import DiffSession
-    from qdebug.workflow.workers import open_workers
-
-    session = DiffSession(reference, backend, cache=True)
-    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
-        if executor is not None:
-            session.compare_in(executor, path, other)
-        with progress("comparing") as note:
-            for count, _ in enumerate(session.results(), 1):
-                note(count, session.total)
-        with progress("replaying") as note:
-            budget = session.budget(least=options.least, progress=note)
+    options = options.as_recordings()
+    with compared(options) as session, progress("replaying") as note:
+        budget = session.budget(least=options.least, progress=note)
     write_result(_text(budget, options), options.output)
     shown = [output.nodes[0] for output in budget.outputs if output.nodes]
-    if shown and suffix_format(options.format, options.output) == "table" and options.output is None:
+    if shown and options.is_table:
         words = ("diff", options.reference, options.backend, "--node", shown[0].node)
         say(f"next: {command('qdebug', *words)}")
     return 0

@@ -5,32 +5,20 @@ from __future__ import annotations
 import argparse
 import json
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
-from qdebug.cli.models import add_models, recorded
 from qdebug.cli.output import check_target, progress, write_result
-from qdebug.cli.parser import (
-    Parser,
-    add_common,
-    add_format,
-    add_output,
-    add_untrusted,
-    add_workers,
-    positive,
-    suffix_format,
-    typed,
-)
-from qdebug.cli.sources import command, open_source
+from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
+from qdebug.cli.parser import Parser, positive, suffix_format, typed
+from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
-    from qdebug.cli.record import BackendChoice
     from qdebug.workflow.repair import Repair
     from qdebug.workflow.repair_search import EditCost
 
@@ -76,11 +64,9 @@ has what quantizers take: nodes to exclude and overrides."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RepairArguments:
+class RepairArguments(PairOptions):
     """Arguments of `qdebug repair`."""
 
-    reference: Path
-    backend: Path
     metric: str
     within: float | None
     labels: Path | None
@@ -92,22 +78,6 @@ class RepairArguments:
     arithmetic: str | None
     model: Path | None
     write_model: Path | None
-    format: str | None
-    output: Path | None
-    force: bool
-    inputs: Path | None
-    samples: int | None
-    seed: int | None
-    ref_backend: BackendChoice | None
-    run_on: Sequence[BackendChoice]
-    jobs: int
-    scheduler: str | None
-    untrusted: bool
-
-    @property
-    def backends(self) -> Sequence[Path]:
-        """The one backend, as `recorded` takes it."""
-        return (self.backend,)
 
 
 def add_parser(verbs: Verbs) -> None:
@@ -115,8 +85,7 @@ def add_parser(verbs: Verbs) -> None:
     parser: Parser = verbs.add_parser(
         "repair", help="the fewest changes that bring the outputs back", description=_DESCRIPTION, epilog=_EPILOG
     )
-    parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the float net")
-    parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording or model of the quantized net")
+    add_files(parser, "float net", "quantized net")
     parser.add_argument(
         "--metric", default="output-sqnr", metavar="NAME", help="what is to be good (default: output-sqnr)"
     )
@@ -148,12 +117,7 @@ def add_parser(verbs: Verbs) -> None:
         metavar="OUT.onnx",
         help="write the quantized model with the edits, and run it; with --model if BACKEND is a recording",
     )
-    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
-    add_format(parser)
-    add_output(parser, what="the result")
-    add_workers(parser.add_mutually_exclusive_group())
-    add_untrusted(parser, "reference", "backend")
-    add_common(parser)
+    add_pair(parser)
     parser.set_defaults(run=_run)
 
 
@@ -178,9 +142,7 @@ def _run(arguments: argparse.Namespace) -> int:
         options = replace(options, model=options.backend)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     _check_models(options)
-    path, (other,) = recorded(options)
-    options = replace(options, reference=path, backend=other)
-    from qdebug.session import DiffSession
+    options = options.as_recordings()
     from qdebug.workflow.repair import RepairOptions, find_repair
     from qdebug.workflow.repair_metric import load_labels
 
@@ -193,23 +155,12 @@ def _run(arguments: argparse.Namespace) -> int:
         start=() if options.resume is None else _edits(options.resume),
     )
     labels = None if options.labels is None else load_labels(options.labels)
-    from qdebug.workflow.workers import open_workers
-
-    session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
-    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
-        if executor is not None:
-            session.compare_in(executor, options.reference, options.backend)
-        with progress("comparing") as note:
-            for count, _ in enumerate(session.results(), 1):
-                note(count, session.total)
-        with progress("searching") as note:
-            found = find_repair(
-                session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note
-            )
+    with compared(options) as session, progress("searching") as note:
+        found = find_repair(session, wanted, labels=labels, model=options.model, out=options.write_model, progress=note)
     write_result(_text(found, options), options.output)
     if found.proof is not None:
         say(f"wrote {safe_text(options.write_model)}")
-    if suffix_format(options.format, options.output) == "table" and options.output is None:
+    if options.is_table:
         shown = found.edits[0].unit.node.name if found.edits else None
         words = ["diff", options.reference, options.backend, *(["--node", shown] if shown else [])]
         if "replay" in found.refuted:

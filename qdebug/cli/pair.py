@@ -1,0 +1,97 @@
+"""What `qdebug budget` and `qdebug repair` have in common: one reference, one backend, compared before all else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from qdebug.cli.models import add_models, recorded
+from qdebug.cli.output import progress
+from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, add_workers, suffix_format
+from qdebug.cli.sources import open_source
+
+if TYPE_CHECKING:
+    from qdebug.cli.record import BackendChoice
+    from qdebug.session import DiffSession
+
+__all__ = ["PairOptions", "add_files", "add_pair", "compared"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PairOptions:
+    """Arguments about the two runs, and the result."""
+
+    reference: Path
+    backend: Path
+    format: str | None
+    output: Path | None
+    force: bool
+    inputs: Path | None
+    samples: int | None
+    seed: int | None
+    ref_backend: BackendChoice | None
+    run_on: Sequence[BackendChoice]
+    jobs: int
+    scheduler: str | None
+    untrusted: bool
+
+    @property
+    def backends(self) -> Sequence[Path]:
+        """The one backend, as `recorded` takes it."""
+        return (self.backend,)
+
+    @property
+    def is_table(self) -> bool:
+        """Whether a person reads the result in the terminal."""
+        return self.output is None and suffix_format(self.format, self.output) == "table"
+
+    def as_recordings(self) -> Self:
+        """Return the options with recordings in the place of models, which are recorded.
+
+        Raises:
+            UsageError: Options for models without a model, or numbers of backends and models that do not fit.
+            QdebugError: A model cannot be recorded.
+        """
+        reference, (backend,) = recorded(self)
+        return replace(self, reference=reference, backend=backend)
+
+
+def add_files(parser: Parser, reference: str, backend: str) -> None:
+    """Add the two files.
+
+    Args:
+        parser: The verb's.
+        reference: What the reference is of.
+        backend: What the backend is of.
+    """
+    parser.add_argument("reference", type=Path, metavar="REF", help=f"recording or model of the {reference}")
+    parser.add_argument("backend", type=Path, metavar="BACKEND", help=f"recording or model of the {backend}")
+
+
+def add_pair(parser: Parser) -> None:
+    """Add the other arguments, after those of the verb alone."""
+    add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))
+    add_format(parser)
+    add_output(parser, what="the result")
+    add_workers(parser.add_mutually_exclusive_group())
+    add_untrusted(parser, "reference", "backend")
+    add_common(parser)
+
+
+@contextmanager
+def compared(options: PairOptions) -> Iterator[DiffSession]:
+    """Yield a session of two recordings in which all is compared; its workers go when it is left."""
+    from qdebug.session import DiffSession
+    from qdebug.workflow.workers import open_workers
+
+    session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
+    with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:
+        if executor is not None:
+            session.compare_in(executor, options.reference, options.backend)
+        with progress("comparing") as note:
+            for count, _ in enumerate(session.results(), 1):
+                note(count, session.total)
+        yield session
