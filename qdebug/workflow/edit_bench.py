@@ -49,8 +49,6 @@ class EditBench:
         self._session, self._told = session, told
         self._search = prepare_search(session, RepairOptions())
         self._replays = replays_of(session, self._search.catalog, self._search.arithmetic, told)
-        entries, outputs = session.entries(), session.backend.graph.outputs
-        self._outputs = {entry.reference_tensor: entry.tensor for entry in entries if entry.tensor in outputs}
         self._faithful: float | None = None
 
     def unit_of(self, tensor: str) -> ChangeableNode | None:
@@ -101,7 +99,7 @@ class EditBench:
                     accumulator.update(values, made[name], sample=place[0])
             yield EditEffect(
                 outputs=tuple(
-                    OutputEffect(output=self._outputs[name], now=a.stats(), trial=b.stats(), against="reference")
+                    OutputEffect(output=trials.outputs[name], now=a.stats(), trial=b.stats(), against="reference")
                     for name, (a, b) in known.items()
                 ),
                 samples=count,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -107,20 +108,29 @@ class EditTrials:
         self._session, self._replays = session, replays
         self.metric, self._labels = metric, labels
         names = session.backend.graph.outputs
-        self._pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
+        pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
+        partners = Counter(entry.reference_tensor for entry in pairs.values())
+        self._pairs = {
+            name if partners[entry.reference_tensor] > 1 else entry.reference_tensor: entry
+            for name, entry in pairs.items()
+        }
         self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], Tried] = {}
         self.count = 0
+
+    @property
+    def outputs(self) -> Mapping[str, str]:
+        """The backend's outputs by what they are called here: as the reference's, if that is the partner of one."""
+        return {title: entry.tensor for title, entry in self._pairs.items()}
 
     def reference(self, place: tuple[int, int]) -> Outputs:
         """Return the reference's outputs of one sample."""
         run = self._session.reference
-        return {
-            entry.reference_tensor: real_values(run, entry.reference_tensor, place) for entry in self._pairs.values()
-        }
+        return {title: real_values(run, entry.reference_tensor, place) for title, entry in self._pairs.items()}
 
     def recorded(self, place: tuple[int, int]) -> Outputs:
         """Return the backend's outputs of one sample, as recorded."""
-        return self.named({name: real_values(self._session.backend, name, place) for name in self._pairs}, place)
+        run = self._session.backend
+        return self.named({name: real_values(run, name, place) for name in self.outputs.values()}, place)
 
     def score(self, edits: Sequence[Edit], places: Sequence[tuple[int, int]]) -> float:
         """Return the metric with some edits."""
@@ -162,10 +172,7 @@ class EditTrials:
     def named(self, outputs: Mapping[str, np.ndarray], place: tuple[int, int]) -> Outputs:
         """Return outputs of the backend by the names, and in the shapes, of the reference's."""
         reference = self.reference(place)
-        return {
-            entry.reference_tensor: outputs[name].reshape(reference[entry.reference_tensor].shape)
-            for name, entry in self._pairs.items()
-        }
+        return {title: outputs[name].reshape(reference[title].shape) for title, name in self.outputs.items()}
 
     def of_outputs(self, made: Sequence[Outputs], places: Sequence[tuple[int, int]]) -> Score:
         """Return the metric of outputs that were made in another way."""

@@ -633,3 +633,25 @@ def test_a_bias_correction_is_written_after_all_that_sets_the_bias(digits, monke
     monkeypatch.setattr(repair_model, "edit_model", lambda model, given, out: written.extend(given))
     repair_model.write_repaired(tmp_path / "in.onnx", catalog, edits, tmp_path / "out.onnx")
     assert [each.shift is None for each in written] == [True, False]
+
+
+def test_outputs_with_one_partner_are_both_measured():
+    """The backend's second output is a copy of the first that went wrong; the reference has the first alone."""
+    node = Node(name="product", op="MatMul", inputs=("x", "w"), outputs=("y",))
+    weight = TensorInfo(name="w", role=Role.CONSTANT)
+    floats = Graph([node], tensors=[weight], inputs=("x",), outputs=("y",), opset={"": 17})
+    copy = Node(name="copy", op="Identity", inputs=("y",), outputs=("z",))
+    twice = Graph([node, copy], tensors=[weight], inputs=("x",), outputs=("y", "z"), opset={"": 17})
+    rng = np.random.default_rng(0)
+    theirs = {("w", 0, 0): rng.standard_normal((4, 3)).astype(np.float32)}
+    ours = dict(theirs)
+    for sample in range(2):
+        x = rng.standard_normal((5, 4)).astype(np.float32)
+        theirs |= {("x", sample, 0): x, ("y", sample, 0): x @ theirs["w", 0, 0]}
+        ours |= {("x", sample, 0): x, ("y", sample, 0): x @ theirs["w", 0, 0]}
+        ours["z", sample, 0] = np.float32(1.5) * ours["y", sample, 0]
+    session = DiffSession(MemoryRecording(floats, theirs), MemoryRecording(twice, ours))
+    assert [session.entry(name).reference_tensor for name in ("y", "z")] == ["y", "y"]
+    search = prepare_search(session, RepairOptions(within=40))
+    assert search.trials.outputs == {"y": "y", "z": "z"}
+    assert search.trials.score([], [(0, 0)]) == pytest.approx(20 * np.log10(2), abs=0.01)
