@@ -12,7 +12,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -85,7 +85,8 @@ class OutputBudget:
         reference_tensor: The reference's.
         sqnr_db: SQNR in dB of the output; infinite if nothing is wrong, NaN if its error is not finite: then it has
             no budget.
-        samples: How many samples and steps were looked at.
+        samples: How many samples were looked at.
+        steps: How many steps of all of these: as many, of a net without states.
         nodes: Nodes with at least the least share, the largest first.
         least: That share.
         below: Number of nodes with a smaller share.
@@ -101,6 +102,7 @@ class OutputBudget:
     reference_tensor: str
     sqnr_db: float
     samples: int
+    steps: int
     nodes: tuple[NodeShare, ...] = ()
     least: float = 0.0
     below: int = 0
@@ -309,7 +311,8 @@ def budget_of_output(
         output=output.tensor,
         reference_tensor=output.reference_tensor,
         sqnr_db=sums.sqnr_db(sums.error),
-        samples=len(places),
+        samples=len({sample for sample, _ in places}),
+        steps=len(places),
         least=least,
     )
     if not sums.error or not math.isfinite(sums.error):
@@ -416,12 +419,8 @@ def _given(
         for entry in found.known
         if entry.tensor not in known
     }
-    return OutputBudget(
-        output=base.output,
-        reference_tensor=base.reference_tensor,
-        sqnr_db=base.sqnr_db,
-        samples=base.samples,
-        least=base.least,
+    return replace(
+        base,
         nodes=tuple(nodes),
         below=len(small),
         pruned=len(small) - sum(entry in found.alone for entry in small),

@@ -40,6 +40,8 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
     if not only:
         yield Section(f"Output {name!r}")
     places = f"over {output.samples} samples" if output.samples != 1 else "in 1 sample"
+    if output.steps != output.samples:
+        places += f", {output.steps} steps in all"
     if math.isnan(output.sqnr_db):
         yield Title("NOT FINITE", f"output {name!r} has NaN or infinite values {places}: it has no budget", "bold red")
         return

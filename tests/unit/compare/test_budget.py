@@ -12,6 +12,8 @@ import qdebug
 from qdebug import data
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.present.reports.budget import budget_document
+from qdebug.present.reports.document import Title
 from qdebug.present.reports.schema import load_schema
 from qdebug.session import DiffSession, open_recording
 
@@ -77,6 +79,20 @@ def test_samples_are_summed_by_their_power():
     found = qdebug.budget(chain(samples=3), chain(error, 0.01, samples=3)).outputs[0]
     assert found.samples == 3
     assert found.nodes[0].share == pytest.approx(power(error @ B) / power(error @ B + 0.01), rel=1e-3)
+
+
+def test_steps_are_no_samples():
+    plain = chain(0.1), chain()
+    steps = [
+        MemoryRecording(run.graph, {(name, 0, step): run.load(name) for name in "xhyab" for step in range(3)})
+        for run in plain
+    ]
+    [output] = qdebug.budget(steps[1], steps[0]).outputs
+    assert (output.samples, output.steps) == (1, 3)
+    [document] = [
+        block.text for block in budget_document(qdebug.budget(steps[1], steps[0])) if isinstance(block, Title)
+    ]
+    assert "in 1 sample, 3 steps in all" in document
 
 
 def test_codes_part_into_saturation_and_rounding():

@@ -171,6 +171,7 @@ def made_up_budget(plan, output, samples):
         reference_tensor="ref_23",
         sqnr_db=8.0,
         samples=samples,
+        steps=samples,
         nodes=nodes,
         least=0.01,
         below=7,
