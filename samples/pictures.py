@@ -16,12 +16,17 @@ from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
 from qdebug.workflow.demo import run_demo
 
-SIZE = (96, 28)
-SCREENS = ("overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples")
+SIZE, WIDE = (96, 28), (160, 45)
+SCREENS = (
+    "overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples", "budget", "what-if",
+    "edits",
+)  # fmt: skip
 
 
-async def picture(reference: Path, backend: Path, screen: str) -> str:
-    """Return a screen at the first divergence as SVG."""
+async def picture(
+    reference: Path, backend: Path, screen: str, size: tuple[int, int] = SIZE, keys: tuple[str, ...] = ()
+) -> str:
+    """Return a screen at the first divergence as SVG, after some more keys."""
 
     def compare() -> DiffSession:
         return DiffSession(open_recording(reference), open_recording(backend))
@@ -29,14 +34,16 @@ async def picture(reference: Path, backend: Path, screen: str) -> str:
     app = QdebugApp(
         [Opening(compare=compare)], titles=[(reference.name, backend.name)], begin=StartPlace(screen=screen)
     )
-    async with app.run_test(size=SIZE) as pilot:
+    async with app.run_test(size=size) as pilot:
         main = app.screen_stack[0]
         await until(pilot, lambda: main.finished)
         await pilot.press("exclamation_mark")
         if screen == "map":
             await pilot.press("v")
         await until(pilot, lambda: not main.detail_shown or known(main, screen))
+        await pilot.press(*keys)
         await pilot.pause(0.2)
+        await until(pilot, lambda: not main.detail_shown or known(main, screen))
         return app.export_screenshot(title=f"qdebug tui {reference.name} {backend.name} --screen {screen}")
 
 
@@ -45,6 +52,8 @@ def known(main, screen: str) -> bool:
     ready = main.detail_ready
     if ready is None or not ready.complete:
         return False
+    if screen in {"budget", "what-if", "edits"}:
+        return main.scene.tried is not None and not main.scene.tried.doing
     if screen == "explain":
         return ready.explained is not None
     scene = main.scene
@@ -66,9 +75,18 @@ def make(folder: Path) -> None:
     with TemporaryDirectory() as scratch:
         demo = run_demo(Path(scratch))
         for screen in SCREENS:
-            svg = asyncio.run(picture(Path(demo.reference), Path(demo.backend), screen))
-            (folder / f"{screen}.svg").write_text(svg, encoding="utf-8")
-            print(f"{screen}.svg: {len(svg):,} characters")
+            keys = ("down", "down", "space") if screen == "edits" else ()
+            svg = asyncio.run(picture(Path(demo.reference), Path(demo.backend), screen, keys=keys))
+            write(folder / f"{screen}.svg", svg)
+        for name, keys in (("wide-dark", ()), ("wide-light", ("t",))):
+            svg = asyncio.run(picture(Path(demo.reference), Path(demo.backend), "nodes", WIDE, keys))
+            write(folder / f"{name}.svg", svg)
+
+
+def write(path: Path, svg: str) -> None:
+    """Write a picture, and say how large it is."""
+    path.write_text(svg, encoding="utf-8")
+    print(f"{path.name}: {len(svg):,} characters")
 
 
 if __name__ == "__main__":
