@@ -32,7 +32,7 @@ replaying the backend's own recording from the edit on, on codes in its arithmet
   bias         the bias takes back the mean error of each channel
   range        the codes of the result get the range with the least squared error
   equalize     channels of two weights in a row are scaled to the same range
-  wide-sum     sums are exact, as with 32 bits, where narrow ones overflow
+  wide-sum     the result is exact, where the backend's is not: narrow sums overflow
   rounding     codes are the nearest ones, where the backend rounds otherwise
   split        a branch gets a scale of its own, what joins it 16 bits
   per-channel  the weights get a scale for each output channel

@@ -80,7 +80,8 @@ class EditBench:
         """Yield what edits make of the outputs, after each sample of all so far.
 
         Args:
-            edits: Names of edits; each tensor and each node in float stands in one of them.
+            edits: Names of edits; each tensor and each node in float stands in one of them. Without any, the whole net
+                is replayed: what that changes is the replay's own.
             places: Samples and steps.
 
         Raises:
@@ -90,7 +91,7 @@ class EditBench:
         """
         trials, known = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
         begun = time.monotonic()
-        replays = self._replays([ReplayTask(edits=tuple(edits), place=place) for place in places])
+        replays = self._replays([ReplayTask(edits=tuple(edits), place=place, everything=not edits) for place in places])
         for count, place in enumerate(places, 1):
             now, trial = trials.recorded(place), trials.named(next(replays), place)
             for name, values in trials.reference(place).items():

@@ -29,7 +29,7 @@ KINDS: Mapping[str, str] = {
     "bias": "the bias takes back the mean error of each channel",
     "range": "the codes of the result get the range with the least squared error",
     "equalize": "channels are scaled so that this weight and the next have the same range in each",
-    "wide-sum": "the sums are exact, as with 32 bits: narrow ones overflow",
+    "wide-sum": "the result is exact, as with sums of 32 bits: the backend's is not, as where narrow ones overflow",
     "rounding": "the result is rounded to the nearest code: the backend rounds it otherwise",
     "split": "a branch gets a scale of its own, and what joins it with others is rounded to 16 bits",
     "per-channel": "the weights get a scale for each output channel",

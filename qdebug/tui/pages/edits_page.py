@@ -214,6 +214,10 @@ class EditsPage(Page):
             said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
         elif effect is not None and facts.faithful is not None:
             said = f"replayed in {numbers.number(effect.seconds)} s a sample; {faithful_words(facts.faithful)}"
+            if facts.plain is not None:
+                first = min(facts.plain.outputs, key=lambda each: worst_first(each.trial.sqnr_db))
+                then, now = (numbers.number(each.sqnr_db) for each in (first.trial, first.now))
+                said += f"; the worst output has {then} dB then, and {now} dB as recorded"
         below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
         if effect is None:
             return below

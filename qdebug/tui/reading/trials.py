@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -75,6 +76,7 @@ class EditFacts:
         marked: The edits that are marked, of any node.
         effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
+        plain: What a replay without edits makes of the outputs; None if they are as recorded, or it is not known.
     """
 
     node: str = ""
@@ -82,6 +84,7 @@ class EditFacts:
     marked: tuple[Edit, ...] = ()
     effect: EditEffect | None = None
     faithful: float | None = None
+    plain: EditEffect | None = None
 
 
 class Trials:
@@ -100,6 +103,7 @@ class Trials:
         self._told = 0.0
         self._bench: tuple[DiffSession, EditBench] | None = None
         self._effect: tuple[EditWish, EditEffect] | None = None
+        self._plain: dict[int | None, EditEffect] = {}
         self._shares: tuple[DiffSession, dict[str, tuple[int, OutputBudget]]] | None = None
 
     def answer(
@@ -160,6 +164,7 @@ class Trials:
     def _answer_edits(self, source: DiffSession, ready: TrialReady, wish: EditWish) -> None:
         if self._bench is None or self._bench[0] is not source:
             self._bench, self._effect = (source, EditBench(source, self._progress)), None
+            self._plain = {}
         bench, tensor = self._bench[1], ready.request.tensor
         unit = bench.unit_of(tensor) if tensor else None
         facts = EditFacts(marked=bench.named(wish.edits))
@@ -177,6 +182,12 @@ class Trials:
         if wish.edits:
             ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
             facts = replace(facts, faithful=bench.faithful())
+            if abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
+                for effect in bench.effects((), places):
+                    doing = f"without edits {_run(effect.samples, places)}"
+                    ready = self._tell(replace(ready, edits=facts, doing=doing))
+                self._plain[wish.sample] = effect
+            facts = replace(facts, plain=self._plain.get(wish.sample))
         self._tell(replace(ready, edits=facts, doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:

@@ -5,11 +5,13 @@ import re
 from dataclasses import replace
 from importlib.resources import files
 
+import numpy as np
 import pytest
 
 from qdebug import data
 from qdebug.cli.repair import _edits
 from qdebug.errors import UsageError
+from qdebug.model import MemoryRecording
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.pages.edits_page import EditsPage
 from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
@@ -41,6 +43,32 @@ def looked(session, make_scene):
         return replace(scene, tried=told[-1])
 
     return page, look
+
+
+def test_what_a_replay_gains_without_edits_is_said(session, make_scene):
+    """The recorded output is not what the net's nodes give: a replay of them alone is nearer to the reference."""
+    run = session.backend
+    held = {
+        (name, sample, 0): run.load(name, sample)
+        for name in run.names
+        for sample in range(1 if run.graph.is_constant(name) else run.samples)
+        if run.has(name, sample)
+    }
+    output = run.graph.outputs[0]
+    for sample in range(run.samples):
+        held[output, sample, 0] = held[output, sample, 0] * np.float32(1.5)
+    off = DiffSession(session.reference, MemoryRecording(run.graph, held))
+    page, told = EditsPage(), []
+    scene = make_scene(row=3)
+    scene.navigator.choose_sample(None)
+    page._marks[0] = [f"float {next(node.name for node in run.graph.nodes if node.op == 'QLinearConv')}"]
+    request = TrialRequest(id=1, row=3, tensor=tensors(session)[0], wish=page.trial(scene))
+    Trials(told.append).answer(off, request, lambda: False)
+    facts = told[-1].edits
+    assert 5 < facts.plain.outputs[0].now.sqnr_db < 7
+    assert facts.plain.outputs[0].trial.sqnr_db > 20
+    drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
+    assert re.search(r"the worst output has \d\d[.\d]* dB then, and [56][.\d]* dB as recorded", drawn)
 
 
 def tensors(session):
