@@ -199,8 +199,8 @@ def test_the_budget_is_of_few_samples_first_and_of_the_worst_output_first(output
     seen = [[each.samples for each in part.budget.outputs] for part in parts if not part.replayed[1]]
     assert seen == [[], [2], [2, 2], [2, 2, 2], [5, 2, 2], [5, 5, 2], [5, 5, 5]]
     assert session.looked[1] == [(2, 0), (1, 0)], "one whose error is not known, and the worst"
-    assert "output bad, the worst 2 of 5 samples" in {part.doing for part in parts}
-    assert "output bad, 5 of 5 samples" in {part.doing for part in parts}
+    assert "output bad, the worst 2 of 5 samples first" in {part.doing for part in parts}
+    assert "output bad, all 5 samples" in {part.doing for part in parts}
     assert any(part.replayed == (1, 2) for part in parts)
     assert not parts[-1].doing
     trials.answer(session, BUDGET, lambda: False)
@@ -257,7 +257,7 @@ def test_few_samples_are_those_that_both_sides_recorded_of_the_output(outputs):
     Trials(parts.append).answer(session, BUDGET, lambda: False)
     assert session.looked[0] == [(2, 0), (3, 0)]
     assert session.looked[-1] == [(2, 0), (3, 0), (4, 0)]
-    assert "output bad, the worst 2 of 3 samples" in {part.doing for part in parts}
+    assert "output bad, the worst 2 of 3 samples first" in {part.doing for part in parts}
 
 
 def test_steps_are_not_counted_as_samples(outputs):
@@ -265,4 +265,4 @@ def test_steps_are_not_counted_as_samples(outputs):
     session.reference = session.backend = side([(0, 0), (0, 1), (0, 2)], outputs=("bad",))
     parts = []
     Trials(parts.append).answer(session, BUDGET, lambda: False)
-    assert "the worst 2 of 3 steps" in {part.doing for part in parts}
+    assert "the worst 2 of 3 steps first" in {part.doing for part in parts}
