@@ -50,7 +50,8 @@ def contributions(
         most: Work after which no more is replayed, in multiplications; if None, as much as the thresholds say.
         part: The part of the output that is looked at; None for all of it.
     """
-    path = OutputPath(graphs, output, _worst_place(graphs, of, output), part)
+    place = _worst_place(graphs, of, output)
+    path = OutputPath(graphs, output, place, part)
     above = upstream(graphs.replays.be.recording.graph, (output.tensor,))
     at_output = float(of.carried[of.rows[output.tensor]]) if part is None else path.whole()
     bounds: list[tuple[float, PlannedNode]] = []
@@ -84,7 +85,8 @@ def contributions(
         )
     ordered = tuple(sorted(found, key=lambda each: (each.how != "exact", each.sqnr_db)))
     together = _together(path, ordered, {entry.tensor: entry for _, entry in bounds}, complete=not unknown)
-    return Contributions(nodes=ordered, unknown=unknown, why=tuple(path.why), together=together)
+    sample = place[0] if len(of[of.rows[output.tensor]].samples) > 1 else None
+    return Contributions(nodes=ordered, unknown=unknown, why=tuple(path.why), together=together, sample=sample)
 
 
 def _together(

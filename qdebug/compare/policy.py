@@ -428,7 +428,8 @@ def _contributed(contributing: Contributions | None, floor: float) -> str:
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
     named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
-    text = f" Nodes that cost the output most, each with the SQNR that its error alone would leave: {named}"
+    where = "" if contributing.sample is None else f" in sample {contributing.sample}, where it is worst"
+    text = f" Nodes that cost the output most{where}, each with the SQNR that its error alone would leave: {named}"
     both = contributing.together
     if both is not None:
         text += f"; together {_decibels(both.sqnr_db, floor)} dB"

@@ -226,7 +226,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.elements:
         facts.append(("elements", numbers.grouped(node.elements)))
     if node.match is not None:
-        facts.append(("match", share(node.match)))
+        facts.append(("bit equal", f"{share(node.match)} of the elements"))
     facts += _class_facts(node)
     if node.recorded is not None:
         fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
@@ -284,4 +284,5 @@ def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
 def _band(node: NodeExplanation) -> str:
     if node.band is None or node.band.ratio is None:
         return "no bound is known for it"
-    return f"{numbers.number(node.band.ratio)} of the {node.band.precision} rounding bound"
+    bound = f"the bound that rounding in {node.band.precision} sets to its sums"
+    return f"an error of {numbers.percent(node.band.ratio, 1.0)} of {bound}"

@@ -168,12 +168,14 @@ class Contributions:
         unknown: How many tensors above the output have an error of their own that is not known.
         why: Why not all were replayed, each reason once.
         together: What the first few of those that were replayed make together; None if that could not be replayed.
+        sample: The sample that all this is of, in which the output is worst; None if there is no other.
     """
 
     nodes: tuple[Contributor, ...]
     unknown: int = 0
     why: tuple[str, ...] = ()
     together: Together | None = None
+    sample: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -84,9 +84,10 @@ class Summing:
         pair: Both sides.
         place: Which plane of the last two dimensions: all but the last two numbers of the index of any of its elements.
             Its rows are its channels, and have no facts of their own. None for the whole tensor.
+        relu_floor: Whether a Relu is folded into the tensor, so that codes at qmin that stand for 0 are its zeros.
     """
 
-    def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None) -> None:
+    def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None, *, relu_floor: bool = False) -> None:
         from qdebug.numerics.channels import stretches
 
         self._pair: OpenPair | None = pair  # until all is read
@@ -98,7 +99,8 @@ class Summing:
         self._first = int(np.ravel_multi_index(place, pair.shape[: len(place)])) * self._size if place else 0
         self._left: Iterator[Stretch] = stretches(lined, self._axis)
         coded = pair.read(0, 0).backend_codes is not None
-        self._sums = ChannelSums(lined, self._axis, pair.backend_quant if coded else None, listed=place is None)
+        quant = pair.backend_quant if coded else None
+        self._sums = ChannelSums(lined, self._axis, quant, listed=place is None, relu_floor=relu_floor)
         self._read = 0
 
     @property
@@ -187,9 +189,18 @@ class ChannelSums:
         axis: The dimension that counts channels.
         quant: Quantization of the codes; None where there are none.
         listed: Whether each channel has facts of its own.
+        relu_floor: Whether codes at qmin that stand for 0 are a Relu's zeros, which are not saturated.
     """
 
-    def __init__(self, shape: tuple[int, ...], axis: int, quant: QuantParams | None, *, listed: bool = True) -> None:
+    def __init__(
+        self,
+        shape: tuple[int, ...],
+        axis: int,
+        quant: QuantParams | None,
+        *,
+        listed: bool = True,
+        relu_floor: bool = False,
+    ) -> None:
         self._quant, self._pooled = quant, PooledMap(shape, axis)
         kept = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
         self._kept = bool(kept)
@@ -197,6 +208,10 @@ class ChannelSums:
         self._low, self._high = np.full(kept, np.inf), np.full(kept, -np.inf)
         self._read = np.zeros(kept, np.int64)
         self._saturated = np.zeros(0 if quant is None else kept, np.int64)
+        ends = [] if quant is None else [quant.qmin, quant.qmax]
+        if quant is not None and relu_floor and np.all(quant.zero_point == quant.qmin):
+            ends.remove(quant.qmin)
+        self._ends = np.array([end for end in ends if end is not None], np.int64)
         self.largest = 0.0
 
     def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray, codes: np.ndarray | None) -> None:
@@ -227,7 +242,7 @@ class ChannelSums:
                 self._sum(stretch, error.reshape(block), most, wide.reshape(block))
         if self._kept and codes is not None and self._quant is not None:
             own = codes.reshape(block)
-            railed = (own == self._quant.qmin) | (own == self._quant.qmax)
+            railed = np.isin(own, self._ends)
             where = slice(stretch.first, stretch.first + stretch.channels)
             self._saturated[where] += np.count_nonzero(railed, axis=(0, 2))
 

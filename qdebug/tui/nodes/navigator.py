@@ -333,8 +333,11 @@ class Navigator:
         places = self._match_places()
         if not len(places):
             return f"the filter hides every match; {_CLEARS}"
-        ahead = places[places >= self.place]
-        self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else places[0]))
+        whole = np.sort(self._place[self.table.search(f"'{pattern}'")]) if pattern[:1] not in "~'" else places
+        whole = whole[whole >= 0]
+        targets = whole if len(whole) else places  # who types all of a name means that
+        ahead = targets[targets >= self.place]
+        self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else targets[0]))
         return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}"
 
     @property

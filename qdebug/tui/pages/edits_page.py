@@ -180,7 +180,13 @@ class EditsPage(Page):
         at = self._at(listed)
         least = min(len(listed) + 1, _LEAST_LIST)
         below = self._words(scene, width)
-        above = [heading(scene, width), *self._outputs(scene, width, height - 1 - least - len(below))]
+        facts = _facts(scene)
+        other = (
+            ""
+            if facts is None or facts.node in {"", scene.planned.node}
+            else f"edits of {safe_text(facts.node, limit=40)}"
+        )
+        above = [heading(scene, width, other), *self._outputs(scene, width, height - 1 - least - len(below))]
         grid = Grid(
             titles=("", *EDIT_TITLES),
             rows=[("[x]" if edit.name in marked else "[ ]", *edit_cells(edit)) for edit in listed],

@@ -85,7 +85,7 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
         said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
     judged = judged_words(result)
     if judged is not None:
-        said.append(("added here", judged, "plain"))
+        said.append(("arithmetic", judged, "plain"))
     if result.precision:
         said.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:

@@ -248,7 +248,8 @@ def _coverage(scene: Scene) -> str:
     table = scene.table
     missing = table.size - table.comparable
     many = numbers.grouped(scene.navigator.samples)
-    said = "" if scene.navigator.sample is None else f" errors of all {many} samples;"
+    sample = scene.navigator.sample
+    said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
     said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:

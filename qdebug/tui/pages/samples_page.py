@@ -14,7 +14,7 @@ from qdebug.present.rows import metric_title, part_cell
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.nodes.columns import metric_text
-from qdebug.tui.nodes.rows import NodeTable, State
+from qdebug.tui.nodes.rows import NodeTable, State, shown_sample
 from qdebug.tui.pages.page import (
     Constant,
     Line,
@@ -104,7 +104,11 @@ class SamplesPage(Page):
             here = at == chosen
             mark = scene.glyphs.cursor if here else " "
             if at == 0:
-                lines.append([(f" {mark}  all    ", "cursor"), (f"{result.status:<12}", _style(result.status))])
+                most = shown_sample(result, None)
+                said = f"4 5 6 7 show sample {most}, of the largest max abs" if len(samples) > 1 else ""
+                all_of_them = [(f" {mark}  all    ", "cursor"), (f"{result.status:<12}", _style(result.status))]
+                fits = sum(len(text) for text, _ in all_of_them) + len(said) <= width
+                lines.append([*all_of_them, (said, "muted")] if fits else all_of_them)
                 continue
             one = samples[at - 1]
             bar = bars(np.full(1, error[at - 1]), scene.glyphs, top=top) if top else ""

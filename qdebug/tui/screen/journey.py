@@ -158,7 +158,8 @@ def to_output(scene: Scene) -> str:
     result = table.results[rows[at]]
     level = "" if result is None or result.metrics is None else f", SQNR {numbers.number(result.metrics.sqnr_db)} dB"
     which = "the output" if len(rows) == 1 else f"output {at + 1} of {len(rows)}, the worst first"
-    return f"{which}{level}{hidden}; W runs to what makes its error"
+    name = safe_text(table.rows[rows[at]].tensor, limit=40)
+    return f"{which}, {name}{level}{hidden}; W runs to what makes its error"
 
 
 def to_worst_input(scene: Scene) -> str:

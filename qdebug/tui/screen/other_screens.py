@@ -26,7 +26,10 @@ _TWO_COLUMNS = 130
 _SIGNS = (
     ("!", "first divergence: the first node beyond its limit, in topological order"),
     ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
-    ("+", "within its limit, at a cost (is=cost): coarse codes, or a known arithmetic gives the same bits; 4 says"),
+    (
+        "+",
+        "within its limit, at a cost (is=cost): coarse codes, or a large error that a known arithmetic gives, too",
+    ),
     ("?", "not compared; the detail says why"),
     ("-", "not compared: the reference alone has it"),
     ("~", "acknowledged: beyond its limit, with a reason that was given"),

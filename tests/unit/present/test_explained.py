@@ -146,7 +146,7 @@ def test_the_facts_of_a_node():
     assert wrong["likely"] == "a tail"
     assert "pooled" not in wrong
     band = dict(node_facts(node(status=ExplainStatus.IN_BAND, kind=None, band=Band(precision="fp32", ratio=0.25))))
-    assert band["float"] == "0.250 of the fp32 rounding bound"
+    assert band["float"] == "an error of 25.0 % of the bound that rounding in fp32 sets to its sums"
 
 
 def test_equal_reasons_are_said_once():

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from qdebug.compare.measure.pair_values import OpenPair
+from qdebug.model import QuantParams
 from qdebug.tui.drawing.draw import pool_plane
 from qdebug.tui.elements.slab import plane_size
 from qdebug.tui.elements.summing import UNREAD, Cancelled, Summing
@@ -58,3 +59,13 @@ def test_a_plane_without_elements_is_read_at_once():
     sums = Summing(OpenPair(np.zeros((2, 0, 3)), np.zeros((2, 0, 3))), (1,))
     assert sums.more()
     assert sums.whole().pooled.size == 0
+
+
+def test_a_relus_zeros_are_not_saturated():
+    quant = QuantParams(dtype="uint8", scale=0.1, zero_point=0)
+    codes = np.array([[0, 0, 255, 7], [3, 0, 255, 255]], np.uint8)[None]
+    values = codes * np.float32(0.1)
+    for floor, expected in ((False, [3, 3]), (True, [1, 2])):
+        sums = Summing(OpenPair(values, codes, (None, quant)), relu_floor=floor)
+        assert sums.more()
+        assert sums.whole().channels.saturated.tolist() == expected

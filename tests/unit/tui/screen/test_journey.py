@@ -159,7 +159,9 @@ async def test_the_worst_output_is_gone_to_and_then_the_next(make_scene):
     scene = replace(scene, opened=replace(scene.opened, backend_graph=ends))
     errors = {at: scene.table.results[at].metrics.sqnr_db for at in (3, 20, 11)}
     worst_first = sorted(errors, key=errors.get)
-    assert to_output(scene).startswith(f"output 1 of 3, the worst first, SQNR {errors[worst_first[0]]:.3g}")
+    assert to_output(scene).startswith(
+        f"output 1 of 3, the worst first, {rows[worst_first[0]].tensor}, SQNR {errors[worst_first[0]]:.3g}"
+    )
     visited = [scene.row, *(to_output(scene) and scene.row for _ in range(3))]
     assert visited == [*worst_first, worst_first[0]]
 
