@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
+import numpy as np
+
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.compare.attribute.segments import Segment, SegmentFinder, main_node
+from qdebug.compare.graph_checks.folded_constants import fold
 from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.result.finding import FindingRole
 from qdebug.compare.result.result import NodeResult, Status
-from qdebug.model import Node, operators
+from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.replay.real_form import real_form
 
 __all__ = ["ConstantPairs"]
@@ -30,6 +34,7 @@ class ConstantPairs:
     def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
         self._ref, self._be, self._pairs = reference, backend, pairs
         self._finder = SegmentFinder(reference, backend, pairs)
+        self._folded: dict[str, np.ndarray] = {}
 
     def of(self, tensor: str) -> tuple[list[Pair], list[str]]:
         """Return the pairs of constants that a backend tensor is computed of, and those without a partner.
@@ -66,10 +71,30 @@ class ConstantPairs:
             view = _turned(self._ref.shape(other), self._be.shape(one))
             said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
             if folded:
-                said += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
+                said += f"; {' and '.join(folded)} {self._fold(one, title, theirs, segment.beside(main))}"
             made = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
             found.append(made if view is None else replace(made, backend_view=view))
         return found
+
+    def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node]) -> str:
+        """Keep what a constant of the reference becomes with the nodes that scale its product; say what is compared."""
+        product = fold(self._ref, main, others)
+        made = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
+        if made is None or made.size != math.prod(self._be.shape(backend)):
+            return "may be folded into the backend's, which then differs rightly"
+        self._folded[backend] = made.astype(np.float32)
+        return "is folded in for the error here, and not in the elements that other screens show"
+
+    def _reference(self, pair: Pair) -> Recording:
+        """Return the recording that has the reference's constant, with what is folded into it."""
+        run = self._ref.recording
+        if pair.backend not in self._folded:
+            return run
+        made = self._folded[pair.backend]
+        kept = self._ref.shape(pair.reference)
+        info = replace(run.graph.tensors[pair.reference], quant=None, dtype=made.dtype.name)
+        shaped = made.reshape(kept) if math.prod(kept) == made.size else made
+        return MemoryRecording(Graph([], tensors=[info]), {(pair.reference, 0, 0): shaped})
 
     def compare(self, pair: Pair, of: NodeResult | None, *, index: int) -> NodeResult:
         """Compare a pair of constants; what is wrong with one is judged with the node that reads it.
@@ -79,7 +104,7 @@ class ConstantPairs:
             of: The result of the tensor that is computed of them; None if it is not known yet.
             index: A number that no compared tensor has.
         """
-        found = compare_pair(self._ref.recording, self._be.recording, pair)
+        found = compare_pair(self._reference(pair), self._be.recording, pair)
         named = [] if of is None else [each for each in of.findings if each.role is FindingRole.DIFFERENCE]
         wrong = next((each.sentence for each in named if each.evidence == pair.backend), None)
         status, reason = Status.WITHIN, wrong

@@ -74,11 +74,6 @@ def _output_blocks(output: OutputBudget, *, rest: str, only: bool) -> Iterator[B
 
 
 def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
-    if output.below:
-        together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
-        pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""
-        others = "nodes" if not output.nodes else "other nodes"
-        yield f"{output.below} {others} with less than {_percent(output.least)} each {together}{pruned}"
     added = _percent(output.shares)
     if output.unknown:
         yield f"the shares that are known add up to {added} of the error"
@@ -88,6 +83,11 @@ def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
         yield f"the shares add up to {added} of the error: some errors amplify each other at the output"
     else:
         yield f"the shares add up to {added} of the error: the errors are nearly independent of each other"
+    if output.below:
+        together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
+        pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""
+        others = "nodes" if not output.nodes else "other nodes"
+        yield f"{output.below} {others} with less than {_percent(output.least)} each {together}{pruned}"
     if output.left is None:
         yield "a replay of all errors at once is not possible, so what is missing is not known"
     elif output.left >= output.least:

@@ -96,15 +96,28 @@ class Slab:
 
     def scale_at(self, index: tuple[int, ...]) -> float | None:
         """Return the backend's scale of one element; None if it is not quantized or quantized by blocks."""
+        at = self._place_of_scale(index)
+        return None if self.quant is None or at is None else float(self.quant.scale.ravel()[at])
+
+    def code_of_reference(self, index: tuple[int, ...]) -> int | None:
+        """Return the code that the backend's scale gives the reference's value; None as of `scale_at`, or of NaN."""
+        at, quant, value = self._place_of_scale(index), self.quant, float(self.reference[index])
+        if at is None or quant is None or quant.qmin is None or quant.qmax is None or not np.isfinite(value):
+            return None
+        code = round(value / float(quant.scale.ravel()[at])) + int(quant.zero_point.ravel()[at])
+        return min(max(code, quant.qmin), quant.qmax)
+
+    def _place_of_scale(self, index: tuple[int, ...]) -> int | None:
+        """Return the number of an element's scale among the backend's; None if it has none of its own."""
         quant = self.quant
         if quant is None or quant.block_size is not None:
             return None
-        scales = quant.scale.ravel()
-        if len(scales) == 1:
-            return float(scales[0])
+        many = quant.scale.size
+        if many == 1:
+            return 0
         at = quant.axis if quant.axis is not None else self.axis
         place = tuple(one + first for one, first in zip(index, self.start, strict=True))
-        return float(scales[place[at]]) if at < len(place) and place[at] < len(scales) else None
+        return place[at] if at < len(place) and place[at] < many else None
 
 
 def slab_of(window: PairedWindow) -> Slab:

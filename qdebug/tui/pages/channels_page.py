@@ -87,7 +87,9 @@ class ChannelsPage(ElementsPage):
         sample = of_sample(scene)
         said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}"
         said += f", {shown.start + 1}..{shown.stop} shown; min, max of the backend"
-        return [*lines, [(scene.glyphs.fit_end(said, width), "muted")]]
+        foot = paragraph(said.strip(), scene, width)
+        fits = len(lines) + len(foot) <= height
+        return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(said, width), "muted")]])]
 
     def move(self, scene: Scene, lines: int) -> str:
         """Choose another channel in the order shown."""

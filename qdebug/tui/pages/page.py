@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from qdebug.compare.result.finding import Status
+from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
@@ -250,10 +252,22 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
 def _said_of(scene: Scene, state: State) -> str:
     """Return the status; where a sample is chosen, and the whole is judged otherwise, of both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
-    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}"
+    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{_short(scene)}"
     if sample is None or state is State(int(table.state[row])):
         return whole
     return f"sample {sample} {state.word}, as a whole {whole}"
+
+
+def _short(scene: Scene) -> str:
+    """Say that a tensor within its own limit is an output that is below that of outputs; "" of all others."""
+    floor, result = scene.opened.limits.get("min_output_sqnr"), scene.outcome
+    if scene.result is None or scene.result.verdict.status is not Status.ACCUMULATED or result is None:
+        return ""
+    level = None if result.metrics is None else result.metrics.sqnr_db
+    is_output = scene.planned.tensor in scene.opened.backend_graph.outputs
+    if not is_output or floor is None or level is None or level >= floor or "rules" in scene.opened.limits:
+        return ""
+    return f", but below the {numbers.number(floor)} dB of outputs"
 
 
 def accepted(entry: Acknowledgement) -> str:

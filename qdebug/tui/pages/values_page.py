@@ -251,6 +251,9 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
     for side, codes in (("ref code", slab.reference_codes), ("code", slab.backend_codes)):
         if codes is not None:
             parts.append(f"{side} {codes[index]}")
+    wanted = slab.code_of_reference(index) if slab.reference_codes is None and slab.backend_codes is not None else None
+    if wanted is not None:
+        parts.append(f"the reference's would be {wanted}")
     scale = slab.scale_at(index)
     if slab.quant is not None:
         parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{_rail(slab, index)}")

@@ -64,3 +64,42 @@ def test_an_equal_constant_is_identical_and_an_input_has_none():
     assert weight.status is Status.IDENTICAL
     assert weight.note is None
     assert session.constants("x") == ([], [])
+
+
+def test_a_weight_is_compared_with_what_is_folded_into_it():
+    """The reference has a product and a BatchNormalization, the backend one product whose bias is the offset."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 3, 6, 6)).astype(np.float32), rng.standard_normal((4, 3, 1, 1)).astype(np.float32)
+    gamma, beta, mean = (rng.uniform(0.5, 2, 4).astype(np.float32) for _ in range(3))
+    var = np.float32([4, 0.25, 1, 9])
+    gain = gamma / np.sqrt(var + np.float32(1e-5))
+    product = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    y = product * gain[:, None, None] + (beta - mean * gain)[:, None, None]
+    norm = {"gamma": gamma, "beta": beta, "mean": mean, "var": var}
+    theirs = Graph(
+        [
+            Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("c",)),
+            Node(name="norm", op="BatchNormalization", inputs=("c", *norm), outputs=("y",), attrs={"epsilon": 1e-5}),
+        ],
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in ("w", *norm)],
+        inputs=("x",),
+        outputs=("y",),
+        opset={"": 17},
+    )
+    ours = Graph(
+        [Node(name="conv", op="Conv", inputs=("x", "fw", "fb"), outputs=("y",))],
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in ("fw", "fb")],
+        inputs=("x",),
+        outputs=("y",),
+        opset={"": 17},
+    )
+    folded = {"fw": (w * gain[:, None, None, None]).astype(np.float32), "fb": beta - mean * gain}
+    session = DiffSession(
+        MemoryRecording.single(theirs, {"x": x, "w": w, "c": product, "y": y, **norm}),
+        MemoryRecording.single(ours, {"x": x, "y": y, **folded}),
+    )
+    list(session.results())
+    (weight,), _ = session.constants("y")
+    assert (weight.tensor, weight.reference_tensor) == ("fw", "w")
+    assert weight.metrics.sqnr_db > 100
+    assert "BatchNormalization is folded in for the error here" in weight.match_reason

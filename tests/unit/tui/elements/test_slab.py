@@ -106,3 +106,12 @@ def test_what_is_not_finite_on_both_sides_alike_is_no_difference(dtype):
     assert apart[3] == -np.inf
     assert np.isnan(apart[4])
     assert whole(reference, backend).difference((0,)) == 0
+
+
+def test_the_code_that_a_value_of_the_reference_would_have():
+    quant = QuantParams(dtype="int8", scale=np.float32([0.1, 0.5]), zero_point=np.int8([0, 10]), axis=0)
+    reference = np.float32([[0.26, 40.0, np.nan], [-1.3, 0.0, -99.0]])
+    backend = np.zeros((2, 3), np.int8)
+    slab = slab_of(OpenPair(reference, backend, (None, quant)).window(None, (2, 3)))
+    found = [[slab.code_of_reference((row, column)) for column in range(3)] for row in range(2)]
+    assert found == [[3, 127, None], [7, 10, -128]]
