@@ -53,7 +53,10 @@ def known(main, screen: str) -> bool:
     if ready is None or not ready.complete:
         return False
     if screen in {"budget", "what-if", "edits"}:
-        return main.scene.tried is not None and not main.scene.tried.doing
+        scene = main.scene
+        asked = None if scene is None or main.page is None else main.page.trial(scene)
+        tried = None if scene is None else scene.tried
+        return tried is not None and tried.request.wish == asked and not tried.doing
     if screen == "explain":
         return ready.explained is not None
     scene = main.scene

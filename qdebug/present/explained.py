@@ -284,5 +284,6 @@ def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:
 def _band(node: NodeExplanation) -> str:
     if node.band is None or node.band.ratio is None:
         return "no bound is known for it"
-    bound = f"the bound that rounding in {node.band.precision} sets to its sums"
-    return f"an error of {numbers.percent(node.band.ratio, 1.0)} of {bound}"
+    ratio = node.band.ratio
+    share = f"{numbers.percent(ratio, 1.0)} of" if ratio <= 1 else f"{numbers.number(ratio)} times"
+    return f"an error of {share} the bound that rounding in {node.band.precision} sets"

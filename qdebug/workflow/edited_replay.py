@@ -92,7 +92,7 @@ class EditedReplay:
                 edited = edited or not change.quants.keys().isdisjoint(node.outputs)
                 if not edited and not made.reaches(node) and not everything:
                     continue
-                if all(graph.is_constant(name) for name in node.outputs if name) or made.keeps(node):
+                if all(graph.is_constant(name) for name in node.outputs if name) or (made.keeps(node) and not edited):
                     continue
                 if edited or made.reads_real(node):
                     self._compute_real(node, change, made)
@@ -109,7 +109,8 @@ class EditedReplay:
             values = {name: recorded.kept(name) for name in node.inputs if name}
             with recorded_room(self._run, place), one_thread(), np.errstate(all="ignore"):
                 found = run_as_recorded(graph, node, values, self._arithmetic)
-            return all(np.array_equal(recorded.kept(name), found[name]) for name in node.outputs if name)
+            pairs = [(recorded.kept(name), found[name]) for name in node.outputs if name in found]
+            return all(np.array_equal(kept, made, equal_nan=made.dtype.kind == "f") for kept, made in pairs)
         except (KernelError, RecordingError):
             return True
 
@@ -145,16 +146,19 @@ class _Made:
         self._run, self._place = run, place
         self._kept: dict[str, np.ndarray] = {}
         self._real: dict[str, np.ndarray] = {}
+        self._extents: set[str] = set()
 
     def reaches(self, node: Node) -> bool:
         """Tell whether a node reads something that is not as recorded."""
         return any(name in self._kept or name in self._real for name in node.inputs)
 
     def keeps(self, node: Node) -> bool:
-        """Tell whether a node's result is as recorded whatever it reads: extents, or whole numbers made of these."""
-        infos = [self._run.graph.tensors.get(name) for name in node.outputs if name]
-        whole = all(info is not None and info.quant is None and is_integer(info.dtype or "") for info in infos)
-        return operators.named(node.op).gives_extents or (whole and not self.reaches(node))
+        """Tell whether a node's result is as recorded whatever changes: extents, or what is made of extents alone."""
+        given = [name for name in node.inputs if name and not self._run.graph.is_constant(name)]
+        if not operators.named(node.op).gives_extents and not (given and self._extents.issuperset(given)):
+            return False
+        self._extents.update(node.outputs)
+        return True
 
     def reads_real(self, node: Node) -> bool:
         """Tell whether a node reads real numbers where the recording has codes."""

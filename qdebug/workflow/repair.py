@@ -276,10 +276,12 @@ def _notes(looked: Search, options: RepairOptions, *, alone: bool) -> Iterator[s
     gone = [name for name in options.start if name not in {edit.name for edit in looked.found}]
     if gone:
         yield f"edits that the search began with, and did not keep: {', '.join(map(repr, gone))}"
-    if without := nameless(looked.found):
+    without = nameless(looked.found) if (looked.session.reference.info.model or "").endswith(".onnx") else []
+    if without:
+        nodes = "1 node in float has" if len(without) == 1 else f"{len(without)} nodes in float have"
         yield (
-            f"{len(without)} of the nodes in float have no name in the reference's model, by which ONNX Runtime's "
-            f"quantizer and NNCF could leave them out: those that make {', '.join(map(repr, without[:_NAMED]))}"
+            f"{nodes} no name in the reference's model, by which ONNX Runtime's quantizer and NNCF could leave it out: "
+            f"{', '.join(map(repr, without[:_NAMED]))}"
         )
     if alone:
         yield "there is one sample: nothing is left to prove the edits on"

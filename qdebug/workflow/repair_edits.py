@@ -111,6 +111,7 @@ class EditCatalog:
         self.nodes = ChangeableNodes(graphs, plan, places)
         self._known: dict[tuple[str, str], Edit | None] = {}
         self._plain: dict[str, tuple[Edit, Constants]] = {}
+        self._found: dict[str, str] = {}
 
     @property
     def units(self) -> Mapping[str, ChangeableNode]:
@@ -157,19 +158,20 @@ class EditCatalog:
 
     def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
         """Return an edit that changes nothing yet, and the reference's constants for the node."""
-        nodes, entry, exact = self.nodes, self.nodes.entry(unit), self._inexact(unit)
+        nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
+        self._found[name] = self._inexact(unit)
         main = None if entry is None else nodes.reference_node(entry)
         coded = nodes.compared(unit.tensor) or entry  # a clamp is left to the codes: they are those behind it
         only = Edit(
             kind="",
             unit=unit,
-            change=Change(nodes=frozenset({unit.node.name, *([unit.rounder] if exact else [])})),
+            change=Change(nodes=frozenset({name})),
             macs=0.0,
             size=0,
             reference_node=main,
             reference_tensor="" if coded is None else coded.reference_tensor,
             reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
-            exact=exact,
+            exact=self._found[name] if unit.rounder == name else "",
         )
         return only, nodes.reference_constants(unit.node)
 
@@ -192,7 +194,8 @@ class EditCatalog:
 
     def _of_result(self, kind: str, only: Edit) -> Edit | None:
         """Return what can be done about the codes of a result."""
-        unit, nodes, made = only.unit, self.nodes, partial(replace, only, kind=kind)
+        unit, nodes, found = only.unit, self.nodes, self._found[only.unit.node.name]
+        made = partial(replace, only, kind=kind, exact=found)  # other codes are rounded anew, to the nearest
         quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:
             return None
@@ -203,7 +206,7 @@ class EditCatalog:
         if kind == "split" and (own := own_scale(nodes, unit)) is not None:
             joined = sum(nodes.elements(each.node) for each in nodes.units.values() if each.tensor in own.quants)
             return made(change=own, size=joined - elements)
-        return made() if only.exact and kind == only.exact else None
+        return made(change=Change(nodes=rounder)) if found and kind == found else None
 
     # -- what edits are made of --------------------------------------------------------------------------------------
 

@@ -46,7 +46,8 @@ def nameless(edits: Sequence[Edit]) -> list[str]:
 
 def _has_name(node: Node) -> bool:
     """Tell whether a node has a name of its own, and not one made of its operator and its result when it was read."""
-    return not node.name.startswith(f"{node.op}:{next(iter(node.outputs), '')}")
+    made = f"{node.op}:{next(filter(None, node.outputs), '')}"
+    return not re.fullmatch(rf"{re.escape(made)}(#\d+)?", node.name)
 
 
 def _overrides(edits: Sequence[Edit]) -> dict[str, list[dict[str, Any]]]:

@@ -110,10 +110,11 @@ class EditTrials:
         names = session.backend.graph.outputs
         pairs = {name: session.entry(name) for name in names if _is_compared(session, name)}
         partners = Counter(entry.reference_tensor for entry in pairs.values())
-        self._pairs = {
+        titled = {
             name if partners[entry.reference_tensor] > 1 else entry.reference_tensor: entry
             for name, entry in pairs.items()
         }
+        self._pairs = titled if len(titled) == len(pairs) else pairs  # one's name may be that of another's partner
         self._known: dict[tuple[frozenset[str], tuple[tuple[int, int], ...]], Tried] = {}
         self.count = 0
 
@@ -301,7 +302,7 @@ class Search:
         best, kept = self._score(self.found), list(self.found)
         try:
             for tried in self._steps(best):
-                if tried > best:
+                if tried > best or tried.value >= self.goal:  # of those that reach it the last one has fewest edits
                     best, kept = tried, list(self.found)
         finally:
             self.found[:] = kept
@@ -324,7 +325,7 @@ class Search:
             if not grown and len(left) > len(front) and not self._enough(front):
                 grown, kept = True, list(self.found)
                 for tried in self._grown(left):
-                    if tried > best:
+                    if tried > best or tried.value >= self.goal:
                         best, kept = tried, list(self.found)
                     yield tried
                 self.found[:] = kept

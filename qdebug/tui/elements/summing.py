@@ -208,10 +208,7 @@ class ChannelSums:
         self._low, self._high = np.full(kept, np.inf), np.full(kept, -np.inf)
         self._read = np.zeros(kept, np.int64)
         self._saturated = np.zeros(0 if quant is None else kept, np.int64)
-        ends = [] if quant is None else [quant.qmin, quant.qmax]
-        if quant is not None and relu_floor and np.all(quant.zero_point == quant.qmin):
-            ends.remove(quant.qmin)
-        self._ends = np.array([end for end in ends if end is not None], np.int64)
+        self._floor = quant.zero_point == quant.qmin if quant is not None and relu_floor else np.zeros(1, bool)
         self.largest = 0.0
 
     def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray, codes: np.ndarray | None) -> None:
@@ -242,9 +239,10 @@ class ChannelSums:
                 self._sum(stretch, error.reshape(block), most, wide.reshape(block))
         if self._kept and codes is not None and self._quant is not None:
             own = codes.reshape(block)
-            railed = np.isin(own, self._ends)
             where = slice(stretch.first, stretch.first + stretch.channels)
-            self._saturated[where] += np.count_nonzero(railed, axis=(0, 2))
+            floor = self._floor[where] if self._floor.size == self._saturated.size else self._floor.all()
+            low = (own == self._quant.qmin) & ~np.reshape(floor, (1, -1, 1))
+            self._saturated[where] += np.count_nonzero(low | (own == self._quant.qmax), axis=(0, 2))
 
     def _sum(self, stretch: Stretch, error: np.ndarray, most: np.ndarray, backend: np.ndarray) -> None:
         where = slice(stretch.first, stretch.first + stretch.channels)

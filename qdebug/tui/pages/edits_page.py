@@ -95,6 +95,7 @@ class EditsPage(Page):
         listed, marks = self._listed(scene), self._marked(scene)
         if not listed:
             return _nothing(scene)
+        self._gone.pop(scene.backend, None)
         at = self._at(listed)
         edit = listed[at]
         self._here, name = edit.name, f"{edit.kind} of {safe_text(edit.unit.node.name, limit=40)}"
@@ -120,7 +121,7 @@ class EditsPage(Page):
         self._gone[scene.backend] = list(marks)
         marks.clear()
         many = len(self._gone[scene.backend])
-        return f"{_count(many, 'edit')} {'is' if many == 1 else 'are'} no longer chosen; r once more brings back"
+        return f"{_count(many, 'edit')} {'is' if many == 1 else 'are'} no longer chosen; r brings them back"
 
     def enter(self, scene: Scene) -> ScreenId | Constant | str:
         """Open the node; go to that of an edit that is marked elsewhere."""

@@ -182,11 +182,11 @@ class Trials:
         if wish.edits:
             ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
             facts = replace(facts, faithful=bench.faithful())
-            if abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
-                for effect in bench.effects((), places):
-                    doing = f"without edits {_run(effect.samples, places)}"
+            if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
+                for plain in bench.effects((), places):
+                    doing = f"without edits {_run(plain.samples, places)}"
                     ready = self._tell(replace(ready, edits=facts, doing=doing))
-                self._plain[wish.sample] = effect
+                self._plain[wish.sample] = plain
             facts = replace(facts, plain=self._plain.get(wish.sample))
         self._tell(replace(ready, edits=facts, doing=""))
 

@@ -30,7 +30,7 @@ class Finder:
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
         self._wanted_element: tuple[tuple[object, ...], str] | None = None
-        self._refused = ""  # the last filter that could not be read to its end: to be mended, not typed again
+        self._refused = ("", "")  # a filter that cannot be read to its end, to be mended, and the one in force with it
 
     def _anchor(self, navigator: Navigator) -> Callable[[], int]:
         """Remember where the cursor is, by its tensor: more of a recording may come in while someone types."""
@@ -106,13 +106,14 @@ class Finder:
             """Say what the filter is now: of a text that cannot be read to its end only its beginning."""
             answer, now = said[0] if said else choose(text), self._screen.navigator
             self._screen.views.did("filter")
-            self._refused = ""
+            self._refused = ("", "")
             if now is None or now.filter == text.strip():
                 return answer
-            wrong, self._refused = answer.removeprefix(_SO_FAR), text.strip()
+            wrong, self._refused = answer.removeprefix(_SO_FAR), (text.strip(), now.filter)
             return f"filter is {now.filter!r} alone: {wrong}" if now.filter else f"no filter: {wrong}"
 
         def cancelled() -> str:
+            self._refused = ("", "")
             choose(before)
             if self._screen.navigator is not None:
                 self._screen.navigator.go(begun())
@@ -124,7 +125,7 @@ class Finder:
             Question(
                 label="filter",
                 placeholder="rel>1e-2 & op~conv, is=failing, sat>1% | name~'layer[34]'",
-                text=self._refused or before,
+                text=self._refused[0] if self._refused[0] and self._refused[1] == before else before,
                 typed=choose,
                 given=given,
                 cancelled=cancelled,
@@ -133,6 +134,7 @@ class Finder:
 
     def clear_filter(self) -> None:
         """Show all nodes."""
+        self._refused = ("", "")
 
         def clear(navigator: Navigator) -> str:
             if not navigator.filter:

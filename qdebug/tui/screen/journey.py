@@ -146,9 +146,9 @@ _RETRACED = 20
 
 
 def to_output(scene: Scene) -> str:
-    """Go to the worst output of the network, or from an output to the next best one."""
+    """Go to the worst output of the network, or from an output to the next worst one."""
     table, names = scene.table, scene.opened.backend_graph.outputs
-    found = ((row, table.results[row]) for row in map(table.row_of, names) if row is not None)
+    found = ((row, table.results[row]) for row in map(table.row_of, dict.fromkeys(names)) if row is not None)
     known = [(worst_first(result.metrics.sqnr_db), row) for row, result in found if result and result.metrics]
     rows = [row for _, row in sorted(known)]
     if not rows:
@@ -159,7 +159,8 @@ def to_output(scene: Scene) -> str:
     level = "" if result is None or result.metrics is None else f", SQNR {numbers.number(result.metrics.sqnr_db)} dB"
     which = "the output" if len(rows) == 1 else f"output {at + 1} of {len(rows)}, the worst first"
     name = safe_text(table.rows[rows[at]].tensor, limit=40)
-    return f"{which}, {name}{level}{hidden}; W runs to what makes its error"
+    then = "; W runs to what makes its error" if result is not None and carried(result) else ""
+    return f"{which}, {name}{level}{hidden}{then}"
 
 
 def to_worst_input(scene: Scene) -> str:

@@ -146,7 +146,9 @@ def test_the_facts_of_a_node():
     assert wrong["likely"] == "a tail"
     assert "pooled" not in wrong
     band = dict(node_facts(node(status=ExplainStatus.IN_BAND, kind=None, band=Band(precision="fp32", ratio=0.25))))
-    assert band["float"] == "an error of 25.0 % of the bound that rounding in fp32 sets to its sums"
+    assert band["float"] == "an error of 25.0 % of the bound that rounding in fp32 sets"
+    band = dict(node_facts(node(status=ExplainStatus.UNEXPLAINED, kind=None, band=Band(precision="fp32", ratio=350.0))))
+    assert band["float"] == "an error of 350 times the bound that rounding in fp32 sets"
 
 
 def test_equal_reasons_are_said_once():
