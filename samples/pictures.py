@@ -13,7 +13,7 @@ from tempfile import TemporaryDirectory
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
-from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screens import ScreenId
 from qdebug.workflow.demo import run_demo
 
 SIZE, WIDE = (96, 28), (160, 45)
@@ -21,30 +21,45 @@ SCREENS = (
     "overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples", "budget", "what-if",
     "edits",
 )  # fmt: skip
+KEYS = {"map": ("v",), "edits": ("down", "down", "space")}
+"""What is pressed on a screen before it is drawn."""
 
 
-async def picture(
-    reference: Path, backend: Path, screen: str, size: tuple[int, int] = SIZE, keys: tuple[str, ...] = ()
-) -> str:
-    """Return a screen at the first divergence as SVG, after some more keys."""
+async def pictures(reference: Path, backend: Path, folder: Path) -> None:
+    """Write each screen at the first divergence as SVG, and the list of nodes in a wide terminal."""
+    async with program(reference, backend).run_test(size=SIZE) as pilot:
+        main = await begun(pilot)
+        for screen in SCREENS:
+            await pilot.press(ScreenId(screen).key)
+            await until(pilot, lambda screen=screen: not main.detail_shown or known(main, screen))
+            await pilot.press(*KEYS.get(screen, ()))
+            await pilot.pause(0.2)
+            await until(pilot, lambda screen=screen: not main.detail_shown or known(main, screen))
+            write(folder / f"{screen}.svg", pilot.app.export_screenshot(title=f"qdebug tui --screen {screen}"))
+    async with program(reference, backend).run_test(size=WIDE) as pilot:
+        main = await begun(pilot)
+        for name, keys in (("wide-dark", "2"), ("wide-light", "t")):
+            await pilot.press(keys)
+            await pilot.pause(0.2)
+            await until(pilot, lambda: known(main, "nodes"))
+            write(folder / f"{name}.svg", pilot.app.export_screenshot(title="qdebug tui --screen nodes"))
+
+
+def program(reference: Path, backend: Path) -> QdebugApp:
+    """Return the interface on two recordings."""
 
     def compare() -> DiffSession:
         return DiffSession(open_recording(reference), open_recording(backend))
 
-    app = QdebugApp(
-        [Opening(compare=compare)], titles=[(reference.name, backend.name)], begin=StartPlace(screen=screen)
-    )
-    async with app.run_test(size=size) as pilot:
-        main = app.screen_stack[0]
-        await until(pilot, lambda: main.finished)
-        await pilot.press("exclamation_mark")
-        if screen == "map":
-            await pilot.press("v")
-        await until(pilot, lambda: not main.detail_shown or known(main, screen))
-        await pilot.press(*keys)
-        await pilot.pause(0.2)
-        await until(pilot, lambda: not main.detail_shown or known(main, screen))
-        return app.export_screenshot(title=f"qdebug tui {reference.name} {backend.name} --screen {screen}")
+    return QdebugApp([Opening(compare=compare)], titles=[(reference.name, backend.name)])
+
+
+async def begun(pilot):
+    """Wait for the verdict, and go to the first divergence."""
+    main = pilot.app.screen_stack[0]
+    await until(pilot, lambda: main.finished)
+    await pilot.press("exclamation_mark")
+    return main
 
 
 def known(main, screen: str) -> bool:
@@ -77,13 +92,7 @@ def make(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     with TemporaryDirectory() as scratch:
         demo = run_demo(Path(scratch))
-        for screen in SCREENS:
-            keys = ("down", "down", "space") if screen == "edits" else ()
-            svg = asyncio.run(picture(Path(demo.reference), Path(demo.backend), screen, keys=keys))
-            write(folder / f"{screen}.svg", svg)
-        for name, keys in (("wide-dark", ()), ("wide-light", ("t",))):
-            svg = asyncio.run(picture(Path(demo.reference), Path(demo.backend), "nodes", WIDE, keys))
-            write(folder / f"{name}.svg", svg)
+        asyncio.run(pictures(Path(demo.reference), Path(demo.backend), folder))
 
 
 def write(path: Path, svg: str) -> None:

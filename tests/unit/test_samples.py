@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from qdebug.tui.screens import ScreenId
+
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLES = ROOT / "samples"
 
@@ -116,5 +118,6 @@ def test_every_sample_has_a_test_and_a_line_in_the_list():
 def test_pictures_are_made_of_every_screen(run):
     printed = run("pictures.py")
     assert [line.split(".svg")[0] for line in printed.splitlines()] == [
-        *("overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples"),
+        *(view for view in ScreenId if view is not ScreenId.BACKENDS),
+        *("wide-dark", "wide-light"),
     ]

@@ -241,7 +241,6 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
     steps = slab.steps(index)
     parts = [
         f" @{position(place)}",
-        *([rank] if rank else []),
         f"reference {theirs}",
         f"backend {ours}",
         f"difference {_exact(slab, index) if _is_whole(slab) else format(float(slab.difference(index)), '.6g')}",
@@ -261,7 +260,7 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
         parts.append(f"scale {scale:.6g}")
     lines: list[Line] = []
     text = ""
-    for part in parts:
+    for part in (*parts, rank) if rank else parts:
         if text and len(text) + len(part) + 2 > width:
             lines.append([(text, "plain")])
             text = " " + part
