@@ -313,6 +313,7 @@ def verdict(
         first_divergence=first.node if first else None,
         origin=blamed(origin) if origin else None,
         way=tuple(node.tensor for node in way),
+        short=tuple(node.tensor for node in short),
         sentence=sentence,
         worst_sample=sample,
         compounding=tuple(compounding),

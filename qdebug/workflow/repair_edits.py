@@ -111,7 +111,7 @@ class EditCatalog:
         self.nodes = ChangeableNodes(graphs, plan, places)
         self._known: dict[tuple[str, str], Edit | None] = {}
         self._plain: dict[str, tuple[Edit, Constants]] = {}
-        self._found: dict[str, str] = {}
+        self._inexactness: dict[str, str] = {}
 
     @property
     def units(self) -> Mapping[str, ChangeableNode]:
@@ -159,7 +159,7 @@ class EditCatalog:
     def _of_node(self, unit: ChangeableNode) -> tuple[Edit, Constants]:
         """Return an edit that changes nothing yet, and the reference's constants for the node."""
         nodes, entry, name = self.nodes, self.nodes.entry(unit), unit.node.name
-        self._found[name] = self._inexact(unit)
+        self._inexactness[name] = self._inexact(unit)
         main = None if entry is None else nodes.reference_node(entry)
         coded = nodes.compared(unit.tensor) or entry  # a clamp is left to the codes: they are those behind it
         only = Edit(
@@ -171,7 +171,7 @@ class EditCatalog:
             reference_node=main,
             reference_tensor="" if coded is None else coded.reference_tensor,
             reference_weight="" if main is None or not nodes.weight(unit.node) else operators.titled_input(main, 1),
-            exact=self._found[name] if unit.rounder == name else "",
+            exact=self._inexactness[name] if unit.rounder == name else "",
         )
         return only, nodes.reference_constants(unit.node)
 
@@ -194,7 +194,7 @@ class EditCatalog:
 
     def _of_result(self, kind: str, only: Edit) -> Edit | None:
         """Return what can be done about the codes of a result."""
-        unit, nodes, found = only.unit, self.nodes, self._found[only.unit.node.name]
+        unit, nodes, found = only.unit, self.nodes, self._inexactness[only.unit.node.name]
         made = partial(replace, only, kind=kind, exact=found)  # other codes are rounded anew, to the nearest
         quant, elements, rounder = nodes.result_quant(unit), nodes.elements(unit.node), frozenset({unit.rounder})
         if quant is None:

@@ -28,8 +28,7 @@ def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
         What is known of the reference's names, by quantizer. They are entries to put among one's own. What a quantizer
         has no form for is left out.
     """
-    floats = [edit.reference_node for edit in edits if edit.kind == "float" and edit.reference_node is not None]
-    names = [node.name for node in floats if _has_name(node)]
+    names = [node.name for node in _in_float(edits) if _has_name(node)]
     return {
         "onnxruntime": {"nodes_to_exclude": names, "TensorQuantOverrides": _overrides(edits)},
         "nncf": {"ignored_scope": {"names": names}},
@@ -40,8 +39,11 @@ def quantizer_forms(edits: Sequence[Edit]) -> dict[str, Any]:
 
 def nameless(edits: Sequence[Edit]) -> list[str]:
     """List the results of nodes to be left out that their model has no names for: no quantizer finds them by name."""
-    floats = [edit.reference_node for edit in edits if edit.kind == "float" and edit.reference_node is not None]
-    return [node.outputs[0] for node in floats if not _has_name(node)]
+    return [node.outputs[0] for node in _in_float(edits) if not _has_name(node)]
+
+
+def _in_float(edits: Sequence[Edit]) -> list[Node]:
+    return [edit.reference_node for edit in edits if edit.kind == "float" and edit.reference_node is not None]
 
 
 def _has_name(node: Node) -> bool:

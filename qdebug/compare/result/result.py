@@ -194,6 +194,7 @@ class Verdict:
         nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
         way: Backend tensors from the worst output to the one at which the origin was found, that one last. It is made
             by the node `origin`, or ends the part of the network that has this node inside.
+        short: Backend tensors that are outputs beyond the limit of outputs while no node is beyond its own.
     """
 
     status: Status
@@ -206,6 +207,7 @@ class Verdict:
     together: Together | None = None
     nonfinite: Nonfinite | None = None
     way: tuple[str, ...] = ()
+    short: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the verdict as plain values, with the keys of the diff JSON."""

@@ -182,11 +182,8 @@ class EditsPage(Page):
         least = min(len(listed) + 1, _LEAST_LIST)
         below = self._words(scene, width)
         facts = _facts(scene)
-        other = (
-            ""
-            if facts is None or facts.node in {"", scene.planned.node}
-            else f"edits of {safe_text(facts.node, limit=40)}"
-        )
+        node = "" if facts is None else facts.node
+        other = f"edits of {safe_text(node, limit=40)}" if node not in {"", scene.planned.node} else ""
         above = [heading(scene, width, other), *self._outputs(scene, width, height - 1 - least - len(below))]
         grid = Grid(
             titles=("", *EDIT_TITLES),

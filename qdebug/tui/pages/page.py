@@ -9,8 +9,6 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
-from qdebug.compare.result.finding import Status
-from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
@@ -259,15 +257,10 @@ def _said_of(scene: Scene, state: State) -> str:
 
 
 def _short(scene: Scene) -> str:
-    """Say that a tensor within its own limit is an output that is below that of outputs; "" of all others."""
-    floor, result = scene.opened.limits.get("min_output_sqnr"), scene.outcome
-    if scene.result is None or scene.result.verdict.status is not Status.ACCUMULATED or result is None:
+    """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others."""
+    if scene.result is None or scene.planned.tensor not in scene.result.verdict.short:
         return ""
-    level = None if result.metrics is None else result.metrics.sqnr_db
-    is_output = scene.planned.tensor in scene.opened.backend_graph.outputs
-    if not is_output or floor is None or level is None or level >= floor or "rules" in scene.opened.limits:
-        return ""
-    return f", but below the {numbers.number(floor)} dB of outputs"
+    return ", but beyond the limit of outputs"
 
 
 def accepted(entry: Acknowledgement) -> str:

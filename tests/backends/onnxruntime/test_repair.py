@@ -113,40 +113,6 @@ def test_a_net_whose_neighbours_are_in_float_has_no_codes_between_them(tmp_path,
     assert sum(node.op_type == "QuantizeLinear" for node in written.graph.node) < before
 
 
-def test_onnxruntimes_quantizer_takes_what_is_handed_over(nets, tmp_path):
-    from onnxruntime.quantization import QuantFormat, QuantType, quantize_static
-
-    inputs = open_recording(nets / "float.h5")
-
-    class Reader:
-        left = iter([{"x": inputs.load("x", sample)} for sample in range(8)])
-
-        def get_next(self):
-            return next(self.left, None)
-
-    found = repaired(nets, None, within=60, cost=EditCost(kinds=["per-channel", "16-bit"], most=3))
-    given = found.hand_over()["onnxruntime"]
-    assert given["TensorQuantOverrides"]
-    overrides = {
-        name: [{**each, "quant_type": QuantType[each["quant_type"]]} for each in said]
-        for name, said in given["TensorQuantOverrides"].items()
-    }
-    quantize_static(
-        nets / "float.onnx",
-        tmp_path / "int8.onnx",
-        Reader(),
-        quant_format=QuantFormat.QDQ,
-        activation_type=QuantType.QUInt8,
-        weight_type=QuantType.QInt8,
-        nodes_to_exclude=given["nodes_to_exclude"],
-        extra_options={"TensorQuantOverrides": overrides},
-    )
-    held = {each.name: list(each.dims) for each in onnx.load(tmp_path / "int8.onnx").graph.initializer}
-    for edit in found.edits:
-        for codes in edit.codes.values():
-            assert held[f"{edit.reference_weight}_scale"] == [codes.scale.size]
-
-
 def test_a_model_of_an_older_operator_set_gets_scales_for_each_channel_too(nets, tmp_path):
     """Its DequantizeLinear knows no axis; the runtime's own does."""
     older = onnx.load(nets / "int8.onnx")

@@ -53,6 +53,7 @@ def test_scores_that_the_step_of_the_boxes_rounds_to_zero_are_named(kind):
     output = result.nodes[-1]
     assert output.metrics.sqnr_db > 30  # the boxes are all that the whole tensor shows
     assert (result.status, result.exit_code) == (Status.ACCUMULATED, 1)
+    assert result.verdict.short == (output.tensor,), "by a part of it, though the whole is not"
     (found,) = (each for each in output.findings if each.role is FindingRole.OUTPUT)
     assert (found.kind, found.evidence, found.unit) == (FindingKind.DEAD_ZONE, "s", "dB")
     assert found.amount == pytest.approx(0, abs=1e-6)
