@@ -12,7 +12,7 @@ from typing import Any
 
 from qdebug.errors import UsageError
 
-__all__ = ["check_not_captured", "on_host", "random_states", "restore_random_states"]
+__all__ = ["check_not_captured", "gpu_facts", "on_host", "random_states", "restore_random_states"]
 
 _MOST_BYTES = 256 * 2**20
 """Size of the buffer; larger tensors are copied into memory of their own."""
@@ -66,6 +66,29 @@ def check_not_captured() -> None:
             "The call is being captured into a CUDA graph: its tensors have no values yet.",
             hint="Record the model before it is captured; what a CUDA graph replays cannot be seen.",
         )
+
+
+def gpu_facts() -> dict[str, Any]:
+    """Return the GPU in use, its libraries, and the switches that decide its arithmetic; nothing without a GPU in use.
+
+    The switches: https://docs.pytorch.org/docs/stable/notes/cuda.html, "TensorFloat-32" and "Reduced precision".
+    """
+    import torch
+
+    if not torch.cuda.is_initialized():
+        return {}
+    products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
+    return {
+        "gpu": torch.cuda.get_device_name(),
+        "compute_capability": ".".join(map(str, torch.cuda.get_device_capability())),
+        "cuda": str(torch.version.cuda),
+        "cudnn": convolutions.version() or 0,
+        "conv_tf32": bool(convolutions.allow_tf32),
+        "matmul_tf32": bool(products.allow_tf32),
+        "fp16_reduced_sums": bool(products.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced_sums": bool(products.allow_bf16_reduced_precision_reduction),
+        "deterministic": bool(torch.are_deterministic_algorithms_enabled() or convolutions.deterministic),
+    }
 
 
 def random_states() -> list[Any]:

@@ -300,9 +300,16 @@ class ExportedGraph:
         """
         from torch.export import pytree
 
-        leaves = [self._given(spec, feed) for spec in self._user_inputs()]
-        args, kwargs = pytree.tree_unflatten(leaves, self.program.call_spec.in_spec)
+        args, kwargs = pytree.tree_unflatten(self.leaves_of(feed), self.program.call_spec.in_spec)
         return tuple(args), dict(kwargs)
+
+    def leaves_of(self, feed: Mapping[str, Any]) -> list[Any]:
+        """Return the value of each input, in order, on the device that the program has it on.
+
+        Args:
+            feed: A tensor for each input that is one.
+        """
+        return [self._given(spec, feed) for spec in self._user_inputs()]
 
     def feed_of(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
         """Return the value of each input that arguments of a call hold.

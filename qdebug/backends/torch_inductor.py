@@ -134,10 +134,12 @@ class CompiledRun:
         import torch
 
         with torch_errors("PyTorch failed", _COMPILES), torch.no_grad():
-            given = [tensor_of(feed[info.name]) for info in self.inputs]
-            leaves = _cause(lambda: compiled.call(*given))
+            leaves = _cause(lambda: compiled.call(*self._given(feed)))
         names = (*self._exported.output_names, *(self._exported.taps[name] for name in taps))
         return {name: array_of(leaf).copy() for name, leaf in zip(names, leaves, strict=True) if name}
+
+    def _given(self, feed: Mapping[str, np.ndarray]) -> list[Any]:
+        return self._exported.leaves_of({info.name: tensor_of(feed[info.name]) for info in self.inputs})
 
     def _ready(self, feed: Mapping[str, np.ndarray]) -> _Compiled:
         if self._plain is None:
@@ -164,7 +166,7 @@ class CompiledRun:
         with torch_errors("PyTorch cannot compile the program", _COMPILES), unlogged(), torch.no_grad():
             call = torch.compile(self._module(taps), fullgraph=True, dynamic=False)
             with config.patch(chosen):
-                _cause(lambda: call(*[tensor_of(feed[info.name]) for info in self.inputs]))
+                _cause(lambda: call(*self._given(feed)))
         operators.pop(_OF_OUTPUTS, None)
         return _Compiled(call=call, operators=operators)
 

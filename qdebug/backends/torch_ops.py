@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.protocol import RunFacts
-from qdebug.backends.torch_cuda import on_host
+from qdebug.backends.torch_cuda import gpu_facts, on_host
 from qdebug.errors import BackendError
 from qdebug.model import AttrValue, QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_integer, logical_dtype, logical_name
@@ -482,6 +482,7 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str) -> RunFacts:
             "mkldnn": bool(torch.backends.mkldnn.is_available()),
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
             "float32_matmul_precision": torch.get_float32_matmul_precision(),
+            **gpu_facts(),
             **({"note": note} if note else {}),
         },
     )

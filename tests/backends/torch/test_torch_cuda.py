@@ -13,6 +13,8 @@ from qdebug.backends import torch_cuda
 from qdebug.backends.torch import record
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity
+from qdebug.session import open_recording
+from qdebug.workflow.record import record_run
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that PyTorch can use")
@@ -105,6 +107,13 @@ def test_a_call_that_is_captured_is_refused(monkeypatch):
         model(torch.ones(1))
 
 
+def test_a_recording_of_a_host_says_nothing_of_gpus():
+    model = torch.nn.ReLU()
+    with record(model, None) as run:
+        model(torch.ones(1))
+    assert ("gpu" in run.recording.info.options) is torch.cuda.is_initialized()
+
+
 @GPU
 @pytest.mark.parametrize("way", ["export", "dispatch"])
 def test_a_net_on_a_gpu_is_recorded_as_it_ran(way):
@@ -117,6 +126,9 @@ def test_a_net_on_a_gpu_is_recorded_as_it_ran(way):
     assert recording.info.fidelity is Fidelity.BIT_EQUAL
     np.testing.assert_array_equal(recording.load(recording.graph.outputs[0]), y.detach().cpu().numpy())
     assert {node.placement for node in recording.graph.nodes} == {"cuda:0"}
+    facts = recording.info.options
+    assert facts["gpu"] == torch.cuda.get_device_name()
+    assert facts["conv_tf32"] is torch.backends.cudnn.allow_tf32
 
 
 @GPU
@@ -124,3 +136,73 @@ def test_narrow_and_turned_tensors_of_a_gpu_are_copied_bit_for_bit():
     for dtype in (torch.bfloat16, torch.float16, torch.int8, torch.bool):
         tensor = (torch.randn(7, 5, device="cuda") * 3).to(dtype).t()
         assert torch.equal(torch_cuda.on_host(tensor), tensor.cpu())
+
+
+@GPU
+def test_a_copy_waits_for_long_work_on_a_stream_of_its_own():
+    large = torch.full((4096, 4096), 1 / 4096, device="cuda")
+    one = torch.full((4096, 4096), 3.0, device="cuda")
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        made = one
+        for _ in range(200):
+            made = made @ large
+        assert not torch.cuda.current_stream().query(), "the work is over before it is copied: nothing is tested"
+        assert torch.equal(torch_cuda.on_host(made), torch.full((4096, 4096), 3.0))
+
+
+@GPU
+def test_a_program_that_was_exported_on_a_gpu_is_recorded_there(modules, export, tmp_path):
+    torch.manual_seed(1)
+    x = torch.randn(2, 1, 8, 8)
+    path = export(modules.Digits().eval().cuda(), x.cuda(), name="gpu")
+    result = record_run(path, backend="torch", inputs={"x": x.numpy()}, out=tmp_path / "gpu.h5")
+    recording = open_recording(result.path)
+    assert recording.info.fidelity is Fidelity.BIT_EQUAL
+    assert {node.placement for node in recording.graph.nodes} == {"cuda:0"}
+
+
+@GPU
+@pytest.mark.slow
+def test_a_program_on_a_gpu_is_compiled_by_inductor(modules, export, tmp_path):
+    torch.manual_seed(1)
+    x = torch.randn(2, 1, 8, 8)
+    path = export(modules.Digits().eval().cuda(), x.cuda(), name="gpu")
+    options = {"compile": "inductor"}
+    result = record_run(path, backend="torch", options=options, inputs={"x": x.numpy()}, out=tmp_path / "gpu.h5")
+    recording = open_recording(result.path)
+    assert recording.info.fidelity is Fidelity.BIT_EQUAL
+    assert recording.info.options["gpu"] == torch.cuda.get_device_name()
+
+
+@GPU
+def test_a_real_capture_is_refused_and_the_gpu_goes_on():
+    model, x = torch.nn.Linear(8, 8).cuda(), torch.ones(2, 8, device="cuda")
+    plain = model(x)
+    graph = torch.cuda.graph(torch.cuda.CUDAGraph())
+    with pytest.raises(UsageError, match="captured into a CUDA graph"), record(model, None), graph:
+        model(x)
+    with record(model, None) as run:
+        assert torch.equal(model(x), plain)
+    assert run.recording.info.fidelity is Fidelity.BIT_EQUAL
+
+
+@GPU
+def test_what_a_cuda_graph_replays_is_no_empty_success():
+    model, x, graph = torch.nn.Linear(8, 8).cuda(), torch.ones(2, 8, device="cuda"), torch.cuda.CUDAGraph()
+    model(x)
+    with torch.cuda.graph(graph):
+        model(x)
+    with pytest.raises(UsageError, match="Nothing was recorded"), record(model, None):
+        graph.replay()
+
+
+@GPU
+def test_autocast_on_a_gpu_is_recorded_in_its_narrow_type():
+    torch.manual_seed(1)
+    model, x = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.GELU()).cuda(), torch.randn(4, 64).cuda()
+    with record(model, None) as run, torch.autocast("cuda", dtype=torch.bfloat16):
+        model(x)
+    recording = run.recording
+    assert recording.info.fidelity is Fidelity.BIT_EQUAL
+    assert recording.load(recording.graph.outputs[0]).dtype.name == "bfloat16"
