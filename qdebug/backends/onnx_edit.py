@@ -76,8 +76,8 @@ class _Editor:
             self._set_weight(main, wanted)
         if wanted.wide_sum:
             self._unsign_weight(main)
-        if wanted.shift is not None:
-            self._shift_bias(main, wanted.shift)
+        if wanted.bias is not None:
+            self._set_bias(main, wanted.bias)
         if wanted.quant is not None and quantizer is not None:
             self._requantize(quantizer, wanted.quant)
         if wanted.keep_float and quantizer is not None:
@@ -116,7 +116,7 @@ class _Editor:
                 raise BackendError(f"{wanted.tensor!r} is made by {quantizer.op_type}, which takes no other codes.")
             return quantizer, None
         main = self._maker(quantizer.input[0])
-        product = wanted.weight is not None or wanted.shift is not None or wanted.wide_sum
+        product = wanted.wide_sum or any(each is not None for each in (wanted.weight, wanted.bias))
         while main is not None and product and len(main.input) == 1:  # an activation
             main = self._maker(main.input[0])
         if main is None and product:
@@ -149,8 +149,6 @@ class _Editor:
         weight, codes = np.asarray(wanted.weight, np.float32), wanted.codes
         if codes is None:
             main.input[1] = self._constant(weight, "weight")
-            if wanted.bias is not None and len(main.input) > 2 and main.input[2]:
-                main.input[2] = self._constant(np.asarray(wanted.bias, np.float32).ravel(), "bias")
             return
         shape = () if codes.axis is None else (codes.scale.size,)
         names = [
@@ -159,24 +157,18 @@ class _Editor:
             self._constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
         main.input[1] = self._dequantized(main, names, codes.axis)
-        self._rescale_bias(main, wanted.bias)
 
-    def _rescale_bias(self, main: Any, real: np.ndarray | None = None) -> None:
-        """Write a bias in codes of the sums' scale, input scale x weight scale: some runtimes take that for granted.
-
-        Args:
-            main: The product.
-            real: Its bias; None for the one that it has.
-        """
+    def _set_bias(self, main: Any, real: np.ndarray) -> None:
+        """Write a bias: in codes of the sums' scale, input scale x weight scale, if it and all that it joins is so."""
         if len(main.input) < 3 or not main.input[2]:
-            return
+            if main.op_type not in _WITH_BIAS:
+                raise BackendError(f"{main.op_type} {main.name!r} takes no bias.")
+            del main.input[2:]
+            main.input.append("")
         source, weight, reader = (self._maker(name) for name in main.input[:3])
         if any(each is None or each.op_type != _DQ for each in (source, weight, reader)):
-            if real is not None:
-                main.input[2] = self._constant(np.asarray(real, np.float32).ravel(), "bias")
+            main.input[2] = self._constant(np.asarray(real, np.float32).ravel(), "bias")
             return
-        if real is None:
-            real = self._value(reader.input[0]).astype(np.float64) * self._value(reader.input[1])
         scales = self._value(source.input[1]).ravel()[0] * self._value(weight.input[1]).ravel()
         self._write_bias(main, np.asarray(real, np.float64).ravel(), scales.astype(np.float32))
 
@@ -228,20 +220,6 @@ class _Editor:
         if not any(each.domain == _CONTRIB for each in self._proto.opset_import):
             self._proto.opset_import.add(domain=_CONTRIB, version=1)
 
-    def _shift_bias(self, main: Any, shift: np.ndarray) -> None:
-        reader = self._maker(main.input[2]) if len(main.input) > 2 and main.input[2] else None
-        if reader is not None and reader.op_type == _DQ:
-            scales = self._value(reader.input[1])
-            self._write_bias(main, self._value(reader.input[0]) * scales.astype(np.float64) + shift.ravel(), scales)
-            return
-        if len(main.input) > 2 and main.input[2]:
-            main.input[2] = self._constant((self._value(main.input[2]) + shift.ravel()).astype(np.float32), "bias")
-            return
-        if main.op_type not in _WITH_BIAS:
-            raise BackendError(f"{main.op_type} {main.name!r} has no bias to correct.")
-        del main.input[2:]
-        main.input.append(self._constant(shift.ravel().astype(np.float32), "bias"))
-
     def _requantize(self, quantizer: Any, quant: QuantParams) -> None:
         """Let a quantizer, and all that reads its codes, use others."""
         scale = self._constant(np.asarray(quant.scale[0], np.float32), "scale")
@@ -257,9 +235,6 @@ class _Editor:
                 node.input.append(zero)
             if wide:
                 self._know(node, since=_WIDE_OPSET)
-            for reader in self._readers(node.output[0]):
-                if node.op_type == _DQ and reader.input[0] == node.output[0] and reader.op_type in _WITH_BIAS:
-                    self._rescale_bias(reader)
 
     def _clamped(self, quantizer: Any, clamp: tuple[float | None, float | None]) -> str:
         """Return what a result is without its codes: a quantizer may have left a Relu or Clip to them."""

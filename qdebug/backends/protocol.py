@@ -295,7 +295,6 @@ class NodeEdit:
         bias: Real values of its bias; None to keep that.
         codes: Codes that the weight is kept in, one scale or one for each index along an axis; None for float.
         quant: Codes that its result is rounded to; None to keep those.
-        shift: What is added to its bias; None for nothing.
         wide_sum: Whether its sums are to be exact, where narrow ones may overflow.
         keep_float: Whether its result is rounded to no codes at all.
         clamp: Bounds that the codes set to the result, and that it keeps without them; None for no bound.
@@ -306,7 +305,6 @@ class NodeEdit:
     bias: np.ndarray | None = None
     codes: QuantParams | None = None
     quant: QuantParams | None = None
-    shift: np.ndarray | None = None
     wide_sum: bool = False
     keep_float: bool = False
     clamp: tuple[float | None, float | None] = (None, None)

@@ -20,6 +20,7 @@ from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
+from qdebug.workflow.repair_biases import changed_biases
 from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
 from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
 
@@ -144,7 +145,14 @@ class EditCatalog:
                 kept |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in kept}
         whole = merged(*(edit.change for edit in edits))
-        return replace(whole, floats=kept, nodes=whole.nodes | rounders)
+        whole = replace(whole, floats=kept, nodes=whole.nodes | rounders)
+        codes: dict[tuple[str, str], QuantParams | None] = {}
+        for edit in edits:
+            codes |= {key: edit.codes.get(key) for key in edit.change.constants}
+        biases = changed_biases(self.nodes, whole, codes)
+        changed = {node for node, _ in biases}
+        shifts = {name: shift for name, shift in whole.shifts.items() if name not in changed}
+        return replace(whole, constants={**whole.constants, **biases}, shifts=shifts)
 
     def _edit(self, kind: str, name: str) -> Edit | None:
         """Return an edit of a node; None if there is none. To fit one takes time: each is made when it is asked for."""

@@ -35,22 +35,19 @@ def write_repaired(model: Path, catalog: EditCatalog, edits: Sequence[Edit], out
 
 def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdit]:
     change = catalog.change(edits)
-    for edit in sorted(edits, key=lambda each: bool(each.change.shifts)):  # what is added to a bias comes last
+    for edit in edits:
         main = edit.unit.tensor or edit.unit.node.outputs[0]
         stays_float = edit.kind == "float" and edit.unit.tensor in change.floats
         for name in dict.fromkeys((edit.unit.node.name, *(node for node, _ in edit.change.constants))):
             unit = catalog.units[name]
-            key, bias = (name, catalog.nodes.weight(unit.node)), None
-            given = {each: array for each, array in edit.change.constants.items() if each[0] == name}
-            bias = next((array for each, array in given.items() if each != key), None)
+            key = name, catalog.nodes.weight(unit.node)
             tensor = unit.tensor or unit.node.outputs[0]
             yield NodeEdit(
                 tensor=tensor,
-                weight=given.get(key),
-                bias=bias,
+                weight=edit.change.constants.get(key),
                 codes=edit.codes.get(key),
                 quant=edit.change.quants.get(tensor),
-                shift=edit.change.shifts.get(name),
+                bias=change.shifts.get(name) if name in edit.change.shifts else None,
                 wide_sum=edit.exact == "wide-sum" and tensor == main,
                 keep_float=stays_float and tensor == main,
                 clamp=change.floats.get(tensor, (None, None)),
@@ -58,6 +55,10 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
         handed_on = {name: None for name in sorted(edit.unit.tensors - {main}) if stays_float}
         for tensor, quant in (handed_on | _requantized(catalog, edit, main)).items():
             yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in handed_on)
+    for (name, constant), bias in change.constants.items():  # last: their scales are those of all that was changed
+        unit = catalog.units[name]
+        if constant != catalog.nodes.weight(unit.node):
+            yield NodeEdit(tensor=unit.tensor or unit.node.outputs[0], bias=bias)
 
 
 def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:

@@ -188,14 +188,15 @@ class ChangeableNodes:
         if unit is not None and unit.tensor:
             yield unit.tensor
 
-    def weight_quant(self, name: str) -> QuantParams | None:
-        """Return the quantization of a weight, be it dequantized by a node of its own; None if it has none."""
-        graph = self.run.graph
-        known = graph.tensors[name].quant
-        maker = graph.producer(name)
-        if known is None and maker is not None and operators.of(maker.op).dequantizes:
-            return graph.tensors[maker.inputs[0]].quant
-        return known
+    def codes_behind(self, name: str) -> str:
+        """Return the tensor that a node dequantizes to make this one, or this one."""
+        maker = self.run.graph.producer(name)
+        return maker.inputs[0] if maker is not None and operators.of(maker.op).dequantizes else name
+
+    def quant_of(self, name: str) -> QuantParams | None:
+        """Return the quantization of a tensor, be it dequantized by a node of its own; None if it has none."""
+        table = self.run.graph.tensors
+        return next((table[each].quant for each in (name, self.codes_behind(name)) if each and table[each].quant), None)
 
     def compared(self, tensor: str) -> PlannedNode | None:
         """Return what a backend tensor is compared with; None if it is not."""
@@ -203,7 +204,7 @@ class ChangeableNodes:
 
     def has_one_scale(self, weight: str) -> bool:
         """Tell whether a weight is in integer codes of one scale."""
-        quant = self.weight_quant(weight)
+        quant = self.quant_of(weight)
         return quant is not None and not quant.per_channel and is_integer(quant.dtype)
 
     def result_quant(self, unit: ChangeableNode) -> QuantParams | None:

@@ -3,10 +3,17 @@
 import numpy as np
 import pytest
 
+from qdebug.arithmetic.arithmetic_file import find_arithmetic
+from qdebug.arithmetic.presets import DEFAULT_PRESET
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.recording.opening import open_recording
 from qdebug.session import DiffSession
+from qdebug.workflow.edited_replay import EditedReplay
 from qdebug.workflow.record import record_run
 from qdebug.workflow.repair import RepairOptions, find_repair
+from qdebug.workflow.repair_edits import EditCatalog
+from qdebug.workflow.repair_model import write_repaired
 from qdebug.workflow.repair_search import EditCost
 
 onnx = pytest.importorskip("onnx")
@@ -83,6 +90,32 @@ def nets(tmp_path_factory):
 def repaired(nets, out, **options):
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
     return find_repair(session, RepairOptions(**options), model=nets / "int8.onnx", out=out)
+
+
+def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path):
+    """Of edits that change a bias together: what is added to it, and other scales of the input and of the weight."""
+    session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
+    graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
+    catalog = EditCatalog(graphs, session.entries(), [(0, 0), (1, 0)])
+    names = "16-bit conv1", "per-channel conv1", "bias conv1", "per-channel conv2", "bias conv2", "range conv2"
+    edits = [catalog.named(name) for name in names]
+    write_repaired(nets / "int8.onnx", catalog, edits, tmp_path / "out.onnx")
+    feeds = {"x": np.stack([session.backend.load("x", sample) for sample in range(8)])}
+    record_run(
+        tmp_path / "out.onnx", backend="interpreter", inputs=feeds, samples=8, taps="all", out=tmp_path / "out.h5"
+    )
+    written, replayed = (
+        open_recording(tmp_path / "out.h5"),
+        EditedReplay(session.backend, find_arithmetic(DEFAULT_PRESET).arithmetic),
+    )
+    for sample in range(8):
+        made = replayed.outputs(catalog.change(edits), (sample, 0))
+        np.testing.assert_array_equal(made["y"], real_values(written, "y", (sample, 0)))
+    biases = {node: bias for (node, name), bias in catalog.change(edits).constants.items() if "b" in name}
+    assert set(biases) == {"conv1", "conv2"}
+    for node in written.graph.nodes:
+        if node.name in biases:
+            np.testing.assert_array_equal(biases[node.name], real_values(written, node.inputs[2]))
 
 
 @pytest.mark.parametrize("kind", ["bias", "range", "equalize", "per-channel", "16-bit", "float"])
@@ -175,7 +208,7 @@ def test_edits_are_written_together_and_leave_alone_what_they_do_not_change(tmp_
     from qdebug.model import QuantParams
 
     other = QuantParams(dtype="uint8", scale=np.float32(0.05), zero_point=np.uint8(3))
-    wide = [NodeEdit(tensor="y", wide_sum=True), NodeEdit(tensor="y", wide_sum=True, shift=np.float32([1, 2]))]
+    wide = [NodeEdit(tensor="y", wide_sum=True), NodeEdit(tensor="y", wide_sum=True, bias=np.float32([1, 2.01]))]
     model = joined(tmp_path)
     edit(model, [NodeEdit(tensor="q0", quant=other), NodeEdit(tensor="qj", quant=other), *wide], tmp_path / "out.onnx")
     x = np.full((1, 4, 3, 3), 0.5, np.float32)

@@ -459,7 +459,7 @@ def test_a_file_of_the_user_that_cannot_be_read_is_told(tmp_path):
             repaired(net(**ruined("a")), metric=metric)
 
 
-def test_a_bias_correction_is_written_after_all_that_sets_the_bias(digits, monkeypatch, tmp_path):
+def test_a_bias_is_written_once_after_all_that_changes_its_scale(digits, monkeypatch, tmp_path):
     from qdebug.compare.graph_checks.graph_check import GraphCheck
     from qdebug.workflow import repair_model
     from qdebug.workflow.repair_edits import EditCatalog
@@ -471,7 +471,7 @@ def test_a_bias_correction_is_written_after_all_that_sets_the_bias(digits, monke
     written = []
     monkeypatch.setattr(repair_model, "edit_model", lambda model, given, out: written.extend(given))
     repair_model.write_repaired(tmp_path / "in.onnx", catalog, edits, tmp_path / "out.onnx")
-    assert [each.shift is None for each in written] == [True, False]
+    assert [each.bias is None for each in written] == [True, True, False]
 
 
 def test_outputs_with_one_partner_are_both_measured():
