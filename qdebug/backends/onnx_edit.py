@@ -159,18 +159,29 @@ class _Editor:
         main.input[1] = self._dequantized(main, names, codes.axis)
 
     def _set_bias(self, main: Any, real: np.ndarray) -> None:
-        """Write a bias: in codes of the sums' scale, input scale x weight scale, if it and all that it joins is so."""
+        """Write a bias: in codes of input scale x weight scale, if it and these are in codes, and it has room there."""
         if len(main.input) < 3 or not main.input[2]:
             if main.op_type not in _WITH_BIAS:
                 raise BackendError(f"{main.op_type} {main.name!r} takes no bias.")
             del main.input[2:]
             main.input.append("")
-        source, weight, reader = (self._maker(name) for name in main.input[:3])
-        if any(each is None or each.op_type != _DQ for each in (source, weight, reader)):
-            main.input[2] = self._constant(np.asarray(real, np.float32).ravel(), "bias")
+        values = np.asarray(real, np.float32).ravel()
+        source, weight, reader = (self._maker(name) if name else None for name in main.input[:3])
+        scales = None
+        if all(each is not None and each.op_type == _DQ for each in (source, weight, reader)):
+            scales = self._value(source.input[1]).ravel()[0] * self._value(weight.input[1]).ravel()
+        if scales is None or (np.abs(values) > np.iinfo(np.int32).max * scales.astype(np.float64)).any():
+            main.input[2] = self._constant(values, "bias")
             return
-        scales = self._value(source.input[1]).ravel()[0] * self._value(weight.input[1]).ravel()
-        self._write_bias(main, np.asarray(real, np.float64).ravel(), scales.astype(np.float32))
+        shape = () if scales.size == 1 else scales.shape
+        zero = np.zeros(scales.shape, np.int32)
+        codes = QuantParams(dtype="int32", scale=scales, zero_point=zero, axis=0 if shape else None)
+        names = [
+            self._constant(quantize(values, codes), "bias"),
+            self._constant(scales.reshape(shape), "scale"),
+            self._constant(zero.reshape(shape), "zero"),
+        ]
+        main.input[2] = self._dequantized(main, names, codes.axis)
 
     def _unsign_weight(self, main: Any) -> None:
         """Keep a weight in unsigned codes: sums of two products of uint8 and int8 overflow 16 bits on some processors.
@@ -190,15 +201,6 @@ class _Editor:
         names = [self._constant(shifted[0], "weight"), reader.input[1], self._constant(shifted[1], "zero")]
         axis = next((each.i for each in reader.attribute if each.name == "axis"), None)
         main.input[1] = self._dequantized(main, names, axis if scales.size > 1 else None)
-
-    def _write_bias(self, main: Any, real: np.ndarray, scales: np.ndarray) -> None:
-
-        span = np.iinfo(np.int32)
-        scales = np.broadcast_to(scales, real.shape).astype(np.float32) if scales.size > 1 else scales.reshape(())
-        codes = np.clip(np.rint(real / scales), span.min, span.max).astype(np.int32)
-        names = [self._constant(codes, "bias"), self._constant(scales, "scale")]
-        names.append(self._constant(np.zeros(scales.shape, np.int32), "zero"))
-        main.input[2] = self._dequantized(main, names, 0 if scales.ndim else None)
 
     def _dequantized(self, before: Any, names: Sequence[str], axis: int | None) -> str:
         """Put a DequantizeLinear of constants before a node, and return its result."""

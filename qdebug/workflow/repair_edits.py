@@ -20,7 +20,7 @@ from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
-from qdebug.workflow.repair_biases import changed_biases
+from qdebug.workflow.repair_biases import changed_biases, least_weight_scale
 from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
 from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
 
@@ -223,7 +223,7 @@ class EditCatalog:
         axis = output_axis(real_form(node, self.nodes.run.graph.opset)[0])
         if axis is None or not self.nodes.has_one_scale(self.nodes.weight(node)):
             return None
-        return weight_codes(values, axis % values.ndim)
+        return weight_codes(values, axis % values.ndim, least_weight_scale(self.nodes, node))
 
     def _inexact(self, unit: ChangeableNode) -> str:
         """Return the kind of edit that brings the backend's codes to those of exact sums, rounded to the nearest.

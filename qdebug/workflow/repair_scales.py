@@ -65,15 +65,16 @@ def _chosen(calibrator: Calibrator, values: Iterable[np.ndarray], quant: QuantPa
         return None
 
 
-def weight_codes(values: np.ndarray, axis: int | None) -> QuantParams:
+def weight_codes(values: np.ndarray, axis: int | None, least: np.ndarray | float = 0.0) -> QuantParams:
     """Return int8 codes of a weight, -127 to 127 around zero point 0.
 
     Args:
         values: The weight.
         axis: The dimension whose indices have a scale each; None for one scale.
+        least: What the scale is at least, of each index.
     """
     others = tuple(at for at in range(values.ndim) if at != axis)
-    scale = np.abs(values).max(axis=others).astype(np.float32) / np.float32(127)
+    scale = np.maximum(np.abs(values).max(axis=others) / 127, least).astype(np.float32)
     scale = np.where(scale == 0, np.float32(1), scale)
     zero = np.zeros(scale.shape, np.int8)
     return QuantParams(dtype="int8", scale=scale, zero_point=zero, axis=axis, qmin=-127)

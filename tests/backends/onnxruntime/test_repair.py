@@ -20,8 +20,11 @@ onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
 
-def made(folder, *, pooled):
-    """Make a float net whose first weights have channels of unlike range, and onnxruntime's int8 form; run both."""
+def made(folder, *, pooled, dead=1.0):
+    """Make a float net whose first weights have channels of unlike range, and onnxruntime's int8 form; run both.
+
+    The first channel's weights are multiplied by `dead`.
+    """
     from onnx import helper, numpy_helper
     from onnxruntime.quantization import CalibrationDataReader, QuantFormat, QuantType, quantize_static
 
@@ -34,6 +37,7 @@ def made(folder, *, pooled):
         "b2": rng.standard_normal(6),
         "w3": rng.standard_normal((6, 5)),
     }
+    constants["w1"][0] *= dead
     nodes = [
         helper.make_node("Conv", ["x", "w1", "b1"], ["c1"], "conv1", pads=[1, 1, 1, 1]),
         helper.make_node("Relu", ["c1"], ["r1"], "relu1"),
@@ -156,6 +160,19 @@ def test_a_model_of_an_older_operator_set_gets_scales_for_each_channel_too(nets,
     options = RepairOptions(within=60, cost=EditCost(kinds=["per-channel"], most=2))
     found = find_repair(session, options, model=tmp_path / "older.onnx", out=tmp_path / "out.onnx")
     assert found.proof.after > found.proof.before + 1
+
+
+def test_a_channel_of_all_but_zero_weights_keeps_its_bias(tmp_path):
+    nets = made(tmp_path, pooled=False, dead=1e-36)
+    found = repaired(nets, tmp_path / "out.onnx", minutes=0.0, start=["per-channel conv1"])
+    assert found.proof is not None
+    held = {}
+    for name in ("int8", "out"):
+        options = {"backend": "interpreter", "inputs": {"x": np.zeros((1, 3, 12, 12), np.float32)}}
+        record_run(nets / f"{name}.onnx", taps="all", out=tmp_path / f"{name}.bias.h5", **options)
+        run = open_recording(tmp_path / f"{name}.bias.h5")
+        held[name] = real_values(run, next(node for node in run.graph.nodes if node.name == "conv1").inputs[2])
+    np.testing.assert_allclose(held["out"], held["int8"], rtol=1e-2)
 
 
 def test_another_model_than_the_recorded_one_is_told(nets, tmp_path):
