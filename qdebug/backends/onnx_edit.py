@@ -166,10 +166,11 @@ class _Editor:
             del main.input[2:]
             main.input.append("")
         values = np.asarray(real, np.float32).ravel()
-        source, weight, reader = (self._maker(name) if name else None for name in main.input[:3])
+        makers: list[Any] = [self._maker(name) if name else None for name in main.input[:3]]
         scales = None
-        if all(each is not None and each.op_type == _DQ for each in (source, weight, reader)):
-            scales = self._value(source.input[1]).ravel()[0] * self._value(weight.input[1]).ravel()
+        if all(each is not None and each.op_type == _DQ for each in makers):
+            source, weight = (self._value(each.input[1]).ravel() for each in makers[:2])
+            scales = source[0] * weight
         if scales is None or (np.abs(values) > np.iinfo(np.int32).max * scales.astype(np.float64)).any():
             main.input[2] = self._constant(values, "bias")
             return

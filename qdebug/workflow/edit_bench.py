@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -107,9 +108,39 @@ class EditBench:
                 seconds=(time.monotonic() - begun) / count,
             )
 
+    def gains(
+        self, edits: Sequence[str], offered: Sequence[Edit], places: Sequence[tuple[int, int]]
+    ) -> Iterator[tuple[int, str, float]]:
+        """Yield what each of some edits adds to those that are chosen, in the sample whose outputs are worst.
+
+        Args:
+            edits: Names of the edits that are chosen.
+            offered: The edits to try; each takes the place of the chosen ones that it undoes.
+            places: Samples and steps to take the worst of.
+
+        Yields:
+            The sample, the edit's name, and by how many dB it raises the SQNR of the worst output; NaN if that is not
+            known.
+        """
+        score = self._search.trials.score
+        place = min(places, key=lambda each: _or_worst(score([], [each])))
+        chosen, before = self.named(edits), next(self.effects(edits, [place])) if edits else None
+        for edit in offered:
+            kept = [each.name for each in chosen if not (edit.replaces(each) or each.replaces(edit))]
+            after = next(self.effects([*kept, edit.name], [place]))
+            base = [each.now for each in after.outputs] if before is None else [each.trial for each in before.outputs]
+            pairs = zip((each.sqnr_db for each in base), (each.trial.sqnr_db for each in after.outputs), strict=True)
+            was, now = min(pairs, key=lambda pair: _or_worst(pair[0]))
+            yield place[0], edit.name, math.nan if was is None or now is None or was == now == math.inf else now - was
+
     def faithful(self) -> float:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
         if self._faithful is None:
             first = next(iter(places_of(self._session.backend)))
             self._faithful = faithful(self._session, self._search.arithmetic, first, self._told)
         return self._faithful
+
+
+def _or_worst(sqnr_db: float | None) -> float:
+    """Return an SQNR to sort by: nobody knows how bad one is that is not known."""
+    return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db

@@ -20,11 +20,11 @@ NUMBERS = {
     "lsb": "largest difference in LSB",
     "abs": "largest difference",
     "cos": "cosine",
-    "differ": "elements that differ",
-    "intro": "introduced error, relative",
-    "prop": "propagated error, relative",
+    "mismatches": "elements that differ",
+    "introduced": "introduced error, relative",
+    "propagated": "propagated error, relative",
     "gain": "error out by error in",
-    "sat": "share of saturated codes; 1% is a hundredth",
+    "saturated": "share of saturated codes; 1% is a hundredth",
     "row": "the number under #",
 }
 """Fields that are compared with a number."""
@@ -51,19 +51,22 @@ _COLUMNS = {
     "lsb": "max_lsb",
     "abs": "max_abs",
     "cos": "cosine",
-    "differ": "mismatches",
-    "intro": "introduced",
-    "prop": "propagated",
+    "mismatches": "mismatches",
+    "introduced": "introduced",
+    "propagated": "propagated",
     "gain": "gain",
 }
 _ALSO = {
     **{column: field for field, column in _COLUMNS.items()},
-    "saturated": "sat",
+    "differ": "mismatches",
+    "intro": "introduced",
+    "prop": "propagated",
+    "sat": "saturated",
     "node": "name",
     "reference_tensor": "ref",
     "status": "state",
 }
-"""Fields by what the list's headings and the keys of the JSON call them."""
+"""Fields by what the list's headings and the keys of the JSON call them, and by short words."""
 _TOKEN = re.compile(r"\s*(?:(<=|>=|!=|==|[=<>~])|([&|!()])|'([^']*)'?|([^\s&|!()<>=~']+))")
 _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "<": np.less,
@@ -234,7 +237,7 @@ class _Reader:
     def _column(self, name: str) -> np.ndarray:
         if name == "row":
             return self._table.counts
-        if name == "sat":
+        if name == "saturated":
             return self._table.values("saturated")
         try:
             return self._table.values(_COLUMNS[name], self._sample)

@@ -19,7 +19,7 @@ __all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
 LABEL = 10
 """Cells left of the plot."""
 
-_TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos", "introduced": "intro", "mismatches": "differ"}
+_TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
 """How far the axis goes down from the largest error: what is smaller is drawn as the lowest dot."""

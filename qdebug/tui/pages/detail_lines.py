@@ -83,10 +83,10 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    lines += [
-        *_saturation(result, width, glyphs, samples=navigator.samples),
-        *_errors(result, width, glyphs, samples=navigator.samples),
-    ]
+    measured = [*_saturation(result, width, glyphs), *_errors(result, width, glyphs)]
+    if measured and navigator.samples > 1:
+        lines.append([(f"all {navigator.samples} samples", "accent")])
+    lines += measured
     lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
     lines += _samples(result, sample, width, glyphs)
     if ready is not None and result.metrics is not None:
@@ -209,11 +209,10 @@ def _sides(
     elif span is not None:
         rows.append(("min .. max", span[0].replace("..", " .. "), span[1].replace("..", " .. ")))
     known = ready is not None and (values is not None or ready.recorded is not None)
-    whose = whose if known else ""
-    above = whose if len(whose) >= label else ""  # its own line where the column is too narrow for it
-    head: Line = [("" if above else whose, "muted"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
-    head[0] = (head[0][0].ljust(label), "muted")
-    lines: list[Line] = [[(above, "muted")], head] if above else [head]
+    above = whose if known and len(whose) >= label else ""  # its own line where the column is too narrow for it
+    beside = whose if known and not above else ""
+    head: Line = [(beside.ljust(label), "accent"), ("reference".ljust(side + 1), "accent"), ("backend", "accent")]
+    lines: list[Line] = [[(glyphs.fit(above, width), "accent")], head] if above else [head]
     for row in rows:
         lines += _two_cells(row, label, side, glyphs)
     bins = bins_of(values) if values is not None else None if ready is None else recorded_bins(ready.recorded)
@@ -259,12 +258,10 @@ def _value_rows(detail: NodeDetail, values: ValueFacts) -> list[tuple[str, str, 
     return rows
 
 
-def _errors(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -> list[Line]:
+def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     """Say how large the error is, of all samples, and how much of it the node adds itself."""
     beyond = result.status in _FAILING
-    whole = "error" if samples == 1 else f"error, all {samples}"
-    whole = whole if len(whole) < _label_width(width) else "error of all"
-    lines = _packed(whole, _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
+    lines = _packed("error", _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
     own = ("introduced",) if result.constants is None else ("arithmetic", "constants")
     for name in (*own, "propagated"):
         part = getattr(result, name)
@@ -290,13 +287,11 @@ def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str,
     return items
 
 
-def _saturation(result: NodeResult, width: int, glyphs: GlyphSet, *, samples: int) -> list[Line]:
+def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     """Count elements at the ends of the codes, of all samples."""
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
-    if items and samples > 1:
-        items.append(("in all", f"{samples} samples"))
     return _packed("saturation", items, width, glyphs) if items else []
 
 

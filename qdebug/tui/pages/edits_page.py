@@ -5,6 +5,7 @@ An edit that is chosen is called marked here, to tell it from the one under the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -30,7 +31,7 @@ __all__ = ["EditsPage"]
 
 _LEAST_LIST = 5
 """Lines that the list of edits has at least, its heading with it."""
-_LEAVE_FIRST = ("op",)
+_LEAVE_FIRST = ("op", "bytes")
 _BY_HAND = "the edits were chosen in the terminal, and no others were looked for"
 """Why the search of a repair that is written here did not go on."""
 
@@ -186,9 +187,11 @@ class EditsPage(Page):
         other = f"edits of {safe_text(node, limit=40)}" if node not in {"", scene.planned.node} else ""
         above = [heading(scene, width, other), *self._outputs(scene, width, height - 1 - least - len(below))]
         grid = Grid(
-            titles=("", *EDIT_TITLES),
-            rows=[("[x]" if edit.name in marked else "[ ]", *edit_cells(edit)) for edit in listed],
-            right=frozenset({4, 5}),
+            titles=("", *EDIT_TITLES, "gain dB"),
+            rows=[
+                ("[x]" if edit.name in marked else "[ ]", *edit_cells(edit), self._gain(scene, edit)) for edit in listed
+            ],
+            right=frozenset({4, 5, 6}),
             names=frozenset({2}),
         )
         head, *rows = grid_lines(grid, scene, width, cursor=at, leave=_LEAVE_FIRST)
@@ -238,10 +241,24 @@ class EditsPage(Page):
         )
         return [*grid_lines(grid, scene, width), *more, *below]
 
+    def _gain(self, scene: Scene, edit: Edit) -> str:
+        """Return what an edit would add to those that are marked; nothing of one that is, or is not known yet."""
+        facts = _facts(scene)
+        if facts is None or edit.name not in facts.gains or edit.name in self._marked(scene):
+            return ""
+        gain = facts.gains[edit.name]
+        return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
+
     def _words(self, scene: Scene, width: int) -> list[Line]:
         """Say what the chosen edit does, what all marks cost and how to go on."""
         listed, marked = self._listed(scene), {*self._marked(scene)}
         words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
+        facts = _facts(scene)
+        if facts is not None and facts.gains:
+            beside = "beside what is chosen " if marked else ""
+            words.append(
+                f"gain: what the edit {beside}adds to the SQNR of the worst output, in sample {facts.gains_of}"
+            )
         if marked and listed:
             words += [
                 f"chosen: {cost_words([edit for edit in listed if edit.name in marked])}",

@@ -22,7 +22,7 @@ __all__ = ["OverviewPage", "culprits", "strip_lines"]
 _MOST = 200
 _EXPLAINED = 14
 _COLUMNS = (
-    *(("alone dB", 8), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
+    *(("worst dB", 8), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
     *(("saturated", 9), ("propagated", 10), ("explained", _EXPLAINED)),
 )
 _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
@@ -133,7 +133,8 @@ class OverviewPage(Page):
         room = max(height - 2, 1)
         self._places = window(max(at, 0), len(ranked), room)
         part = in_part(self._places, len(ranked))
-        node = f"node{part}" if len(f"node{part}") <= name_width else part.strip()
+        worst = f"{part.strip()} worst" if part else ""
+        node = f"node {worst}".rstrip() if len(f"node {worst}") <= name_width else worst
         head = f"    {node.ljust(name_width)} {'op'.ljust(_OP)}"
         head += "".join(f" {title.rjust(size)}" for title, size in shown)
         lines: list[Line] = [[(head[:width], "accent")]]
@@ -204,7 +205,7 @@ def _culprit(
     state = State(int(table.state[row]))
     signs = mark(table, row, state, table.first_divergence(), marked=row in scene.navigator.trail.marks)
     texts = {
-        "alone dB": numbers.number(costs.get(row)),
+        "worst dB": numbers.number(costs.get(row)),
         "rel L2": metric_text(table, row, "rel_l2"),
         "introduced": numbers.number(_known(table.values("introduced")[row])),
         "in LSB": _steps(table, row),
@@ -250,10 +251,10 @@ def _coverage(scene: Scene) -> str:
     many = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
     said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
-    said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
+    said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} nodes"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
-        said += f", {numbers.grouped(missing)} {'has' if missing == 1 else 'have'} no partner"
+        said += f", {numbers.grouped(missing)} more {'has' if missing == 1 else 'have'} no partner"
     if unlike:
         said += f", {numbers.grouped(unlike)} cannot be compared"
     if missing or unlike:

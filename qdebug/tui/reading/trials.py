@@ -77,6 +77,8 @@ class EditFacts:
         effect: What the marked edits make of the outputs, in the samples so far; None if none is marked, or not yet.
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
         plain: What a replay without edits makes of the outputs; None if they are as recorded, or it is not known.
+        gains: By how many dB each edit that is not marked would raise the SQNR of the worst output, as far as known.
+        gains_of: The sample that the gains are of.
     """
 
     node: str = ""
@@ -85,6 +87,8 @@ class EditFacts:
     effect: EditEffect | None = None
     faithful: float | None = None
     plain: EditEffect | None = None
+    gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    gains_of: int = 0
 
 
 class Trials:
@@ -188,7 +192,11 @@ class Trials:
                     ready = self._tell(replace(ready, edits=facts, doing=doing))
                 self._plain[wish.sample] = plain
             facts = replace(facts, plain=self._plain.get(wish.sample))
-        self._tell(replace(ready, edits=facts, doing=""))
+        ready = self._tell(replace(ready, edits=facts, doing=""))
+        offered = [edit for edit in facts.edits if edit.name not in wish.edits]
+        for sample, name, gain in bench.gains(wish.edits, offered, places) if places else ():
+            facts = replace(facts, gains={**facts.gains, name: gain}, gains_of=sample)
+            ready = self._tell(replace(ready, edits=facts))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Make the budget of the worst samples, the worst output's first, and after that of all of them."""

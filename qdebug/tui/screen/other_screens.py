@@ -43,11 +43,11 @@ _NOTES = (
     "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
     "arithmetic: the number that is judged / its limit: steps beside saturation, or a share of the rounding bound",
     "gain: error that goes out over the largest that comes in, each relative to its signal",
-    "alone dB: SQNR of the output if this node alone had its error: overview, in its worst sample; budget, in all",
+    "worst dB: SQNR of the output if this node alone had its error, in the output's worst sample; alone dB: in all",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
-    "filter terms: rel>1e-2, sat>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
+    "filter terms: rel>1e-2, saturated>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
     "profile: error along the topological order, largest of each stretch",
 )

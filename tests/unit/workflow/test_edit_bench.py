@@ -65,3 +65,17 @@ def test_a_replay_tells_how_far_it_is_and_can_be_given_up(session):
     assert told == [(0, many), (1, many), (2, many)]
     with pytest.raises(UsageError, match="has no edit"):
         next(bench.effects(["bias nothing"], [(0, 0)]))
+
+
+def test_a_gain_is_what_an_edit_adds_to_those_chosen_in_the_worst_sample(session, bench):
+    first, other = (bench.edits_of(unit) for unit in list(bench._search.catalog.nodes.units.values())[:2])
+    chosen, places = [other[-1].name], places_of(session.backend)
+    worst = min(places, key=lambda place: next(bench.effects(chosen, [place])).outputs[0].now.sqnr_db)
+    gains = list(bench.gains(chosen, first, places))
+    assert [(sample, name) for sample, name, _ in gains] == [(worst[0], edit.name) for edit in first]
+    before = next(bench.effects(chosen, [worst])).outputs[0].trial.sqnr_db
+    for _, name, gain in gains:
+        assert gain == pytest.approx(next(bench.effects([*chosen, name], [worst])).outputs[0].trial.sqnr_db - before)
+    alone = {name: gain for _, name, gain in bench.gains([], first[-1:], places)}
+    trial = next(bench.effects([first[-1].name], [worst])).outputs[0]
+    assert alone == {first[-1].name: pytest.approx(trial.trial.sqnr_db - trial.now.sqnr_db)}

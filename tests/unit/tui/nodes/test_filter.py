@@ -154,7 +154,14 @@ def test_what_is_typed_so_far_is_never_cut_within_a_name_or_before_a_comparison(
 
 @pytest.mark.parametrize(
     ("expression", "expected"),
-    [("sq", "sqnr>1"), ("conv | O", "op~conv"), ("i", "intro>1"), ("is", "is=failing"), ("op=re", None), ("", None)],
+    [
+        ("sq", "sqnr>1"),
+        ("conv | O", "op~conv"),
+        ("i", "introduced>1"),
+        ("is", "is=failing"),
+        ("op=re", None),
+        ("", None),
+    ],
 )
 def test_the_beginning_of_a_field_is_known(expression, expected):
     assert begun_field(expression) == expected

@@ -82,6 +82,10 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     drawn = text(page.draw(scene, 90, 24))
     assert "no edit is chosen" in drawn
     assert re.search(r"\[ \]\s+16-bit", drawn)
+    gains = scene.tried.edits.gains
+    assert gains.keys() == {edit.name for edit in scene.tried.edits.edits}
+    assert f"{gains[scene.tried.edits.edits[0].name]:+.2f}" in drawn
+    assert "gain: what the edit adds" in drawn
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
     one = look(1, first).tried.edits.effect
