@@ -105,6 +105,16 @@ def headline(explanation: ExplainedRun) -> str:
     return "; ".join(parts) or "there is no node that computes anything"
 
 
+def _status_words(status: ExplainStatus) -> str:
+    """Return a status, and what it means where it is no word of everyday speech."""
+    means = {
+        ExplainStatus.IN_BAND: "no farther off than the rounding error of its sums",
+        ExplainStatus.NO_KERNEL: "it cannot be computed here",
+        ExplainStatus.NO_INPUT: "what it reads was not recorded",
+    }
+    return f"{status}: {means[status]}" if status in means else str(status)
+
+
 def _counted(many: int, noun: str) -> str:
     return f"{many} {noun}" if many == 1 else f"{many} {noun}s"
 
@@ -216,7 +226,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
 
 def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     """Return everything that is known of one node, a label and a safe text each."""
-    facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", str(node.status))]
+    facts = [("node", f"{node.node} ({node.op})"), ("tensor", node.tensor), ("status", _status_words(node.status))]
     if node.reason:
         facts.append(("because", node.reason))
     if node.accepted is not None:
