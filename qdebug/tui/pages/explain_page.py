@@ -83,6 +83,11 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     if share is not None:
         own, rest = numbers.percent(share, 1.0), numbers.percent(1 - share, 1.0)
         said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
+    if result.constants is not None and result.constants.max_abs:
+        size = numbers.number(result.constants.rel_l2)
+        said.append(
+            ("constants", f"rel L2 {size} is of weights, bias or attributes that are not the reference's", "plain")
+        )
     judged = judged_words(result)
     if judged is not None:
         said.append(("arithmetic", judged, "plain"))
