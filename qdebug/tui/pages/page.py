@@ -145,6 +145,8 @@ class Page:
 
     view: ScreenId
     hint = ""
+    hint_alone = ""
+    """The hint of a tensor that one side alone has; "" where that is the same."""
     lists = False
     """Whether it is a list that goes on beyond the screen."""
     has_worst = False
@@ -236,7 +238,8 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
     tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
-    rest = f", {scene.glyphs.plain(extra)}" if extra else ""
+    folded = f"reference with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
+    rest = "".join(f", {scene.glyphs.plain(text)}" for text in (folded, extra) if text)
     room = max(width - cell_len(tail) - len(rest), 8)
     name = safe_text(table.title(row))
     name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
@@ -250,6 +253,8 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
 def _said_of(scene: Scene, state: State) -> str:
     """Return the status; where a sample is chosen, and the whole is judged otherwise, of both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
+    if scene.planned.side:
+        return f"{sign_of(table, row)}{scene.planned.side} only"
     whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{_short(scene)}"
     if sample is None or state is State(int(table.state[row])):
         return whole
