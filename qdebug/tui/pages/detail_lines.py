@@ -132,7 +132,7 @@ def _doubtful(navigator: Navigator, result: NodeResult) -> bool:
 
 def _paired(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
-    return _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
+    return _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)
 
 
 def _without_result(scene: Scene, width: int) -> list[Line]:
