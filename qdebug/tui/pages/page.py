@@ -34,6 +34,7 @@ __all__ = [
     "grid_lines",
     "heading",
     "in_part",
+    "in_room",
     "origin_row",
     "paragraph",
     "sign_of",
@@ -162,7 +163,7 @@ class Page:
         return False
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Return the lines; those beyond `height` are not shown."""
+        """Return the lines; how many there are beyond `height` is said in the place of the last one."""
         raise NotImplementedError
 
     def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
@@ -293,6 +294,16 @@ def state_style(state: State) -> str:
 def in_part(shown: range, size: int) -> str:
     """Say which lines of a list are shown, where these are not all."""
     return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
+
+
+def in_room(lines: Sequence[Line], room: int) -> list[Line]:
+    """Return the lines that there is room for; where that is not all, the last one says how many are left out."""
+    if len(lines) <= room:
+        return list(lines)
+    kept = max(room - 1, 0)
+    many = len(lines) - kept
+    said = f" .. {many} more {'line' if many == 1 else 'lines'} in a taller terminal"
+    return [*lines[:kept], *([[(said, "accent")]] if room > 0 else [])]
 
 
 def window(cursor: int, size: int, room: int) -> range:
