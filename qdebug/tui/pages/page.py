@@ -239,7 +239,7 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
     tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
-    folded = f"reference with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
+    folded = f"with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
     rest = "".join(f", {scene.glyphs.plain(text)}" for text in (folded, extra) if text)
     room = max(width - cell_len(tail) - len(rest), 8)
     name = safe_text(table.title(row))

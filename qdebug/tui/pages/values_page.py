@@ -23,6 +23,8 @@ __all__ = ["ValuesPage"]
 _CELL = 9
 """Cells of an element, with the sign before it; more where codes or bits are longer."""
 _LABEL = 6
+_LEAST_ROWS = 3
+"""Rows of elements that a histogram leaves room for, or gives way to."""
 _TITLE = 12
 """Cells before the histograms."""
 
@@ -55,7 +57,9 @@ class ValuesPage(ElementsPage):
             return [head, [], [(" the tensor has no elements", "muted")]]
         blocks = 1 if slab.alone else 3
         columns, self._cell = _across(width, _CELL, blocks), _CELL
-        foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width, self._cursor.rank(scene))]
+        foot = _element(scene, slab, self._cursor.index, width, self._cursor.rank(scene))
+        drawn = _histograms(scene, width)
+        foot = [*drawn, *foot] if height - len(drawn) - len(foot) - 4 >= _LEAST_ROWS else foot
         room = max(height - 2 - len(foot) - 2, 1)
         high, wide = plane_size(slab.shape)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)

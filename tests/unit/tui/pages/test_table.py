@@ -55,6 +55,15 @@ def test_what_a_screen_has_no_room_for_is_counted():
     assert in_room(lines, 0) == []
 
 
+def test_in_a_low_terminal_the_histogram_of_values_gives_way_to_the_element(pages, make_scene):
+    scene, page = make_scene(row=9), pages[ScreenId.VALUES]
+    assert "log counts" in text(page.draw(scene, 80, 18))
+    low = text(page.draw(scene, 60, 12))
+    assert len(low.splitlines()) <= 12
+    assert "log counts" not in low
+    assert "of -128..127" in low
+
+
 def test_every_screen_that_names_a_page_has_one_that_stays_the_same(pages):
     assert [view for view in ScreenId if view not in {ScreenId.NODES, ScreenId.TENSOR}] == WITH_PAGE
     assert all(pages[view].view is view and pages[view] is pages[view] for view in WITH_PAGE)
