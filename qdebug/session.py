@@ -361,7 +361,8 @@ class DiffSession:
     def constants(self, tensor: str) -> tuple[list[NodeResult], list[str]]:
         """Compare the weights, biases and other constants that a compared tensor is computed of.
 
-        From then on `pair` and `profile` take their names too.
+        From then on `pair` and `profile` take their names too, and give the values that are compared here: the
+        reference's with what the backend has folded into its own.
 
         Args:
             tensor: Backend tensor.
@@ -381,6 +382,14 @@ class DiffSession:
                 self._constant_pairs.compare(pair, of, index=self.total + number) for number, pair in enumerate(pairs)
             ]
         return found, alone
+
+    def folded_in(self, tensor: str) -> str:
+        """Return the operators that are folded into the reference's values of a pair of constants; "" for none.
+
+        Args:
+            tensor: The backend's constant, of a result that `constants` returned.
+        """
+        return self._constant_pairs.folded_in(tensor)
 
     @cached_property
     def _constant_pairs(self) -> ConstantPairs:
@@ -449,7 +458,9 @@ class DiffSession:
 
     def _reader(self, tensor: str) -> PairReader:
         constant = self._constants.get(tensor)
-        return PairReader(self.reference, self.backend, self.entry(tensor).pair if constant is None else constant)
+        if constant is None:
+            return PairReader(self.reference, self.backend, self.entry(tensor).pair)
+        return PairReader(self._constant_pairs.reference(constant), self.backend, constant)
 
 
 _Part = tuple[list[tuple[NodeResult, Trial | None]], Timing]

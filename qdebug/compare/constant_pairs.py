@@ -34,7 +34,7 @@ class ConstantPairs:
     def __init__(self, reference: IndexedRecording, backend: IndexedRecording, pairs: Mapping[str, Pair]) -> None:
         self._ref, self._be, self._pairs = reference, backend, pairs
         self._finder = SegmentFinder(reference, backend, pairs)
-        self._folded: dict[str, np.ndarray] = {}
+        self._folded: dict[str, tuple[np.ndarray, str]] = {}
 
     def of(self, tensor: str) -> tuple[list[Pair], list[str]]:
         """Return the pairs of constants that a backend tensor is computed of, and those without a partner.
@@ -71,26 +71,42 @@ class ConstantPairs:
             view = _turned(self._ref.shape(other), self._be.shape(one))
             said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
             if folded:
-                said += f"; {' and '.join(folded)} {self._fold(one, title, theirs, segment.beside(main))}"
+                words = " and ".join(folded)
+                if self._fold(one, title, theirs, segment.beside(main), words):
+                    said += f"; the reference's with {words} folded in"
+                else:
+                    said += f"; {words} may be folded into the backend's, which then differs rightly"
             made = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
             found.append(made if view is None else replace(made, backend_view=view))
         return found
 
-    def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node]) -> str:
-        """Keep what a constant of the reference becomes with the nodes that scale its product; say what is compared."""
+    def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], words: str) -> bool:
+        """Keep what a constant of the reference becomes with what is folded into it; tell whether that is known."""
         product = fold(self._ref, main, others)
         made = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
         if made is None or made.size != math.prod(self._be.shape(backend)):
-            return "may be folded into the backend's, which then differs rightly"
-        self._folded[backend] = made.astype(np.float32)
-        return "is folded in for the error here, and not in the elements that other screens show"
+            return False
+        self._folded[backend] = made.astype(np.float32), words
+        return True
 
-    def _reference(self, pair: Pair) -> Recording:
-        """Return the recording that has the reference's constant, with what is folded into it."""
+    def folded_in(self, backend: str) -> str:
+        """Return the operators that are folded into the reference's side of a pair; "" for none.
+
+        Args:
+            backend: The backend's constant, of a pair that `of` returned.
+        """
+        return self._folded[backend][1] if backend in self._folded else ""
+
+    def reference(self, pair: Pair) -> Recording:
+        """Return the recording that has the reference's constant, with what is folded into it.
+
+        Args:
+            pair: The constants, as `of` returned them.
+        """
         run = self._ref.recording
         if pair.backend not in self._folded:
             return run
-        made = self._folded[pair.backend]
+        made, _ = self._folded[pair.backend]
         kept = self._ref.shape(pair.reference)
         info = replace(run.graph.tensors[pair.reference], quant=None, dtype=made.dtype.name)
         shaped = made.reshape(kept) if math.prod(kept) == made.size else made
@@ -104,7 +120,7 @@ class ConstantPairs:
             of: The result of the tensor that is computed of them; None if it is not known yet.
             index: A number that no compared tensor has.
         """
-        found = compare_pair(self._reference(pair), self._be.recording, pair)
+        found = compare_pair(self.reference(pair), self._be.recording, pair)
         named = [] if of is None else [each for each in of.findings if each.role is FindingRole.DIFFERENCE]
         wrong = next((each.sentence for each in named if each.evidence == pair.backend), None)
         status, reason = Status.WITHIN, wrong

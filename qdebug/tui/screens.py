@@ -26,44 +26,41 @@ class ScreenId(StrEnum):
         key: The key that goes there, as Textual spells it.
         about: What it shows, in one clause.
         page: Module and class of its page, in `qdebug.tui.pages`; "" for a panel that scrolls by itself.
-        short: Its name where there is little room; "" if it is short already.
         of_tensor: Whether it shows the elements of one tensor.
     """
 
     key: str
     about: str
     page: str
-    short: str
     of_tensor: bool
 
-    def __new__(  # noqa: PLR0917  the fields of a row
+    def __new__(
         cls,
         name: str,
         key: str,
         about: str,
         page: str = "",
-        short: str = "",
         of_tensor: bool = False,  # noqa: FBT001, FBT002
     ) -> Self:
         """Make a member of a row."""
         made = str.__new__(cls, name)
         made._value_ = name
-        made.key, made.about, made.page, made.short, made.of_tensor = key, about, page, short or name, of_tensor
+        made.key, made.about, made.page, made.of_tensor = key, about, page, of_tensor
         return made
 
     # fmt: off
-    OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage", "over"
+    OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage"
     NODES = "nodes", "2", "all nodes as a table"
     GRAPH = "graph", "3", "the node between its inputs and outputs", "graph_page:GraphPage"
     TENSOR = "tensor", "4", "facts of both sides: histograms, saturation, worst elements"
-    VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", "vals", True
-    CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", "chans", True
-    MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", "", True
-    EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage", "expl"
-    SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage", "samp"
-    BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "back"
-    BUDGET = "budget", "B", "which nodes make how much of the outputs' error", "budget_page:BudgetPage", "budg"
-    WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage", "if"
+    VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", True
+    CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", True
+    MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", True
+    EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage"
+    SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage"
+    BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage"
+    BUDGET = "budget", "B", "which nodes make how much of the outputs' error", "budget_page:BudgetPage"
+    WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage"
     EDITS = "edits", "X", "edits of the node, and the outputs with those that are chosen", "edits_page:EditsPage"
     # fmt: on
 

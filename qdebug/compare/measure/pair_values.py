@@ -15,6 +15,7 @@ from qdebug.compare.measure.channel_axis import axis_of_scales, channel_axis
 from qdebug.compare.measure.compare import compared_places
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
+from qdebug.model.recording import quant_of
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.blocks import Clamp, RealBlocks, settled
@@ -23,7 +24,7 @@ from qdebug.numerics.profile import Profiler, TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.worst import worst_elements
 
-__all__ = ["OpenPair", "PairReader", "PairedStretch", "PairedValues", "PairedWindow", "open_pair"]
+__all__ = ["OpenPair", "PairReader", "PairedStretch", "PairedValues", "PairedWindow", "open_alone", "open_pair"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -396,6 +397,24 @@ def open_pair(reader: PairReader, *, sample: int, step: int) -> OpenPair:
     """
     theirs, ours = reader.stored(sample, step, copied=False)
     return OpenPair(theirs, ours, reader.quants, reader.clamps, reader.channel_axis(ours.shape))
+
+
+def open_alone(recording: Recording, tensor: str, *, sample: int, step: int) -> OpenPair:
+    """Open a tensor that one side alone has, against zeros: its values are the backend's and the differences.
+
+    Args:
+        recording: The side that has it.
+        tensor: The tensor.
+        sample: Which sample.
+        step: Which step.
+
+    Raises:
+        RecordingError: There are no values for this sample and step.
+        UsageError: The elements are no real numbers, or quantization does not fit the shape.
+    """
+    ours, quant = recording.load(tensor, sample, step), quant_of(recording, tensor, sample, step)
+    zero = np.zeros((), np.float32 if quant is not None else ours.dtype)
+    return OpenPair(np.broadcast_to(zero, ours.shape), ours, (None, quant))
 
 
 def _owner(array: np.ndarray) -> object:

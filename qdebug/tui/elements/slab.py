@@ -34,6 +34,7 @@ class Slab:
         largest: Largest finite difference of all that is known; 0 if there is none.
         start: Index in the tensor of the first element.
         shape: Extents of the tensor.
+        alone: The side that alone has the tensor: `backend` has its values, `reference` zeros; "" if both have it.
     """
 
     reference: np.ndarray
@@ -46,6 +47,7 @@ class Slab:
     largest: float
     start: tuple[int, ...]
     shape: tuple[int, ...]
+    alone: str = ""
 
     @property
     def partial(self) -> bool:
@@ -120,8 +122,13 @@ class Slab:
         return place[at] if at < len(place) and place[at] < many else None
 
 
-def slab_of(window: PairedWindow) -> Slab:
-    """Make what the screens draw out of a window."""
+def slab_of(window: PairedWindow, *, alone: str = "") -> Slab:
+    """Make what the screens draw out of a window.
+
+    Args:
+        window: The elements.
+        alone: The side that alone has the tensor; "" if both have.
+    """
     error = differences(window.reference, window.backend)
     largest = float(np.max(np.abs(error), initial=0.0, where=np.isfinite(error)))
     return Slab(
@@ -135,6 +142,7 @@ def slab_of(window: PairedWindow) -> Slab:
         largest=largest,
         start=window.start,
         shape=window.whole,
+        alone=alone,
     )
 
 

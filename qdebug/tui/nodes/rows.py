@@ -100,6 +100,7 @@ class PlannedRow:
         missing: Why it is not compared; None if it is.
         constant: Whether it is computed of constants alone, and so at no place of the run.
         placement: Where the backend's node ran; "" if nobody said.
+        folded: Operators that are folded into the reference's values, of a constant; "" for none.
     """
 
     node: str
@@ -113,6 +114,12 @@ class PlannedRow:
     missing: str | None = None
     constant: bool = False
     placement: str = ""
+    folded: str = ""
+
+    @property
+    def side(self) -> str:
+        """The side that alone has the tensor, "reference" or "backend"; "" of one that is compared."""
+        return "" if self.missing is None else "backend" if self.tensor else "reference"
 
     @property
     def ordered(self) -> bool:

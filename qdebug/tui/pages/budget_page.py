@@ -106,7 +106,7 @@ class BudgetPage(Page):
         budget, chosen = _budget(scene), self._chosen(scene)
         head = paragraph(_state(scene), scene, width, "accent")
         if budget is None:
-            return head[:height]
+            return head
         lines: list[Line] = []
         places: list[int] = []
         for block in budget_document(budget, rest="e writes all of them to a .json"):
@@ -123,11 +123,15 @@ class BudgetPage(Page):
                     lines += paragraph(item.text, scene, width)
         room = max(height - len(head), 1)
         at = places[chosen] if chosen >= 0 else 0
-        start = window(at, len(lines), room).start if at >= room else 0
+        start = window(at, len(lines), room).start if at >= room - 1 else 0
         if chosen == len(places) - 1:  # what is said below the last one is seen from there
             start = max(min(at, len(lines) - room), 0)
         self._shown = {len(head) + line - start: number for number, line in enumerate(places) if line >= start}
-        return [*head, *lines[start : start + room]][:height]
+        shown, left = lines[start : start + room], len(lines) - start - room
+        if left > 0:
+            shown[-1] = [(scene.glyphs.fit_end(f" .. {left + 1} more lines, j goes on", width), "accent")]
+            self._shown.pop(height - 1, None)
+        return [*head, *shown]
 
 
 def _budget(scene: Scene) -> ErrorBudget | None:

@@ -8,9 +8,10 @@ import numpy as np
 
 from qdebug.model import QuantParams
 from qdebug.present import numbers
+from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
-from qdebug.tui.pages.elements import ElementCursor, ElementsPage, of_sample, so_far, waiting, waiting_lines
+from qdebug.tui.pages.elements import ElementCursor, ElementsPage, alone, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Constant, Line, Scene, Table, heading, paragraph, window
 from qdebug.tui.screens import ScreenId
 
@@ -45,6 +46,9 @@ class ChannelsPage(ElementsPage):
         whole = self._cursor.whole(scene)
         extra = "" if whole is None else f"by {'error' if self.by_error else 'number'}, s changes"
         head = heading(scene, width, extra)
+        if alone(scene):
+            why = safe_text(f"not compared: {scene.planned.missing}")
+            return [head, [], *paragraph(why, scene, width), [], *paragraph(alone(scene), scene, width)]
         if whole is None:
             return waiting_lines(scene, head, width)
         order = self._order(whole)
@@ -95,7 +99,7 @@ class ChannelsPage(ElementsPage):
         """Choose another channel in the order shown."""
         whole = self._cursor.whole(scene)
         if whole is None:
-            return waiting(scene)
+            return alone(scene) or waiting(scene)
         order = self._order(whole)
         if not whole.shape or not len(order):
             return _none(whole)
@@ -133,7 +137,7 @@ class ChannelsPage(ElementsPage):
     def side(self, scene: Scene, direction: int) -> str:
         """Show the columns further right or left."""
         if self._cursor.whole(scene) is None:
-            return waiting(scene)
+            return alone(scene) or waiting(scene)
         if direction > 0 and not self._hidden:
             return "there are no more columns on the right"
         if direction < 0 and not self._offset:

@@ -31,7 +31,7 @@ from qdebug.tui.drawing.glyphs import GlyphSet, wrap
 from qdebug.tui.elements.values import SideValues, ValueFacts
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import PlannedRow, State, why
-from qdebug.tui.pages.elements import of_sample
+from qdebug.tui.pages.elements import has_values, of_sample
 from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Line, Scene, accepted, sign_of
 from qdebug.tui.pages.recorded import recorded_bins, recorded_rows
@@ -132,7 +132,7 @@ def _doubtful(navigator: Navigator, result: NodeResult) -> bool:
 
 def _paired(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     sure = "" if result.confidence == 1 else f", confidence {result.confidence:.2f}"
-    return _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)[:2]
+    return _wrapped(f"paired ({result.match}{sure}): {result.match_reason}", width, "muted", glyphs)
 
 
 def _without_result(scene: Scene, width: int) -> list[Line]:
@@ -161,6 +161,8 @@ def _without_result(scene: Scene, width: int) -> list[Line]:
             lines += histogram_lines(alone, label, max(width - label - 1, 8), glyphs, rows=_rows(width))
         if ready is None or ready.problem:
             lines += _wrapped("reading values .." if ready is None else ready.problem, width, "muted", glyphs)
+        elif has_values(scene):
+            lines += [[], *_wrapped("enter shows its values (5), 7 a map of their sizes", width, "muted", glyphs)]
     if planned.missing is None:
         said = "Its turn comes: nodes are compared in topological order. 5 shows its elements meanwhile."
         lines += [[], *_wrapped(said, width, "muted", glyphs)]

@@ -17,7 +17,7 @@ from qdebug.present.reports.document import Grid
 from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, faithful_words
 from qdebug.present.reports.scales import output_rows
 from qdebug.present.text import safe_text
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, grid_lines, heading, paragraph, window
+from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, grid_lines, heading, in_room, paragraph, window
 from qdebug.tui.reading.messages import EditWish, worst_first
 from qdebug.tui.screens import ScreenId
 from qdebug.workflow.repair import RepairOptions, find_repair
@@ -196,12 +196,12 @@ class EditsPage(Page):
         )
         head, *rows = grid_lines(grid, scene, width, cursor=at, leave=_LEAVE_FIRST)
         if not rows:
-            return [*above, *paragraph(_nothing(scene), scene, width), *below][:height]
-        below = below[: max(height - len(above) - least, 0)]
+            return [*above, *paragraph(_nothing(scene), scene, width), *below]
+        below = in_room(below, max(height - len(above) - least, 0))
         room = max(height - len(above) - len(below) - 1, 1)
         shown = window(at, len(rows), room)
         self._shown = {len(above) + 1 + line: listed[number].name for line, number in enumerate(shown)}
-        return [*above, head, *rows[shown.start : shown.stop], *below][:height]
+        return [*above, head, *rows[shown.start : shown.stop], *below]
 
     def _outputs(self, scene: Scene, width: int, room: int) -> list[Line]:
         """Draw what becomes of the outputs, the worst ones where not all have room, and how far the replay is."""

@@ -12,7 +12,18 @@ from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
 from qdebug.tui.reading.messages import LookedAt
 
-__all__ = ["FORMS", "ElementCursor", "ElementsPage", "judged", "of_sample", "so_far", "waiting", "waiting_lines"]
+__all__ = [
+    "FORMS",
+    "ElementCursor",
+    "ElementsPage",
+    "alone",
+    "has_values",
+    "judged",
+    "of_sample",
+    "so_far",
+    "waiting",
+    "waiting_lines",
+]
 
 FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
 """How elements are written."""
@@ -118,7 +129,7 @@ class ElementCursor:
         """Go to the next or previous of the worst elements."""
         whole = self.whole(scene)
         if whole is None or scene.ready is None:
-            return waiting(scene)
+            return alone(scene) or waiting(scene)
         places = _places(scene, whole.shape)
         if not places and scene.ready.worst:
             steps = sorted({element.step for element in scene.ready.worst})
@@ -158,7 +169,7 @@ class ElementCursor:
         slab = self.in_part(scene)
         if self.form == "codes" and slab is not None and slab.backend_codes is None and slab.reference_codes is None:
             self.form = "hex"
-            return "hex; neither side is quantized, so there are no codes"
+            return f"hex; {'this is not' if slab.alone else 'neither side is'} quantized, so there are no codes"
         return FORMS[self.form]
 
 
@@ -183,10 +194,27 @@ class ElementsPage(Page):
         return self._cursor.step(scene, self._cursor.channel_axis(scene), direction)
 
 
+def alone(scene: Scene) -> str:
+    """Say what there is to see of a tensor that one side alone has; "" of one that both have."""
+    side = scene.planned.side
+    return f"the {side} alone has it: no error; 5 shows its values, 7 their sizes" if side else ""
+
+
+def has_values(scene: Scene) -> bool:
+    """Tell whether all elements of the tensor can be shown, as far as that is known by now."""
+    ready, outcome = scene.ready, scene.outcome
+    sides = () if ready is None or ready.recorded is None else ready.recorded
+    kept = all(side.statistics is not None and side.elements == side.statistics.count for side in sides)
+    problem = "" if ready is None else ready.problem
+    return kept and not problem and (outcome is None or outcome.metrics is not None)
+
+
 def waiting(scene: Scene) -> str:
     """Say why there are no elements to see yet."""
-    if scene.planned.missing is not None:
-        return "this tensor is not compared: " + scene.planned.missing
+    if scene.planned.side:
+        problem = scene.glimpse.problem if scene.glimpse is not None else ""
+        what = f"cannot be shown: {problem}" if problem else "are being read .."
+        return f"not compared: {scene.planned.missing}; its values {what}"
     if scene.ready is not None and scene.ready.problem:
         return scene.ready.problem
     if scene.outcome is None:
@@ -231,6 +259,8 @@ def of_sample(scene: Scene) -> str:
 
 def judged(scene: Scene) -> str:
     """Say what is not known yet of a tensor of which only the elements around one are shown; "" if all is."""
+    if scene.planned.side:
+        return f" compared with nothing: {safe_text(scene.planned.missing or '')}"
     if scene.outcome is None:
         return " NOT COMPARED YET: elements as they were recorded, nothing is judged"
     whole = None if scene.ready is None else scene.ready.whole

@@ -84,8 +84,11 @@ class GraphPage(Page):
         chosen = picks[self._chosen]
         facts = _box_facts(scene)
         above = [_path(scene, width), _heads(around, scene, width)]
-        below = [*_chosen_words(scene, chosen, width), *_below(scene, width, 1 + (height >= _TALL))]
         most = max(min(height // 4, height - len(above) - len(facts) - 2), 1)
+        for lines in (most, 1):  # each in full, or as many as possible
+            below = [*_chosen_words(scene, chosen, width, lines), *_below(scene, width, lines)]
+            if len(below) <= most:
+                break
         if len(below) > most:  # what is cut says so
             below = [*below[: most - 1], _cut(below[most - 1], scene, width)]
         canvas = Canvas(width, max(height - len(above) - len(below), 1), scene.glyphs)
@@ -402,12 +405,12 @@ def _name(edge: Edge) -> str:
     return edge.node or edge.tensor
 
 
-def _chosen_words(scene: Scene, edge: Edge, width: int) -> list[Line]:
+def _chosen_words(scene: Scene, edge: Edge, width: int, most: int) -> list[Line]:
     """Name what is chosen in full, and what it carries: a box has little room."""
     made = f", of {safe_text(edge.node, limit=80)}" if edge.node and edge.node != edge.tensor else ""
     carries = "" if edge.row == scene.row else f": {_edge_facts(scene, edge, 80)}"
     said = scene.glyphs.plain(f"{scene.glyphs.cursor} {safe_text(edge.tensor, limit=120)}{made}{carries}")
-    return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=2)]
+    return [[(f" {line}", "plain")] for line in wrap(said, max(width - 2, 10), most=most)]
 
 
 def _cut(line: Line, scene: Scene, width: int) -> Line:

@@ -47,6 +47,7 @@ class MapPage(ElementsPage):
 
     view = ScreenId.MAP
     hint = "arrows move, c C channel, v all channels, n N worst"
+    hint_alone = "arrows move, c C channel, enter values"
     has_forms = True
 
     def __init__(self, cursor: ElementCursor) -> None:
@@ -63,7 +64,9 @@ class MapPage(ElementsPage):
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
         """Draw the map, and what it is of beside it."""
         whole, shape = self._cursor.whole(scene), self._cursor.shape(scene)
-        head = heading(scene, width, "map of all channels" if self.all_channels else "map of one plane")
+        self.all_channels = self.all_channels and not scene.planned.side
+        what = "sizes of its values, one plane" if scene.planned.side else "map of one plane"
+        head = heading(scene, width, "map of all channels" if self.all_channels else what)
         if shape is None or (self.all_channels and whole is None):
             return waiting_lines(scene, head, width)
         if not prod(shape):
@@ -133,8 +136,10 @@ class MapPage(ElementsPage):
         """Look at the values there."""
         return ScreenId.VALUES
 
-    def next_form(self, _: Scene) -> str:
+    def next_form(self, scene: Scene) -> str:
         """Show one plane, or all channels by position."""
+        if scene.planned.side:
+            return "one plane at a time: the map of all channels is one of errors"
         self.all_channels = not self.all_channels
         return "all channels by position in them" if self.all_channels else "the plane through the cursor"
 
@@ -174,6 +179,8 @@ class MapPage(ElementsPage):
         ]
         if slab is None or here is None:
             facts.append(("is being read ..", "muted"))
+        elif slab.alone:
+            facts.append((f"value {float(slab.backend[here]):.6g}", "plain"))
         else:
             facts += [
                 (f"ref  {float(slab.reference[here]):.6g}", "plain"),

@@ -130,7 +130,8 @@ class OverviewPage(Page):
         name_width = max(_room(width, shown), 8)
         places = np.flatnonzero(ranked == scene.row)
         at = int(places[0]) if len(places) else -1
-        room = max(height - 2, 1)
+        apart = _apart(scene, shown, name_width, costs) if at < 0 else []
+        room = max(height - 2 - len(apart), 1)
         self._places = window(max(at, 0), len(ranked), room)
         part = in_part(self._places, len(ranked))
         worst = f"{part.strip()} worst" if part else ""
@@ -141,6 +142,7 @@ class OverviewPage(Page):
         lines += [
             _culprit(scene, int(ranked[place]), shown, name_width, costs, here=place == at) for place in self._places
         ]
+        lines += apart
         lines.append([(glyphs.fit_end(_coverage(scene), width), "muted")])
         return lines
 
@@ -224,6 +226,12 @@ def _culprit(
     for title, size in shown:
         line.append((" " + glyphs.right(texts[title], size), "plain"))
     return line
+
+
+def _apart(scene: Scene, shown: Sequence[tuple[str, int]], name_width: int, costs: Mapping[int, float]) -> list[Line]:
+    """Draw the row under the cursor below the list that it is not in: the keys are of it."""
+    said = " not one of these; enter opens it, j goes to the first:"
+    return [[(said, "muted")], _culprit(scene, scene.row, shown, name_width, costs, here=True)]
 
 
 def _steps(table: NodeTable, row: int) -> str:

@@ -34,6 +34,7 @@ __all__ = [
     "grid_lines",
     "heading",
     "in_part",
+    "in_room",
     "origin_row",
     "paragraph",
     "sign_of",
@@ -145,6 +146,8 @@ class Page:
 
     view: ScreenId
     hint = ""
+    hint_alone = ""
+    """The hint of a tensor that one side alone has; "" where that is the same."""
     lists = False
     """Whether it is a list that goes on beyond the screen."""
     has_worst = False
@@ -160,7 +163,7 @@ class Page:
         return False
 
     def draw(self, scene: Scene, width: int, height: int) -> list[Line]:
-        """Return the lines; those beyond `height` are not shown."""
+        """Return the lines; how many there are beyond `height` is said in the place of the last one."""
         raise NotImplementedError
 
     def move(self, scene: Scene, lines: int) -> str:  # noqa: ARG002  for those that move
@@ -236,7 +239,8 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
     state = State(int(table.states(scene.navigator.sample)[row]))
     op = safe_text(table.rows[row].op, limit=24)
     tail = f"  {scene.glyphs.plain(op)}  {_said_of(scene, state)}"
-    rest = f", {scene.glyphs.plain(extra)}" if extra else ""
+    folded = f"with {table.rows[row].folded} folded in" if table.rows[row].folded else ""
+    rest = "".join(f", {scene.glyphs.plain(text)}" for text in (folded, extra) if text)
     room = max(width - cell_len(tail) - len(rest), 8)
     name = safe_text(table.title(row))
     name = scene.glyphs.fit(name, min(room, cell_len(scene.glyphs.plain(name))))
@@ -250,6 +254,8 @@ def heading(scene: Scene, width: int, extra: str = "") -> Line:
 def _said_of(scene: Scene, state: State) -> str:
     """Return the status; where a sample is chosen, and the whole is judged otherwise, of both."""
     table, row, sample = scene.table, scene.row, scene.navigator.sample
+    if scene.planned.side:
+        return f"{sign_of(table, row)}{scene.planned.side} only"
     whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{_short(scene)}"
     if sample is None or state is State(int(table.state[row])):
         return whole
@@ -288,6 +294,16 @@ def state_style(state: State) -> str:
 def in_part(shown: range, size: int) -> str:
     """Say which lines of a list are shown, where these are not all."""
     return "" if len(shown) == size else f" {shown.start + 1}..{shown.stop} of {size}"
+
+
+def in_room(lines: Sequence[Line], room: int) -> list[Line]:
+    """Return the lines that there is room for; where that is not all, the last one says how many are left out."""
+    if len(lines) <= room:
+        return list(lines)
+    kept = max(room - 1, 0)
+    many = len(lines) - kept
+    said = f" .. {many} more {'line' if many == 1 else 'lines'} in a taller terminal"
+    return [*lines[:kept], *([[(said, "accent")]] if room > 0 else [])]
 
 
 def window(cursor: int, size: int, room: int) -> range:

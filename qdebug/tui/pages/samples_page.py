@@ -87,9 +87,9 @@ class SamplesPage(Page):
         lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
         if result.status in _FAILING and not any(one.status in _FAILING for one in samples):
             why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
-            lines += paragraph(why, scene, width, "fail")[:3]
+            lines += paragraph(why, scene, width, "fail")
         elif result.status in _FAILING and result.declared is not None and result.reason == result.declared:
-            lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.reason)}", scene, width)[:3]
+            lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.reason)}", scene, width)
         room = max(height - len(lines) - 1, 1)
         own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
         bar_width = max(width - 57 - own * _OWN, 0)

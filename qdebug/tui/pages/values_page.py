@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from math import prod
 
 import numpy as np
@@ -14,6 +15,7 @@ from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, of_sample, waiting_lines
 from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Constant, Line, Scene, heading, window
+from qdebug.tui.pages.recorded import recorded_bins
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["ValuesPage"]
@@ -21,6 +23,8 @@ __all__ = ["ValuesPage"]
 _CELL = 9
 """Cells of an element, with the sign before it; more where codes or bits are longer."""
 _LABEL = 6
+_LEAST_ROWS = 3
+"""Rows of elements that a histogram leaves room for, or gives way to."""
 _TITLE = 12
 """Cells before the histograms."""
 
@@ -33,6 +37,7 @@ class ValuesPage(ElementsPage):
 
     view = ScreenId.VALUES
     hint = "arrows, n N worst, c C channel, @ jumps, v codes"
+    hint_alone = "arrows, c C channel, @ jumps, v codes"
     has_forms = True
 
     def __init__(self, cursor: ElementCursor) -> None:
@@ -50,8 +55,11 @@ class ValuesPage(ElementsPage):
             return waiting_lines(scene, head, width)
         if not prod(slab.shape):
             return [head, [], [(" the tensor has no elements", "muted")]]
-        columns, self._cell = _across(width, _CELL), _CELL
-        foot = [*_histograms(scene, width), *_element(scene, slab, self._cursor.index, width, self._cursor.rank(scene))]
+        blocks = 1 if slab.alone else 3
+        columns, self._cell = _across(width, _CELL, blocks), _CELL
+        foot = _element(scene, slab, self._cursor.index, width, self._cursor.rank(scene))
+        drawn = _histograms(scene, width)
+        foot = [*drawn, *foot] if height - len(drawn) - len(foot) - 4 >= _LEAST_ROWS else foot
         room = max(height - 2 - len(foot) - 2, 1)
         high, wide = plane_size(slab.shape)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
@@ -60,8 +68,8 @@ class ValuesPage(ElementsPage):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
         if (form != "real" or _is_whole(slab)) and (longest := self._longest(slab, columns, room)) >= _CELL:
-            self._cell = max(min(longest + 1, (width - _LABEL - 4) // 3), _CELL)
-            columns = _across(width, self._cell)
+            self._cell = max(min(longest + 1, (width - _LABEL - 4) // blocks), _CELL)
+            columns = _across(width, self._cell, blocks)
         top = len(lines)
         lines += self._window(scene, slab, columns, room)
         self._grid = (top + 2, *self._grid[1:])
@@ -115,8 +123,10 @@ class ValuesPage(ElementsPage):
         places = [at for row in rows for column in shown if (at := self._at(slab, row, column)) is not None]
         return max((len(write(at)) for write in _writers(slab, self._cursor.form) for at in places), default=0)
 
-    def _titles(self, slab: Slab) -> tuple[str, str, str]:
-        """Head the three blocks; in codes the difference is in steps, and a side without codes stays real."""
+    def _titles(self, slab: Slab) -> tuple[str, ...]:
+        """Head the blocks; in codes the difference is in steps, and a side without codes stays real."""
+        if slab.alone:
+            return (slab.alone,)
         stepped = self._cursor.form != "real" and slab.quant is not None and slab.quant.block_size is None
         own = self._cursor.form == "codes" and slab.reference_codes is None
         return "ref, real" if own else "reference", "backend", "in LSB" if stepped else "difference"
@@ -128,12 +138,13 @@ class ValuesPage(ElementsPage):
         titles = " ".join(title.center(part) for title in self._titles(slab))
         lines: list[Line] = [[(" " * _LABEL + " " + titles, "accent")]]
         heads = "".join(str(column).rjust(self._cell) for column in shown).rjust(part)
-        lines.append([(" " * _LABEL + " " + " ".join([heads] * 3), "muted")])
-        show = _writers(slab, self._cursor.form)
+        show = tuple(enumerate(_writers(slab, self._cursor.form)))
+        show = show[1:2] if slab.alone else show
+        lines.append([(" " * _LABEL + " " + " ".join([heads] * len(show)), "muted")])
         for row in rows:
             here = row == down[0]
             line: Line = [(str(row).rjust(_LABEL) + " ", "cursor" if here else "muted")]
-            for side, write in enumerate(show):
+            for side, write in show:
                 line.append((" " * (part - len(shown) * self._cell), "plain"))
                 for column in shown:
                     at = self._at(slab, row, column)
@@ -150,9 +161,9 @@ class ValuesPage(ElementsPage):
         return lines
 
 
-def _across(width: int, cell: int) -> int:
+def _across(width: int, cell: int, blocks: int) -> int:
     """Return how many columns of each block there is room for."""
-    return max((width - _LABEL - 4) // (3 * cell), 1)
+    return max((width - _LABEL - 4) // (blocks * cell), 1)
 
 
 def _fitting(scene: Scene, text: str, room: int) -> str:
@@ -238,19 +249,19 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
         return [[(f" @{position(place)}  is being read ..", "muted")]]
     index = here
     theirs, ours = _both(slab.reference[index], slab.backend[index])
-    steps = slab.steps(index)
-    parts = [
-        f" @{position(place)}",
-        f"reference {theirs}",
-        f"backend {ours}",
-        f"difference {_exact(slab, index) if _is_whole(slab) else format(float(slab.difference(index)), '.6g')}",
-    ]
-    if steps is not None:
-        parts.append(f"{steps:.4g} LSB")
+    parts = [f" @{position(place)}"]
+    if slab.alone:
+        parts.append(f"{slab.alone} {ours}")
+    else:
+        error = _exact(slab, index) if _is_whole(slab) else format(float(slab.difference(index)), ".6g")
+        parts += [f"reference {theirs}", f"backend {ours}", f"difference {error}"]
+        if (steps := slab.steps(index)) is not None:
+            parts.append(f"{steps:.4g} LSB")
     for side, codes in (("ref code", slab.reference_codes), ("code", slab.backend_codes)):
         if codes is not None:
             parts.append(f"{side} {codes[index]}")
-    wanted = slab.code_of_reference(index) if slab.reference_codes is None and slab.backend_codes is not None else None
+    coded = slab.reference_codes is None and slab.backend_codes is not None and not slab.alone
+    wanted = slab.code_of_reference(index) if coded else None
     if wanted is not None:
         parts.append(f"the reference's would be {wanted}")
     scale = slab.scale_at(index)
@@ -292,8 +303,13 @@ def _both(theirs: np.generic, ours: np.generic) -> tuple[str, str]:
 
 def _histograms(scene: Scene, width: int) -> list[Line]:
     """Draw how the values of both sides are distributed, next to each other."""
-    values = None if scene.ready is None else scene.ready.values
-    if values is None:
+    ready = scene.ready
+    if scene.planned.side:
+        bins = None if ready is None else recorded_bins(ready.recorded)
+        bins = None if bins is None else replace(bins, sides=bins.sides[:1])
+    else:
+        bins = None if ready is None or ready.values is None else bins_of(ready.values)
+    if bins is None:
         return []
-    side = max((width - _TITLE - 2) // 2, 12)
-    return histogram_lines(bins_of(values), _TITLE, side, scene.glyphs, rows=2)
+    side = max((width - _TITLE - 2) // len(bins.sides), 12)
+    return histogram_lines(bins, _TITLE, side, scene.glyphs, rows=2)

@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 __all__ = ["WhatIfPage"]
 
 _LABEL, _SIDE = 22, 24
+_LEAVE_FIRST = ("codes", "used codes", "MSE", "clipped")
+"""Lines of the table that go where there is no room for all, the first one first."""
 _STEPS_OF_2 = 64
 """Steps of the scale from one power of two to the next: one is about 1.1 %."""
 _MOST_STEPS = 32 * _STEPS_OF_2
@@ -224,19 +226,23 @@ class WhatIfPage(Page):
             "recorded scale" if facts.now is not None else "not quantized",
             f"trial: {self._title(scene)}{changed}",
         )
+        words: list[Line] = []
+        for text in (_basis(facts, error), *_replay_words(ready if known and self._replay else None)):
+            words += paragraph(safe_text(text, limit=400), scene, width)
+        for label in _LEAVE_FIRST:
+            if len(rows) + len(words) + 2 > height:
+                rows = [row for row in rows if row[0] != label]
         lines = [head, _row(scene, titles, width, "accent")]
         self._shown = {len(lines) + at: label for at, (label, *_) in enumerate(rows)}
         for label, now, trial in rows:
             here = label == _FIELDS[self._field]
             mark = f"{scene.glyphs.cursor} " if here else "  "
             lines.append(_row(scene, (f"{mark}{label}", now, trial), width, "cursor" if here else "plain"))
-        words: list[Line] = []
-        for text in (_basis(facts, error), *_replay_words(ready if known and self._replay else None)):
-            words += paragraph(safe_text(text, limit=400), scene, width)
-        sweep = self._sweep(scene, facts, quant, width)
-        room = height - len(lines) - len(words) - len(sweep) - _UNDER_PLOT
-        lines += [*sweep, *_plot(scene, facts, quant, width, min(max(room, 1), _PLOT_MOST)), *words]
-        return lines[:height]
+        room = height - len(lines) - len(words)  # both drawings give way to what is said
+        sweep = self._sweep(scene, facts, quant, width) if room > 0 else []
+        room -= len(sweep) + _UNDER_PLOT
+        plot = _plot(scene, facts, quant, width, min(room, _PLOT_MOST)) if room > 0 else []
+        return [*lines, *sweep, *plot, *words]
 
     def _sweep(self, scene: Scene, facts: TrialFacts, quant: QuantParams, width: int) -> list[Line]:
         """Draw the estimated SQNR over scales around the one that is tried, and say where it is best."""

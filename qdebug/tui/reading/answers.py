@@ -10,11 +10,11 @@ from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model.dtypes import is_whole
 from qdebug.model.kept import Statistics, kept_of
-from qdebug.model.recording import places_of, quant_of
+from qdebug.model.recording import quant_of
 from qdebug.numerics.summary import take_statistics
 from qdebug.tui.elements.summing import Cancelled, Summing
 from qdebug.tui.elements.values import value_facts
-from qdebug.tui.reading.glimpse import OpenPairs
+from qdebug.tui.reading.glimpse import OpenPairs, first_sample, recording_of
 from qdebug.tui.reading.messages import DetailReady, DetailRequest
 
 if TYPE_CHECKING:
@@ -239,11 +239,7 @@ def answer_alone(
         request: What was asked, with the side that has the tensor.
         changed: Says which file is no longer what was opened; "" if all are. None if they may change.
     """
-    recording = source.reference if request.side == "reference" else source.backend
-    sample = request.sample
-    if sample is None:
-        held = (at for at, step in places_of(recording, request.tensor) if step == request.step)
-        sample = next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
+    recording, sample = recording_of(source, request.side), first_sample(source, request)
     told = DetailReady(request=replace(request, known=None), values_sample=sample, complete=True)
     try:
         check_unchanged(changed)

@@ -15,7 +15,9 @@ from qdebug.tui.reading.plan_rows import constant_rows, describe, named_rows
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult
+    from qdebug.model import Recording
     from qdebug.session import DiffSession
+    from qdebug.tui.nodes.rows import PlannedRow
 
 __all__ = ["ComparisonInProgress"]
 
@@ -130,23 +132,33 @@ class ComparisonInProgress:
         """Return the result of a tensor, or of a constant that was asked for; None if there is none yet."""
         return self.results.get(tensor) or self._constants.get(tensor)
 
-    def constants(self, source: DiffSession, tensor: str) -> NodeTable:
+    def constants(self, source: DiffSession, tensor: str, *, side: str = "") -> NodeTable:
         """Compare the constants of a tensor.
 
         Args:
             source: The session.
-            tensor: The backend's tensor.
+            tensor: The backend's tensor; the reference's, if that alone has it.
+            side: "reference" if it does.
 
         Raises:
             QdebugError: Values cannot be read.
         """
+        if side == "reference":
+            rows = constant_rows(source.reference.graph, (), _constants_of(source.reference, tensor), side=side)
+            return self._numbered(rows)
         found, alone = source.constants(tensor)
         self._constants |= {each.tensor: each for each in found}
+        named = [(each, source.folded_in(each.tensor)) for each in found]
+        table = self._numbered(constant_rows(source.backend.graph, named, alone))
+        table.put(*found)
+        return table
+
+    def _numbered(self, rows: Sequence[PlannedRow]) -> NodeTable:
+        """Return a table of constants, whose rows have numbers that no other row has."""
         if self.table is not None:
             self._rows = max(self._rows, self.table.size)
-        table = NodeTable(constant_rows(source.backend.graph, found, alone), first=max(self._rows, 1))
+        table = NodeTable(rows, first=max(self._rows, 1))
         self._rows = table.first + table.size
-        table.put(*found)
         return table
 
     def hand_over(self, *results: NodeResult) -> None:
@@ -159,6 +171,14 @@ class ComparisonInProgress:
         if not table.announced:
             table.announced = True
             self._post(Computed(backend_at=self.at, table=table))
+
+
+def _constants_of(recording: Recording, tensor: str) -> list[str]:
+    """Return the recorded constants that the node of a tensor reads."""
+    graph = recording.graph
+    node = graph.producer(tensor)
+    read = dict.fromkeys(() if node is None else node.inputs)
+    return [name for name in read if graph.is_constant(name) and recording.has(name)]
 
 
 def _set_aside(rows: int) -> None:

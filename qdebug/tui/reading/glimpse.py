@@ -7,15 +7,17 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
+from qdebug.model.recording import places_of
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Cancelled, Summing
-from qdebug.tui.reading.messages import Glimpsed, LookRequest
+from qdebug.tui.reading.messages import Glimpsed, LookRequest, TensorRequest
 
 if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
+    from qdebug.model import Recording
     from qdebug.session import DiffSession
 
-__all__ = ["EXTENTS", "ROOM", "Glimpser", "OpenPairs"]
+__all__ = ["EXTENTS", "ROOM", "Glimpser", "OpenPairs", "first_sample", "recording_of"]
 
 
 class OpenPairs:
@@ -31,7 +33,7 @@ class OpenPairs:
     def __init__(self, least: int = 1 << 22) -> None:
         self._least = least
         self._lock = threading.Lock()
-        self._kept: tuple[DiffSession, tuple[str, int, int], OpenPair] | None = None
+        self._kept: tuple[DiffSession, tuple[str, str, int, int], OpenPair] | None = None
 
     @property
     def nbytes(self) -> int:
@@ -39,25 +41,31 @@ class OpenPairs:
         kept = self._kept
         return 0 if kept is None else kept[2].held
 
-    def open(self, source: DiffSession, tensor: str, *, sample: int, step: int) -> OpenPair:
+    def open(self, source: DiffSession, tensor: str, *, sample: int, step: int, side: str = "") -> OpenPair:
         """Open both sides of a tensor, for the thread that calls.
 
         Args:
             source: The comparison.
-            tensor: Backend tensor.
+            tensor: Backend tensor; the reference's, if that alone has it.
             sample: Which sample.
             step: Which step.
+            side: The side that alone has it: against zeros then; "" if both have.
 
         Raises:
             QdebugError: The values cannot be read.
         """
-        key = tensor, sample, step
+        key = side, tensor, sample, step
         with self._lock:
             if self._kept is not None and (self._kept[0] is not source or self._kept[1] != key):
                 self._kept = None  # before the next one is decoded
             if self._kept is not None:
                 return self._kept[2].again()
-            pair = source.pair(tensor, sample=sample, step=step)
+            if side:
+                from qdebug.compare.measure.pair_values import open_alone  # long loaded: there are two recordings
+
+                pair = open_alone(recording_of(source, side), tensor, sample=sample, step=step)
+            else:
+                pair = source.pair(tensor, sample=sample, step=step)
             if pair.made >= self._least:
                 self._kept = source, key, pair
                 pair = pair.again()
@@ -67,6 +75,20 @@ class OpenPairs:
         """Keep none: nobody looks at one."""
         with self._lock:
             self._kept = None
+
+
+def recording_of(source: DiffSession, side: str) -> Recording:
+    """Return the recording of one side of a comparison."""
+    return source.reference if side == "reference" else source.backend
+
+
+def first_sample(source: DiffSession, request: TensorRequest) -> int:
+    """Return the sample that is asked for of a tensor that one side alone has; the first with values if none is."""
+    if request.sample is not None:
+        return request.sample
+    recording = recording_of(source, request.side)
+    held = (at for at, step in places_of(recording, request.tensor) if step == request.step)
+    return next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
 
 
 EXTENTS = (512, 512)
@@ -143,8 +165,10 @@ class Glimpser(threading.Thread):
             source = self._find(request)
             if source is None:
                 return
-            pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step)
-            part = slab_of(pair.window(request.element, EXTENTS))
+            if request.side:
+                sample = first_sample(source, request)
+            pair = self._pairs.open(source, request.tensor, sample=sample, step=request.step, side=request.side)
+            part = slab_of(pair.window(request.element, EXTENTS), alone=request.side)
             element = request.element
             if element is None or len(element) != len(part.shape):
                 element = (0,) * len(part.shape)

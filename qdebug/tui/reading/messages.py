@@ -107,6 +107,7 @@ class TensorRequest:
         tensor: Its backend tensor; the reference's, if that alone has it.
         sample: Which sample; None for the first one that was recorded.
         step: Which step.
+        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
     """
 
     id: int
@@ -115,6 +116,7 @@ class TensorRequest:
     tensor: str
     sample: int | None
     step: int = 0
+    side: str = ""
 
     @property
     def key(self) -> Key:
@@ -129,13 +131,11 @@ class DetailRequest(TensorRequest):
     Args:
         elements: Whether what the elements come to is wanted too.
         explain: Whether an arithmetic is to be looked for.
-        side: "reference" or "backend" where that one alone has the tensor; "" of one that is compared.
         known: What need not be found out again; None if nothing is known.
     """
 
     elements: bool = False
     explain: bool = False
-    side: str = ""
     known: DetailReady | None = field(default=None, repr=False)
 
 
@@ -291,11 +291,13 @@ class ConstantsRequest:
 
     Args:
         backend: Which comparison.
-        tensor: The backend's tensor.
+        tensor: The backend's tensor; the reference's, if that alone has it.
+        side: The side that alone has it; "" if both have.
     """
 
     backend: int
     tensor: str
+    side: str = ""
 
 
 Job = ExportRequest | AcceptRequest | NoteRequest | ConstantsRequest

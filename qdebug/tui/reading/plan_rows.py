@@ -108,21 +108,25 @@ def _lone_row(left_out: Unmatched, graph: Graph, *, ours: bool, constant: bool) 
     )
 
 
-def constant_rows(graph: Graph, found: Sequence[NodeResult], alone: Sequence[str]) -> list[PlannedRow]:
-    """List constants of the backend, those with a partner first.
+def constant_rows(
+    graph: Graph, found: Sequence[tuple[NodeResult, str]], alone: Sequence[str], *, side: str = "backend"
+) -> list[PlannedRow]:
+    """List constants of one side, those with a partner first.
 
     Args:
-        graph: The backend's.
-        found: The results of those with a partner.
+        graph: That of the side.
+        found: The results of those with a partner, each with what is folded into the reference's.
         alone: The names of the others.
+        side: "backend", or "reference" where that one alone has the node.
     """
-    paired = [(each.tensor, each.reference_tensor, each.match.value, None) for each in found]
-    lone = [(name, "", "", "the backend alone has this constant") for name in alone]
+    paired = [(each.tensor, each.reference_tensor, each.match.value, None, folded) for each, folded in found]
+    names = [(name, "") if side == "backend" else ("", name) for name in alone]
+    lone = [(*each, "", f"the {side} alone has this constant", "") for each in names]
     rows = []
-    for tensor, reference, match, missing in (*paired, *lone):
-        known = graph.tensors.get(tensor)
+    for tensor, reference, match, missing, folded in (*paired, *lone):
+        known = graph.tensors.get(tensor or reference)
         row = PlannedRow(
-            node=tensor,
+            node=tensor or reference,
             op="constant",
             tensor=tensor,
             reference_tensor=reference,
@@ -131,6 +135,7 @@ def constant_rows(graph: Graph, found: Sequence[NodeResult], alone: Sequence[str
             dtype=_dtype(known),
             quant=None if known is None else known.quant,
             missing=missing,
+            folded=folded,
         )
         rows.append(row)
     return rows

@@ -402,7 +402,8 @@ class Reader(threading.Thread):
             elif isinstance(job, AcceptRequest):
                 self._accept(job)
             elif isinstance(job, ConstantsRequest):
-                self._post(ConstantsReady(request=job, table=comparison.constants(comparison.source, job.tensor)))
+                table = comparison.constants(comparison.source, job.tensor, side=job.side)
+                self._post(ConstantsReady(request=job, table=table))
             else:
                 self._note(job)
         except Cancelled:  # the program ends, and does not wait for a replay

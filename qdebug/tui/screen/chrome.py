@@ -121,7 +121,7 @@ def _warnings(opened: Opened) -> list[str]:
 
 
 def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
-    """List the screens with their keys, the one that is shown first in weight.
+    """List the screens: as many as fit by key and name, the one that is shown always; the keys of all others.
 
     Args:
         view: The screen that is shown.
@@ -129,22 +129,22 @@ def screen_tabs(view: ScreenId, width: int, *, many: bool) -> list[Line]:
         many: Whether there are several backends to compare.
     """
     shown = _tabs(view, many=many)
-    tabs, gap = [f"{key_label(each.key)} {each}" for each in shown], "  "
-    if not _fits(tabs, gap, width):
-        gap = " "
-    keys = [key_label(each.key) for each in shown]
-    for shorter in ([f"{key} {each.short}" for key, each in zip(keys, shown, strict=True)], keys):
-        for at in reversed(range(len(shown))):  # those at the end are shortened first, and then lose their names
-            if not _fits(tabs, gap, width) and (shown[at] is not view or shorter is not keys):
-                tabs[at] = shorter[at]
-    line: Line = [(" ", "muted")]
-    for each, tab in zip(shown, tabs, strict=True):
-        line += [(tab, "title" if each is view else "muted"), (gap, "muted")]
-    return [line[:-1]]
+    tabs = [f"{key_label(each.key)} {each}" for each in shown]
+    gaps = [" ", *["  "] * (len(tabs) - 1)]
+    for first in reversed(range(len(tabs))):  # those at the end lose their names first
+        if sum(map(len, (*tabs, *gaps))) <= width:
+            break
+        if shown[first] is not view:
+            tabs[first] = key_label(shown[first].key)
+            gaps = [_MORE if at == first and at else " " for at in range(len(tabs))]
+    line: Line = []
+    for each, tab, gap in zip(shown, tabs, gaps, strict=True):
+        line += [(gap, "muted"), (tab, "title" if each is view else "muted")]
+    return [line]
 
 
-def _fits(tabs: Sequence[str], gap: str, width: int) -> bool:
-    return sum(map(len, tabs)) + len(gap) * len(tabs) <= width
+_MORE = "  more "
+"""Stands before the first screen of which the key alone is listed."""
 
 
 def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, here: bool = False) -> list[Line]:
@@ -345,7 +345,7 @@ def footer_at(width: int, column: int) -> KeyRow | None:
 def tab_at(view: ScreenId, width: int, column: int, *, many: bool) -> ScreenId | None:
     """Return the screen whose tab stands at a column; None where none does."""
     at = _piece_at(screen_tabs(view, width, many=many)[0], column)
-    return _tabs(view, many=many)[(at - 1) // 2] if at else None
+    return _tabs(view, many=many)[at // 2] if at is not None and at % 2 else None
 
 
 def _piece_at(line: Line, column: int) -> int | None:

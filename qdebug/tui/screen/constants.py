@@ -54,12 +54,11 @@ class Constants:
         screen, scene = self._screen, self._screen.scene
         if scene is None:
             return screen.without_scene("there is no node")
-        tensor = scene.planned.tensor
-        if not tensor:
-            return screen.say("the reference alone has this node: its constants have nothing to be compared with")
-        if scene.opened.backend_graph.producer(tensor) is None:
+        side, tensor = scene.planned.side, scene.planned.tensor or scene.planned.reference_tensor
+        graph = scene.opened.reference_graph if side == "reference" else scene.opened.backend_graph
+        if graph.producer(tensor) is None:
             return screen.say("no node computes this tensor, so it has no constants")
-        self._wanted = ConstantsRequest(backend=screen.backend, tensor=tensor), name
+        self._wanted = ConstantsRequest(backend=screen.backend, tensor=tensor, side=side), name
         screen.ask(self._wanted[0])
         return screen.say(f"reading the constants of {safe_text(scene.planned.node, limit=50)} ..")
 
@@ -109,5 +108,5 @@ class Constants:
 def _said(shown: Navigator) -> str:
     planned, many = shown.table.rows[shown.cursor], shown.table.size
     rest = f", o the next of {many}" if many > 1 else ""
-    deeper = "" if planned.missing is not None else ", 5 6 7 its elements"
+    deeper = ", 5 7 its values" if planned.side else ", 5 6 7 its elements"
     return f"constant {safe_text(planned.tensor, limit=40)}{rest}{deeper}, esc back"

@@ -47,13 +47,14 @@ class WindowDesk:
         self._asked: tuple[Key, LookedAt] | None = None
         self._seen: Glimpsed | None = None
 
-    def want(self, key: Key, tensor: str, look: LookedAt) -> None:
+    def want(self, key: Key, tensor: str, look: LookedAt, *, side: str = "") -> None:
         """Ask for what is looked at, unless it is there or on its way.
 
         Args:
             key: Backend, row, sample and step.
-            tensor: The row's backend tensor.
+            tensor: The row's backend tensor; the reference's, if that alone has it.
             look: What is looked at.
+            side: The side that alone has it; "" if both have.
         """
         if (key, look) == self._asked or not self._lacks(key, look):
             return
@@ -69,6 +70,7 @@ class WindowDesk:
                 step=key[3],
                 element=look.element,
                 plane=look.plane,
+                side=side,
             )
         )
 
@@ -228,15 +230,15 @@ class DetailDesk:
             return False
         key = _key(navigator, backend)
         planned, known = navigator.table.rows[navigator.cursor], self._answers.get(key)
-        if elements and planned.missing is None:
-            self._window.want(key, planned.tensor, look or LookedAt())
+        side, tensor = planned.side, planned.tensor or planned.reference_tensor
+        if elements:
+            self._window.want(key, tensor, look or LookedAt(), side=side)
         else:
             self._window.want_nothing()
         if (key, elements, explain) == self._wanted:
             return False
         moved = self._wanted is None or self._wanted[0] != key
         self._wanted = (key, elements, explain)
-        side = "" if planned.missing is None else "backend" if planned.tensor else "reference"
         if not _enough(known, elements and not side, explain and not side):
             self._asked += 1
             self._newest[key] = self._asked
@@ -245,7 +247,7 @@ class DetailDesk:
                 id=self._asked,
                 backend=backend,
                 row=row,
-                tensor=planned.tensor or planned.reference_tensor,
+                tensor=tensor,
                 sample=sample,
                 step=step,
                 elements=elements and not side,

@@ -170,7 +170,7 @@ class Finder:
         if scene is None:
             return "there is no tensor"
         there = self._screen.elements.shape(scene) is not None
-        never = scene.planned.missing is not None or (scene.ready is not None and scene.ready.problem)
+        never = any(known is not None and known.problem for known in (scene.ready, scene.glimpse))
         waits = not there and not never
         self._wanted_element = (self._shown_tensor(scene), text) if waits else None
         said = self._screen.elements.jump(scene, text)

@@ -23,7 +23,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import ErrorProfile
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
-from qdebug.tui.pages.page import Page, Scene
+from qdebug.tui.pages.page import Page, Scene, in_room
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
@@ -487,7 +487,7 @@ class MainScreen(Screen[None]):
 
     def _draw_page(self, width: int, height: int) -> Lines:
         scene, page = self.scene, self.page
-        return self._nothing() if scene is None or page is None else page.draw(scene, width, height)
+        return self._nothing() if scene is None or page is None else in_room(page.draw(scene, width, height), height)
 
     def words(self) -> list[str]:
         """Return what the screen shows as lines of text: facts and lists to their end, all else as it is drawn."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.pages.elements import alone, has_values
 from qdebug.tui.pages.page import Constant, Scene
 from qdebug.tui.screen.chrome import verdict_text
 from qdebug.tui.screen.other_screens import HelpScreen, ReadingScreen
@@ -14,8 +15,6 @@ if TYPE_CHECKING:
     from qdebug.tui.screen.main_screen import MainScreen
 
 __all__ = ["Views"]
-
-_UNCOMPARED = "only what is compared has elements here; 4 shows what was recorded"
 
 
 class Views:
@@ -61,23 +60,24 @@ class Views:
         self._screen.view = view
         self._screen.constants.settle()
         self._screen.lay_out()
-        page = self._screen.page
-        if self._uncompared():
-            self._screen.hint = f"{view}: {_UNCOMPARED}"
-        elif page is not None:
-            self._screen.hint = f"{view}: {page.hint}" if page.hint else str(view)
-        else:
-            self._screen.hint = (
-                "tensor: j k scroll, enter its values, o its weights"
-                if view is ScreenId.TENSOR
-                else "nodes: s sorts, f filters, / searches, l more columns"
-            )
+        self._screen.hint = self._hint(view)
         return self._screen.hint
 
-    def _uncompared(self) -> bool:
-        """Tell whether the screen is one of elements that have no partner, so that none are shown."""
-        scene = self._screen.scene
-        return self._screen.view.of_tensor and scene is not None and scene.planned.missing is not None
+    def _hint(self, view: ScreenId) -> str:
+        """Say what can be done on a screen with what is under the cursor, and nothing that cannot."""
+        page, scene = self._screen.page, self._screen.scene
+        side = "" if scene is None else scene.planned.side
+        if view is ScreenId.CHANNELS and scene is not None and side:
+            return f"{view}: {alone(scene)}"
+        if page is not None:
+            said = (page.hint_alone if side else "") or page.hint
+            return f"{view}: {said}" if said else str(view)
+        if view is not ScreenId.TENSOR:
+            return "nodes: s sorts, f filters, / searches, l more columns"
+        values = scene is not None and (not side or scene.ready is not None) and has_values(scene)
+        inside = self._screen.now.constants is not None
+        weights = "o its next constant" if inside else "o its weights"
+        return f"tensor: j k scroll{', enter its values' if values else ''}, {weights}"
 
     def screen(self, view: ScreenId) -> None:
         """Go to a screen."""
@@ -138,8 +138,9 @@ class Views:
 
     def sort(self, direction: int) -> None:
         """Sort by the next or previous column."""
-        if self._uncompared():
-            return self._screen.say(_UNCOMPARED)
+        scene = self._screen.scene
+        if self._screen.view is ScreenId.CHANNELS and scene is not None and scene.planned.side:
+            return self._screen.say(alone(scene))
         said = None if self._screen.page is None else self._screen.page.reorder()
         if said is not None:
             return self._screen.say(said)
@@ -190,9 +191,7 @@ class Views:
     def form(self) -> None:
         """Write elements otherwise, or draw the map otherwise."""
         page = self._screen.page
-        if self._uncompared():
-            self._screen.say(_UNCOMPARED)
-        elif page is None or not page.has_forms:
+        if page is None or not page.has_forms:
             self._screen.say("v changes how values (5) are written and what the map (7) shows")
         else:
             self._screen.with_scene(page.next_form)

@@ -102,4 +102,9 @@ def test_a_weight_is_compared_with_what_is_folded_into_it():
     (weight,), _ = session.constants("y")
     assert (weight.tensor, weight.reference_tensor) == ("fw", "w")
     assert weight.metrics.sqnr_db > 100
-    assert "BatchNormalization is folded in for the error here" in weight.match_reason
+    assert weight.match_reason.endswith("the reference's with BatchNormalization folded in")
+    assert (session.folded_in("fw"), session.folded_in("y")) == ("BatchNormalization", "")
+    shown = session.pair("fw").read(0, 12)
+    assert np.abs(shown.reference - shown.backend).max() == pytest.approx(weight.metrics.max_abs, rel=1e-6)
+    worst = session.profile("fw", sample=0, k=1).worst[0]
+    assert abs(worst.difference) == pytest.approx(weight.metrics.max_abs, rel=1e-6)

@@ -461,11 +461,28 @@ async def test_what_was_said_so_far_goes_once_all_is_compared(make_app, make_ses
         assert main.message == ""
 
 
-async def test_elements_of_what_is_not_compared_have_no_keys_that_do_nothing(make_app, make_session, settle):
+async def test_what_one_side_alone_has_is_shown_and_nothing_is_offered_that_is_not(make_app, make_session, settle):
     app = make_app(make_session(), screen="nodes", node="ref_only")
     async with app.run_test(size=(80, 24)) as pilot:
         main = await settle(pilot)
-        for key in ("5", "v", "6", "s"):
+
+        async def shown(*keys, until):
+            await pilot.press(*keys)
+            await settle(pilot, until=lambda main: until in "\n".join(main.words()))
+            return "\n".join(main.words())
+
+        assert "enter shows its values (5)" in await shown("4", until="mean, std")
+        await shown("enter", until="reference -1")
+        text = await shown("down", until="reference -0.478260875")
+        assert "compared with nothing: " in text
+        assert "difference" not in text
+        assert "worst" not in main.hint
+        text = await shown("v", until="in hexadecimal bits")
+        assert main.message.startswith("hex; this is not quantized")
+        text = await shown("7", until="value -0.478261")
+        assert "diff" not in text
+        assert "worst" not in main.hint
+        for key in ("n", "6", "s", "down"):
             await pilot.press(key)
-            assert "only what is compared has elements here" in main.message, key
-        assert main.elements.form == "real"
+            assert "the reference alone has it: no error; 5 shows" in main.message, key
+        assert "5 shows its values, 7 their sizes" in await shown(until="no error")

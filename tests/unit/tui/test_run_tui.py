@@ -164,7 +164,7 @@ def test_a_deep_link_opens_the_same_place(terminal, recordings):
     program = terminal(qdebug(*recordings, *links))
     assert program.wait(lambda text: "@0,0,0,0" in text or "difference" in text), program.text
     assert "#2 n2" in program.text
-    assert "5 vals" in program.text
+    assert "5 values" in program.text
 
 
 def test_several_backends_and_limits(terminal, recordings):

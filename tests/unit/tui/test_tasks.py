@@ -229,6 +229,18 @@ async def test_open_a_weight_like_a_tensor_and_see_where_it_differs(walk):
     assert "bias" in node(main)
 
 
+async def test_the_scale_of_a_weight_which_the_backend_alone_has_opens_with_its_values_and_its_map(walk):
+    keys = ["!", *"ooo"]
+    main, text = await walk(*keys, until=lambda text: "mean, std" in text)
+    assert main.last_scene.planned.side == "backend"
+    assert "o the next of" in main.message
+    assert "5 7 its values" in main.message
+    _, text = await walk(*keys, "enter", until=lambda text: "@()  backend" in text)
+    assert "compared with nothing: the backend alone has" in text
+    _, text = await walk(*keys, "7", until=lambda text: "value " in text)
+    assert "sizes of its values" in text
+
+
 async def test_back_from_a_constant_its_node_is_shown_again(walk):
     main, _ = await walk("!", "4", "o", "5", "escape", "escape")
     assert (node(main), main.view) == (PLANTED, ScreenId.TENSOR)

@@ -50,6 +50,16 @@ def scene(make_scene, make_ready):
     return replace(make_scene(row=0), tried=make_ready(), result=object())
 
 
+def test_lines_below_are_said_and_reached(page, scene):
+    drawn = text(page.draw(scene, 60, 8)).splitlines()
+    assert len(drawn) == 8
+    assert "more lines, j goes on" in drawn[-1]
+    while "the last share" not in page.move(scene, 1):
+        drawn = text(page.draw(scene, 60, 8)).splitlines()
+        assert any(line.startswith("▸") for line in drawn), "what is chosen is to be seen"
+    assert "more lines" not in text(page.draw(scene, 60, 8))
+
+
 def test_it_says_what_the_report_says_and_how_many_samples_that_is_of(page, scene, make_ready):
     drawn = text(page.draw(scene, 100, 30))
     assert "over 2 samples" in drawn

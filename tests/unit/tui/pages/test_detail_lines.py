@@ -82,6 +82,15 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     assert "worst SQNR: sample 2 of 0..2: diverged" in text
 
 
+def test_the_ground_of_a_pair_is_said_to_its_end(make_navigator, ready):
+    navigator = make_navigator(24)
+    reason = "the weights have a BatchNormalization folded in; " * 4 + "that is the end"
+    result = replace(navigator.table.results[9], confidence=0.9, match_reason=reason)
+    navigator.table.results[9] = result
+    navigator.go(9)
+    assert "that is the end" in said(lines_of(navigator, ready(result), 60, UNICODE))
+
+
 def test_before_the_values_come_the_comparison_is_there(make_navigator):
     navigator = make_navigator()
     navigator.go(3)

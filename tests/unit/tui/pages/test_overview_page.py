@@ -36,6 +36,19 @@ def test_culprits_are_ranked_by_what_to_look_at_first(make_table):
     assert culprits(table, origin=None).tolist().index(9) > 2
 
 
+def test_a_cursor_on_none_of_the_culprits_is_shown_below_them(pages, make_scene):
+    scene, page = make_scene(row=9), pages[ScreenId.OVERVIEW]
+    assert "not one of these" not in text(page.draw(scene, 60, 12))
+    apart = next(row for row in range(scene.table.ordered) if row not in page.ranked(scene))
+    scene.navigator.go(apart)
+    for height in (6, 12):
+        drawn = text(page.draw(scene, 60, height)).splitlines()
+        assert len(drawn) <= height
+        assert drawn[-3] == " not one of these; enter opens it, j goes to the first:"
+        assert drawn[-2].startswith("▸")
+        assert f"#{scene.table.count_of(apart)} " in drawn[-2]
+
+
 @pytest.mark.parametrize("width", [60, 70, 80, 100, 140])
 def test_culprits_keep_their_names_in_a_narrow_terminal(pages, make_scene, width):
     drawn = text(pages[ScreenId.OVERVIEW].draw(make_scene(), width, 18))

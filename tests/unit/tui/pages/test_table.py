@@ -11,7 +11,7 @@ from qdebug.model import Graph
 from qdebug.present.rows import position
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.pages.elements import ElementCursor
-from qdebug.tui.pages.page import heading
+from qdebug.tui.pages.page import heading, in_room
 from qdebug.tui.pages.table import Pages
 from qdebug.tui.screens import ScreenId
 
@@ -46,6 +46,22 @@ def test_every_page_fits_and_is_clean(pages, make_scene, size, glyphs, row):
         assert glyphs is UNICODE or drawn.isascii(), view
         for line in drawn.splitlines():
             assert len(line) <= size[0] + 2, (view, line)
+
+
+def test_what_a_screen_has_no_room_for_is_counted():
+    lines = [[(str(line), "plain")] for line in range(5)]
+    assert in_room(lines, 5) == lines
+    assert text(in_room(lines, 3)) == "0\n1\n .. 3 more lines in a taller terminal"
+    assert in_room(lines, 0) == []
+
+
+def test_in_a_low_terminal_the_histogram_of_values_gives_way_to_the_element(pages, make_scene):
+    scene, page = make_scene(row=9), pages[ScreenId.VALUES]
+    assert "log counts" in text(page.draw(scene, 80, 18))
+    low = text(page.draw(scene, 60, 12))
+    assert len(low.splitlines()) <= 12
+    assert "log counts" not in low
+    assert "of -128..127" in low
 
 
 def test_every_screen_that_names_a_page_has_one_that_stays_the_same(pages):

@@ -54,6 +54,16 @@ def cells(drawn, label):
     return line[22:46].strip(), line[46:].strip()
 
 
+def test_in_a_low_terminal_drawings_give_way_to_what_is_said(page, scene):
+    known = replace(scene, tried=told(session())[-1])
+    tall, low, lowest = (text(page.draw(known, 60, height)).splitlines() for height in (24, 12, 9))
+    assert tall[-1] == low[-1] == lowest[-1] == "  R replays the network with this scale"[1:]
+    assert "values" in "".join(line[:8] for line in tall)
+    assert len(low) <= 12
+    assert len(lowest) <= 9
+    assert any("SQNR dB" in line for line in lowest)
+
+
 @pytest.fixture
 def scene(make_scene):
     return make_scene(row=9)

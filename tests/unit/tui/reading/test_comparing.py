@@ -10,7 +10,7 @@ def compared(make_session):
     """Return a comparison whose first three results nobody took, and what it posted."""
 
     class Unguarded(make_session):
-        def guard(self):  # there is one thread alone
+        def guard(self, **_):  # there is one thread alone
             pass
 
     posted = []

@@ -11,7 +11,7 @@ import qdebug.tui
 from qdebug.session import DiffSession
 
 BENCHMARK = Path(__file__).parents[3] / "benchmarks" / "bench_tui.py"
-UNASKED = {"acknowledge", "constants", "budget"}  # of the benchmark's comparison nobody asks these
+UNASKED = {"acknowledge", "constants", "folded_in", "budget"}  # of the benchmark's comparison nobody asks these
 
 
 def asked():

@@ -6,7 +6,7 @@ import pytest
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.keys import key_label
-from qdebug.tui.screen.chrome import banner, screen_tabs, status, verdict_lines, verdict_text
+from qdebug.tui.screen.chrome import banner, screen_tabs, status, tab_at, verdict_lines, verdict_text
 from qdebug.tui.screens import VIEWS, ScreenId
 
 
@@ -26,10 +26,25 @@ def named(width, view=ScreenId.OVERVIEW, *, many=True):
 
 
 @pytest.mark.parametrize("many", [False, True])
-def test_screens_have_their_names_at_80_columns(many):
-    tabs = named(80, many=many)
-    assert list(tabs) == [key_label(each.key) for each in VIEWS if many or each is not ScreenId.BACKENDS]
-    assert all(list(tabs.values())[:10])
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("width", [60, 80, 100, 120])
+def test_a_tab_has_its_whole_name_or_its_key_alone_and_a_click_on_it_goes_there(width, view, many):
+    if view is ScreenId.BACKENDS and not many:
+        return
+    line = screen_tabs(view, width, many=many)[0]
+    tabs = [each for each in VIEWS if many or each is not ScreenId.BACKENDS]
+    texts = [text for text, _ in line[1::2]]
+    keys = [key_label(each.key) for each in tabs]
+    assert all(text in {key, f"{key} {each}"} for text, key, each in zip(texts, keys, tabs, strict=True))
+    assert [text for text, style in line if style == "title"] == [f"{key_label(view.key)} {view}"]
+    assert words([line]).count("more") <= 1
+    assert sum(text not in keys for text in texts) >= width // 16
+    assert len(words([line])) <= width
+    column = 0
+    for (text, _), each in zip(line[1::2], tabs, strict=True):
+        column = words([line]).index(text, column)
+        assert tab_at(view, width, column, many=many) is tab_at(view, width, column + len(text) - 1, many=many) is each
+    assert tab_at(view, width, width, many=many) is None
 
 
 def test_where_there_is_no_room_the_last_screens_lose_their_names_first():

@@ -152,7 +152,7 @@ async def test_a_sample_and_a_row_of_backends_are_chosen(start):
         lines = screen_lines(pilot.app)
         await pilot.click(offset=(8, next(at for at, line in enumerate(lines) if line.strip().startswith("2 "))))
         assert main.navigator.sample == 2
-        await pilot.click(offset=spot(pilot.app, "0 back", line=1))
+        await pilot.click(offset=spot(pilot.app, "0", line=1))
         await pilot.click(offset=spot(pilot.app, "relu_10"))
         assert main.navigator.cursor == 10
 
