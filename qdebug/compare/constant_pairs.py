@@ -66,19 +66,35 @@ class ConstantPairs:
             one, other = (
                 _held(run, operators.titled_input(each, slot)) for run, each in ((self._be, ours), (self._ref, theirs))
             )
+            said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
+            if made := bool(folded and one and not other and title == "bias"):  # by what is folded into the product
+                other = self._made_bias(one, segment.beside(main))
+                said = f"the {title} of {node.op} {node.name!r}, where {main.op} {main.name!r} has none"
             if not one or not other:
                 continue
             view = _turned(self._ref.shape(other), self._be.shape(one))
-            said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
             if folded:
                 words = " and ".join(folded)
                 if self._fold(one, title, theirs, segment.beside(main), words):
                     said += f"; the reference's with {words} folded in"
+                elif made:
+                    continue
                 else:
                     said += f"; {words} may be folded into the backend's, which then differs rightly"
-            made = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
-            found.append(made if view is None else replace(made, backend_view=view))
+            pair = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
+            found.append(pair if view is None else replace(pair, backend_view=view))
         return found
+
+    def _made_bias(self, backend: str, others: Sequence[Node]) -> str:
+        """Return the constant of nodes beside a product that becomes its bias, as a norm's does; "" if none does."""
+        size = math.prod(self._be.shape(backend))
+        for node in others:
+            titles = operators.plain(node).titles
+            name = operators.titled_input(node, titles.index("bias")) if "bias" in titles else ""
+            held = _held(self._ref, name)
+            if held and math.prod(self._ref.shape(held)) == size:
+                return held
+        return ""
 
     def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], words: str) -> bool:
         """Keep what a constant of the reference becomes with what is folded into it; tell whether that is known."""

@@ -255,10 +255,8 @@ class EditsPage(Page):
         words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
         facts = _facts(scene)
         if facts is not None and facts.gains:
-            beside = "beside what is chosen " if marked else ""
-            words.append(
-                f"gain: what the edit {beside}adds to the SQNR of the worst output, in sample {facts.gains_of}"
-            )
+            more = " to those that are chosen" if marked else ""
+            words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output in sample {facts.gains_of}")
         if marked and listed:
             words += [
                 f"chosen: {cost_words([edit for edit in listed if edit.name in marked])}",

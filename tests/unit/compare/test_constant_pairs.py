@@ -99,8 +99,13 @@ def test_a_weight_is_compared_with_what_is_folded_into_it():
         MemoryRecording.single(ours, {"x": x, "y": y, **folded}),
     )
     list(session.results())
-    (weight,), _ = session.constants("y")
+    (weight, bias), alone = session.constants("y")
     assert (weight.tensor, weight.reference_tensor) == ("fw", "w")
+    assert (bias.tensor, bias.reference_tensor, alone) == ("fb", "beta", [])
+    assert bias.metrics.sqnr_db > 100
+    assert bias.match_reason == (
+        "the bias of Conv 'conv', where Conv 'conv' has none; the reference's with BatchNormalization folded in"
+    )
     assert weight.metrics.sqnr_db > 100
     assert weight.match_reason.endswith("the reference's with BatchNormalization folded in")
     assert (session.folded_in("fw"), session.folded_in("y")) == ("BatchNormalization", "")
