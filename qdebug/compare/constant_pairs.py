@@ -52,7 +52,8 @@ class ConstantPairs:
         found = [] if segment is None else [pair for node in own for pair in self._of_node(node, segment)]
         known = {each.backend for each in found}
         read = dict.fromkeys(name for node in own for name in node.inputs if name and self._be.graph.is_constant(name))
-        return found, [name for name in read if name not in known and self._be.has(name)]
+        lone = [name for name in read if known.isdisjoint({name, *self._be.members(name)}) and self._be.has(name)]
+        return found, lone  # what is held in codes and as real numbers is one constant
 
     def _of_node(self, node: Node, segment: Segment) -> list[Pair]:
         main = main_node(node, segment)
