@@ -13,7 +13,7 @@ import numpy as np
 
 from qdebug.backends.protocol import NodeEdit
 from qdebug.errors import BackendError
-from qdebug.model import QuantParams
+from qdebug.model import QuantParams, operators
 from qdebug.numerics.affine import quantize
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class _Editor:
         if wanted.wide_sum:
             self._unsign_weight(main)
         if wanted.bias is not None:
-            self._set_bias(main, wanted.bias)
+            self._set_bias(main, wanted.bias, wanted.bias_codes)
         if wanted.quant is not None and quantizer is not None:
             self._requantize(quantizer, wanted.quant)
         if wanted.keep_float and quantizer is not None:
@@ -117,7 +117,7 @@ class _Editor:
             return quantizer, None
         main = self._maker(quantizer.input[0])
         product = wanted.wide_sum or any(each is not None for each in (wanted.weight, wanted.bias))
-        while main is not None and product and len(main.input) == 1:  # an activation
+        while main is not None and product and (len(main.input) == 1 or operators.of(main.op_type).activation):
             main = self._maker(main.input[0])
         if main is None and product:
             raise BackendError(f"Nothing in the model computes what {wanted.tensor!r} is rounded from.")
@@ -158,29 +158,23 @@ class _Editor:
         ]
         main.input[1] = self._dequantized(main, names, codes.axis)
 
-    def _set_bias(self, main: Any, real: np.ndarray) -> None:
-        """Write a bias: in codes of input scale x weight scale, if it and these are in codes, and it has room there."""
+    def _set_bias(self, main: Any, real: np.ndarray, codes: QuantParams | None) -> None:
+        """Write a bias, in codes or in float."""
+        if main.op_type not in _WITH_BIAS:
+            raise BackendError(f"{main.op_type} {main.name!r} takes no bias.")
+        values = np.asarray(real, np.float32)
         if len(main.input) < 3 or not main.input[2]:
-            if main.op_type not in _WITH_BIAS:
-                raise BackendError(f"{main.op_type} {main.name!r} takes no bias.")
             del main.input[2:]
             main.input.append("")
-        values = np.asarray(real, np.float32).ravel()
-        makers: list[Any] = [self._maker(name) if name else None for name in main.input[:3]]
-        scales = None
-        if all(each is not None and each.op_type == _DQ for each in makers):
-            source, weight = (self._value(each.input[1]).ravel() for each in makers[:2])
-            scales = source[0] * weight
-        if scales is None or (np.abs(values) > np.iinfo(np.int32).max * scales.astype(np.float64)).any():
+            values = values.ravel()
+        if codes is None:
             main.input[2] = self._constant(values, "bias")
             return
-        shape = () if scales.size == 1 else scales.shape
-        zero = np.zeros(scales.shape, np.int32)
-        codes = QuantParams(dtype="int32", scale=scales, zero_point=zero, axis=0 if shape else None)
+        shape = () if codes.axis is None else codes.scale.shape
         names = [
             self._constant(quantize(values, codes), "bias"),
-            self._constant(scales.reshape(shape), "scale"),
-            self._constant(zero.reshape(shape), "zero"),
+            self._constant(codes.scale.reshape(shape).astype(np.float32), "scale"),
+            self._constant(codes.zero_point.reshape(shape).astype(codes.dtype), "zero"),
         ]
         main.input[2] = self._dequantized(main, names, codes.axis)
 

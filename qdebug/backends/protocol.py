@@ -293,6 +293,7 @@ class NodeEdit:
         tensor: The codes that its result is rounded to, or its result.
         weight: Real values that it multiplies with in the place of its weight; None to keep that.
         bias: Real values of its bias; None to keep that.
+        bias_codes: Codes that the bias is kept in; None for float.
         codes: Codes that the weight is kept in, one scale or one for each index along an axis; None for float.
         quant: Codes that its result is rounded to; None to keep those.
         wide_sum: Whether its sums are to be exact, where narrow ones may overflow.
@@ -303,6 +304,7 @@ class NodeEdit:
     tensor: str
     weight: np.ndarray | None = None
     bias: np.ndarray | None = None
+    bias_codes: QuantParams | None = None
     codes: QuantParams | None = None
     quant: QuantParams | None = None
     wide_sum: bool = False

@@ -165,7 +165,9 @@ class TorchBackend:
             digest = sha256(file.read()).hexdigest()
 
         def facts(way: str, notes: Iterable[str]) -> RunFacts:
-            found = facts_of(way, notes, taps=taps)
+            made = [node.meta.get("val") for node in program.graph.nodes]
+            devices = [each.device for each in made if hasattr(each, "device")]
+            found = facts_of(way, notes, taps=taps, devices=devices)
             options = {**found.options, "compile": chosen["compile"]}
             return replace(found, model=model.name, model_sha256=digest, options=options)
 

@@ -8,6 +8,7 @@ used again and again, so that the memory in use is bounded.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from qdebug.errors import UsageError
@@ -68,27 +69,51 @@ def check_not_captured() -> None:
         )
 
 
-def gpu_facts() -> dict[str, Any]:
-    """Return the GPU in use, its libraries, and the switches that decide its arithmetic; nothing without a GPU in use.
+def gpu_facts(devices: Iterable[Any]) -> dict[str, Any]:
+    """Return the GPUs among some devices, their libraries, and the switches that decide their arithmetic.
 
     The switches: https://docs.pytorch.org/docs/stable/notes/cuda.html, "TensorFloat-32" and "Reduced precision".
+
+    Args:
+        devices: Devices of tensors.
+
+    Returns:
+        Nothing if there is no GPU among them. What PyTorch does not tell is left out.
     """
     import torch
 
-    if not torch.cuda.is_initialized():
+    gpus = sorted({device for device in devices if device.type == "cuda"}, key=str)
+    if not gpus:
         return {}
     products, convolutions = torch.backends.cuda.matmul, torch.backends.cudnn
-    return {
-        "gpu": torch.cuda.get_device_name(),
-        "compute_capability": ".".join(map(str, torch.cuda.get_device_capability())),
-        "cuda": str(torch.version.cuda),
-        "cudnn": convolutions.version() or 0,
-        "conv_tf32": bool(convolutions.allow_tf32),
-        "matmul_tf32": bool(products.allow_tf32),
-        "fp16_reduced_sums": bool(products.allow_fp16_reduced_precision_reduction),
-        "bf16_reduced_sums": bool(products.allow_bf16_reduced_precision_reduction),
-        "deterministic": bool(torch.are_deterministic_algorithms_enabled() or convolutions.deterministic),
+    facts = {
+        "gpu": lambda: ", ".join(dict.fromkeys(map(torch.cuda.get_device_name, gpus))),
+        "compute_capability": lambda: ".".join(map(str, torch.cuda.get_device_capability(gpus[0]))),
+        "cuda": lambda: str(torch.version.cuda),
+        "cudnn": lambda: convolutions.version() or 0,
+        "conv_tf32": lambda: _allows_tf32(convolutions, convolutions.conv),
+        "matmul_tf32": lambda: _allows_tf32(products, products),
+        "fp16_reduced_sums": lambda: bool(products.allow_fp16_reduced_precision_reduction),
+        "bf16_reduced_sums": lambda: bool(products.allow_bf16_reduced_precision_reduction),
+        "deterministic": lambda: bool(torch.are_deterministic_algorithms_enabled() or convolutions.deterministic),
     }
+    return {name: value for name, told in facts.items() if (value := _told(told)) is not None}
+
+
+def _allows_tf32(switches: Any, newer: Any) -> bool:
+    """Read a switch; PyTorch refuses the older form once the newer one was set."""
+    try:
+        return bool(switches.allow_tf32)
+    except RuntimeError:
+        return bool(newer.fp32_precision == "tf32")
+
+
+def _told(fact: Callable[[], Any]) -> Any:
+    """Return a fact; None if PyTorch does not tell: no recording ends by that."""
+    try:
+        return fact()
+    except (RuntimeError, AttributeError):
+        return None
 
 
 def random_states() -> list[Any]:

@@ -137,7 +137,7 @@ class record:  # noqa: N801  it is used as a function: with record(model, path):
     def _one(self, before: _Before, plain: Sequence[Any]) -> None:
         if self._run is None:
             self._run = self._chosen(before)
-            self._recorder = self._run.recorder(self._path, self._options)
+            self._recorder = self._run.recorder(before, self._path, self._options)
         recorder = self._recorder
         if recorder is None:
             return
@@ -220,6 +220,8 @@ class _Before:
         self.buffers = {name: buffer.detach().clone() for name, buffer in module.named_buffers()}
         self._random, self._random_on_gpus = torch.get_rng_state(), random_states()
         self._grad = torch.is_grad_enabled()
+        held = (*module.parameters(), *self.buffers.values(), *_tensors((args, kwargs)))
+        self.devices = {each.device for each in held if each is not None}
         self.changed: frozenset[str] = frozenset()
 
     def call(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -310,11 +312,13 @@ class _Exported:
             raise ValueError("it holds control flow, whose bodies are graphs of their own")
         self._versions = _versions(model)
 
-    def recorder(self, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder, and record the constants."""
         exported = self._exported
         facts = replace(
-            facts_of("torch.export, run node by node", exported.notes.values(), taps="faithful"),
+            facts_of(
+                "torch.export, run node by node", exported.notes.values(), taps="faithful", devices=before.devices
+            ),
             model=type(self._model).__name__,
         )
         made = Recorder(path, graph=exported.graph, **{**recorded_facts(facts), **options})
@@ -386,11 +390,13 @@ class _Outputs:
     def __init__(self, model: Any) -> None:
         self._model = model
 
-    def recorder(self, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder."""
         compiled = hasattr(self._model, "_orig_mod") or getattr(self._model, "_compiled_call_impl", None) is not None
         inside = "the kernels that torch.compile made" if compiled else "the module"
-        facts = facts_of("inputs and outputs", [f"nothing inside {inside} is recorded"], taps="outputs")
+        facts = facts_of(
+            "inputs and outputs", [f"nothing inside {inside} is recorded"], taps="outputs", devices=before.devices
+        )
         model = getattr(self._model, "_orig_mod", self._model)
         return Recorder(path, **{**recorded_facts(replace(facts, model=type(model).__name__)), **options})
 
@@ -426,11 +432,12 @@ class _Dispatched:
         self._constants = dict((*model.named_parameters(), *model.named_buffers()))
         self._recorded: set[str] = set()
 
-    def recorder(self, path: Any, options: Mapping[str, Any]) -> Recorder:
+    def recorder(self, before: _Before, path: Any, options: Mapping[str, Any]) -> Recorder:
         """Open the recorder."""
         notes = [weight.note for held in self._constants.values() if (weight := weight_of(held)) and weight.note]
         way = f"dispatch mode ({self._reason})"
-        facts = replace(facts_of(way, dict.fromkeys(notes), taps="faithful"), model=type(self._model).__name__)
+        found = facts_of(way, dict.fromkeys(notes), taps="faithful", devices=before.devices)
+        facts = replace(found, model=type(self._model).__name__)
         return Recorder(path, **{**recorded_facts(facts), **options})
 
     def record(self, before: _Before, recorder: Recorder) -> Sequence[str]:

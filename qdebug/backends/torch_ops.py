@@ -458,16 +458,21 @@ def _quant_facts(quant: QuantParams | None) -> dict[str, Any]:
     return {} if quant is None else {name: getattr(quant, name) for name in names}
 
 
-def facts_of(way: str, notes: Iterable[str], *, taps: str) -> RunFacts:
+def facts_of(way: str, notes: Iterable[str], *, taps: str, devices: Iterable[Any]) -> RunFacts:
     """Return what is known of a run.
 
     Args:
         way: How it is recorded.
         notes: What is said of the recording.
         taps: How tensors are tapped.
+        devices: Devices of inputs and parameters.
     """
     import torch
 
+    try:
+        precision = {"float32_matmul_precision": torch.get_float32_matmul_precision()}
+    except RuntimeError:  # the newer switches were set to what it has no word for
+        precision = {}
     packages: dict[str, str] = {name: version(name) for name in ("torch", "torchao") if name in sys.modules}
     note = "; ".join(notes)
     return RunFacts(
@@ -481,8 +486,8 @@ def facts_of(way: str, notes: Iterable[str], *, taps: str) -> RunFacts:
             "cpus": os.cpu_count() or 0,
             "mkldnn": bool(torch.backends.mkldnn.is_available()),
             "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-            "float32_matmul_precision": torch.get_float32_matmul_precision(),
-            **gpu_facts(),
+            **precision,
+            **gpu_facts(devices),
             **({"note": note} if note else {}),
         },
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import permutations
 
@@ -62,6 +62,8 @@ class ConstantPairs:
         ours, theirs = (real_form(each, run.graph.opset)[0] for each, run in ((node, self._be), (main, self._ref)))
         titles = operators.plain(theirs).titles or ("constant",) * max(len(ours.inputs), len(theirs.inputs))
         folded = dict.fromkeys(each.op for each in segment.beside(main) if operators.plain(each).goes_into_weights)
+        if any(operators.plain(each).goes_into_weights for each in segment.own if each is not node):
+            folded = {}  # the backend scales by nodes of its own
         found = []
         for slot, title in enumerate(titles):
             one, other = (
@@ -74,14 +76,14 @@ class ConstantPairs:
             if not one or not other:
                 continue
             view = _turned(self._ref.shape(other), self._be.shape(one))
+            self._folded.pop(one, None)  # of another node that reads it
             if folded:
-                words = " and ".join(folded)
-                if self._fold(one, title, theirs, segment.beside(main), words):
-                    said += f"; the reference's with {words} folded in"
+                if self._fold(one, title, theirs, segment.beside(main), folded):
+                    said += f"; the reference's with {self.folded_in(one)} folded in"
                 elif made:
                     continue
                 else:
-                    said += f"; {words} may be folded into the backend's, which then differs rightly"
+                    said += f"; {' and '.join(folded)} may be folded into the backend's, which then differs rightly"
             pair = Pair(reference=other, backend=one, match=Match.ORIGIN, reason=said)
             found.append(pair if view is None else replace(pair, backend_view=view))
         return found
@@ -97,13 +99,16 @@ class ConstantPairs:
                 return held
         return ""
 
-    def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], words: str) -> bool:
+    def _fold(self, backend: str, title: str, main: Node, others: Sequence[Node], folded: Collection[str]) -> bool:
         """Keep what a constant of the reference becomes with what is folded into it; tell whether that is known."""
         product = fold(self._ref, main, others)
         made = None if product is None else {"weight": product.weight, "bias": product.bias}.get(title)
-        if made is None or made.size != math.prod(self._be.shape(backend)):
+        if product is None or made is None or made.size != math.prod(self._be.shape(backend)):
             return False
-        self._folded[backend] = made.astype(np.float32), words
+        words = dict.fromkeys(node.op for node in product.nodes)
+        if not set(folded) <= set(words):  # something stops the fold that the backend has folded all the same
+            return False
+        self._folded[backend] = made.astype(np.float32), " and ".join(words)
         return True
 
     def folded_in(self, backend: str) -> str:

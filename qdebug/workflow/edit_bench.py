@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
+from qdebug.errors import KernelError, RecordingError
 from qdebug.model import operators
 from qdebug.model.recording import places_of
 from qdebug.numerics.accumulate import ErrorAccumulator
@@ -77,13 +78,16 @@ class EditBench:
         """
         return tuple(map(self._search.catalog.named, names))
 
-    def effects(self, edits: Sequence[str], places: Sequence[tuple[int, int]]) -> Iterator[EditEffect]:
+    def effects(
+        self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool = False
+    ) -> Iterator[EditEffect]:
         """Yield what edits make of the outputs, after each sample of all so far.
 
         Args:
             edits: Names of edits; each tensor and each node in float stands in one of them. Without any, the whole net
                 is replayed: what that changes is the replay's own.
             places: Samples and steps.
+            whole: Replay what no edit reaches, too.
 
         Raises:
             UsageError: There is no such edit.
@@ -92,7 +96,8 @@ class EditBench:
         """
         trials, known = self._search.trials, dict[str, tuple[ErrorAccumulator, ErrorAccumulator]]()
         begun = time.monotonic()
-        replays = self._replays([ReplayTask(edits=tuple(edits), place=place, everything=not edits) for place in places])
+        whole = whole or not edits
+        replays = self._replays([ReplayTask(edits=tuple(edits), place=place, everything=whole) for place in places])
         for count, place in enumerate(places, 1):
             now, trial = trials.recorded(place), trials.named(next(replays), place)
             for name, values in trials.reference(place).items():
@@ -110,28 +115,34 @@ class EditBench:
 
     def gains(
         self, edits: Sequence[str], offered: Sequence[Edit], places: Sequence[tuple[int, int]]
-    ) -> Iterator[tuple[int, str, float]]:
-        """Yield what each of some edits adds to those that are chosen, in the sample whose outputs are worst.
+    ) -> Iterator[tuple[str, float]]:
+        """Yield by how many dB each of some edits raises the SQNR of the worst output, on top of those chosen.
+
+        What a replay without edits gains is taken off.
 
         Args:
             edits: Names of the edits that are chosen.
             offered: The edits to try; each takes the place of the chosen ones that it undoes.
-            places: Samples and steps to take the worst of.
+            places: Samples and steps to measure over.
 
         Yields:
-            The sample, the edit's name, and by how many dB it raises the SQNR of the worst output; NaN if that is not
-            known.
+            The edit's name, and the dB; NaN if that is not known, as where the replay fails.
         """
-        score = self._search.trials.score
-        place = min(places, key=lambda each: _or_worst(score([], [each])))
-        chosen, before = self.named(edits), next(self.effects(edits, [place])) if edits else None
+        chosen, plain = self.named(edits), self.faithful() == math.inf
+        before = None if plain and not edits else _worst(self._last(edits, places, whole=not plain), edited=True)
         for edit in offered:
             kept = [each.name for each in chosen if not (edit.replaces(each) or each.replaces(edit))]
-            after = next(self.effects([*kept, edit.name], [place]))
-            base = [each.now for each in after.outputs] if before is None else [each.trial for each in before.outputs]
-            pairs = zip((each.sqnr_db for each in base), (each.trial.sqnr_db for each in after.outputs), strict=True)
-            was, now = min(pairs, key=lambda pair: _or_worst(pair[0]))
-            yield place[0], edit.name, math.nan if was is None or now is None or was == now == math.inf else now - was
+            try:
+                after = self._last([*kept, edit.name], places, whole=not plain)
+            except (KernelError, RecordingError):
+                yield edit.name, math.nan
+                continue
+            base, now = _worst(after, edited=False) if before is None else before, _worst(after, edited=True)
+            yield edit.name, math.nan if base == now == math.inf else now - base
+
+    def _last(self, edits: Sequence[str], places: Sequence[tuple[int, int]], *, whole: bool) -> EditEffect:
+        *_, effect = self.effects(edits, places, whole=whole)
+        return effect
 
     def faithful(self) -> float:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
@@ -141,6 +152,7 @@ class EditBench:
         return self._faithful
 
 
-def _or_worst(sqnr_db: float | None) -> float:
-    """Return an SQNR to sort by: nobody knows how bad one is that is not known."""
-    return -math.inf if sqnr_db is None or math.isnan(sqnr_db) else sqnr_db
+def _worst(effect: EditEffect, *, edited: bool) -> float:
+    """Return the least SQNR of the outputs of which one is known; NaN if none is."""
+    known = [(each.trial if edited else each.now).sqnr_db for each in effect.outputs]
+    return min((each for each in known if each is not None and not math.isnan(each)), default=math.nan)

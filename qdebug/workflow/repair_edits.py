@@ -20,7 +20,7 @@ from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.edited_replay import Change, merged
-from qdebug.workflow.repair_biases import changed_biases, least_weight_scale
+from qdebug.workflow.repair_biases import ChangedBias, changed_biases, least_weight_scale
 from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
 from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
 
@@ -137,6 +137,24 @@ class EditCatalog:
 
     def change(self, edits: Sequence[Edit]) -> Change:
         """Return all that some edits change together."""
+        whole, biases = self._together(edits), self.biases(edits)
+        held = {node for node, _ in biases}
+        return replace(
+            whole,
+            nodes=whole.nodes | {node for (node, _), bias in biases.items() if bias.changed},
+            constants={**whole.constants, **{key: bias.values for key, bias in biases.items()}},
+            shifts={name: shift for name, shift in whole.shifts.items() if name not in held},
+        )
+
+    def biases(self, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
+        """Return the biases that some edits change, or whose codes they change, by node and name."""
+        codes: dict[tuple[str, str], QuantParams | None] = {}
+        for edit in edits:
+            codes |= {key: edit.codes.get(key) for key in edit.change.constants}
+        return changed_biases(self.nodes, self._together(edits), codes)
+
+    def _together(self, edits: Sequence[Edit]) -> Change:
+        """Return what edits change together, biases as each of them has it."""
         floats = {edit.unit.node.name for edit in edits if edit.kind == "float"}
         kept: dict[str, tuple[float | None, float | None]] = {}
         for edit in edits:
@@ -145,14 +163,7 @@ class EditCatalog:
                 kept |= dict.fromkeys(edit.unit.tensors, self.nodes.float_span(edit.unit))
         rounders = {edit.unit.rounder for edit in edits if edit.unit.tensor in kept}
         whole = merged(*(edit.change for edit in edits))
-        whole = replace(whole, floats=kept, nodes=whole.nodes | rounders)
-        codes: dict[tuple[str, str], QuantParams | None] = {}
-        for edit in edits:
-            codes |= {key: edit.codes.get(key) for key in edit.change.constants}
-        biases = changed_biases(self.nodes, whole, codes)
-        changed = {node for node, _ in biases}
-        shifts = {name: shift for name, shift in whole.shifts.items() if name not in changed}
-        return replace(whole, constants={**whole.constants, **biases}, shifts=shifts)
+        return replace(whole, floats=kept, nodes=whole.nodes | rounders)
 
     def _edit(self, kind: str, name: str) -> Edit | None:
         """Return an edit of a node; None if there is none. To fit one takes time: each is made when it is asked for."""
@@ -223,7 +234,8 @@ class EditCatalog:
         axis = output_axis(real_form(node, self.nodes.run.graph.opset)[0])
         if axis is None or not self.nodes.has_one_scale(self.nodes.weight(node)):
             return None
-        return weight_codes(values, axis % values.ndim, least_weight_scale(self.nodes, node))
+        least = least_weight_scale(self.nodes, node)
+        return weight_codes(values, axis % values.ndim, least)
 
     def _inexact(self, unit: ChangeableNode) -> str:
         """Return the kind of edit that brings the backend's codes to those of exact sums, rounded to the nearest.
@@ -254,8 +266,8 @@ class EditCatalog:
     def _shift(self, node: Node) -> np.ndarray | None:
         """Return what takes back the mean own error of each channel of a product; None where that is not known."""
         form, _ = real_form(node, self.nodes.run.graph.opset)
-        entry = self.nodes.compared(node.outputs[0])
-        if operators.of(form.op).bias is None or entry is None:
+        entry, bias = self.nodes.compared(node.outputs[0]), self.nodes.bias(node)
+        if operators.of(form.op).bias is None or entry is None or bias is None or not form.attrs.get("beta", 1.0):
             return None
         if entry.pair.backend_view is not None or entry.pair.reference_view is not None:
             return None
@@ -271,4 +283,6 @@ class EditCatalog:
                 return None
             mean = error.mean(axis=tuple(at for at in range(error.ndim) if at != axis), keepdims=True)
             total, count = mean if total is None else total + mean, count + 1
-        return None if total is None else np.asarray(-total / count, np.float32)
+        if total is None or (bias and total.size != self.nodes.run.load(bias).size):
+            return None
+        return np.asarray(-total / count, np.float32)

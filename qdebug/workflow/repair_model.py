@@ -55,10 +55,9 @@ def _node_edits(catalog: EditCatalog, edits: Sequence[Edit]) -> Iterator[NodeEdi
         handed_on = {name: None for name in sorted(edit.unit.tensors - {main}) if stays_float}
         for tensor, quant in (handed_on | _requantized(catalog, edit, main)).items():
             yield NodeEdit(tensor=tensor, quant=quant, keep_float=tensor in handed_on)
-    for (name, constant), bias in change.constants.items():  # last: their scales are those of all that was changed
+    for (name, _), bias in catalog.biases(edits).items():  # last: their scales are those of all that was changed
         unit = catalog.units[name]
-        if constant != catalog.nodes.weight(unit.node):
-            yield NodeEdit(tensor=unit.tensor or unit.node.outputs[0], bias=bias)
+        yield NodeEdit(tensor=unit.tensor or unit.node.outputs[0], bias=bias.values, bias_codes=bias.codes)
 
 
 def _requantized(catalog: EditCatalog, edit: Edit, main: str) -> dict[str, QuantParams | None]:

@@ -15,7 +15,7 @@ from qdebug.compare.attribute.code_spans import folded_clamp, held
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import main_node
-from qdebug.compare.graph_checks.folded_constants import fold
+from qdebug.compare.graph_checks.folded_constants import fold, output_axis
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
@@ -130,6 +130,22 @@ class ChangeableNodes:
         name = operators.titled_input(form, 1)
         return name if name and self._be.folds(name) and self.run.has(name) else ""
 
+    def bias(self, node: Node) -> str | None:
+        """Return the constant that a product adds to each channel; "" if it adds nothing.
+
+        None if it adds what is no constant, or has not one value for each channel.
+        """
+        form, _ = real_form(node, self.run.graph.opset)
+        name = operators.titled_input(form, 2) if operators.of(form.op).bias is not None else ""
+        if not name:
+            return ""
+        if not self._be.folds(name) or not self.run.has(name) or not self.weight(node):
+            return None
+        shape, weight = shape_of(self.run, name), shape_of(self.run, self.weight(node))
+        axis, size = output_axis(form), math.prod(shape)
+        fits = size == max(shape, default=0) and (axis is None or size == weight[axis])
+        return name if fits else None
+
     def entry(self, unit: ChangeableNode) -> PlannedNode | None:
         """Return what is compared of a node: its result, or the codes of that; None for nothing."""
         return self._by_tensor.get(unit.node.outputs[0]) or self._by_tensor.get(unit.tensor)
@@ -166,8 +182,8 @@ class ChangeableNodes:
         if mine.shape != values.shape:
             return {}
         made = {(node.name, weight): values}
-        name = operators.titled_input(form, 2)
-        if name and bias is not None and self.run.has(name) and self.run.load(name).size == bias.size:
+        name = self.bias(node)
+        if name and bias is not None and self.run.load(name).size == bias.size:
             made[node.name, name] = bias.reshape(self.run.load(name).shape)
         return made
 

@@ -256,7 +256,7 @@ class EditsPage(Page):
         facts = _facts(scene)
         if facts is not None and facts.gains:
             more = " to those that are chosen" if marked else ""
-            words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output in sample {facts.gains_of}")
+            words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output")
         if marked and listed:
             words += [
                 f"chosen: {cost_words([edit for edit in listed if edit.name in marked])}",

@@ -78,7 +78,6 @@ class EditFacts:
         faithful: SQNR in dB of a replay without edits against the recorded outputs; None if not known yet.
         plain: What a replay without edits makes of the outputs; None if they are as recorded, or it is not known.
         gains: By how many dB each edit that is not marked would raise the SQNR of the worst output, as far as known.
-        gains_of: The sample that the gains are of.
     """
 
     node: str = ""
@@ -88,7 +87,6 @@ class EditFacts:
     faithful: float | None = None
     plain: EditEffect | None = None
     gains: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-    gains_of: int = 0
 
 
 class Trials:
@@ -108,6 +106,7 @@ class Trials:
         self._bench: tuple[DiffSession, EditBench] | None = None
         self._effect: tuple[EditWish, EditEffect] | None = None
         self._plain: dict[int | None, EditEffect] = {}
+        self._gains: tuple[tuple[DiffSession, EditWish, str], dict[str, float]] | None = None
         self._shares: tuple[DiffSession, dict[str, tuple[int, OutputBudget]]] | None = None
 
     def answer(
@@ -192,11 +191,16 @@ class Trials:
                     ready = self._tell(replace(ready, edits=facts, doing=doing))
                 self._plain[wish.sample] = plain
             facts = replace(facts, plain=self._plain.get(wish.sample))
-        ready = self._tell(replace(ready, edits=facts, doing=""))
-        offered = [edit for edit in facts.edits if edit.name not in wish.edits]
-        for sample, name, gain in bench.gains(wish.edits, offered, places) if places else ():
-            facts = replace(facts, gains={**facts.gains, name: gain}, gains_of=sample)
-            ready = self._tell(replace(ready, edits=facts))
+        offered = [edit for edit in facts.edits if edit.name not in wish.edits] if places else []
+        key = (source, wish, facts.node)
+        known = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
+        if len(known) < len(offered):
+            ready = self._tell(replace(ready, edits=facts, doing="" if wish.edits else "each edit, for its gain"))
+            for name, gain in bench.gains(wish.edits, offered, places):
+                known = {**known, name: gain}
+                ready = self._tell(replace(ready, edits=replace(facts, gains=known)))
+            self._gains = key, known
+        self._tell(replace(ready, edits=replace(facts, gains=known), doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Make the budget of the worst samples, the worst output's first, and after that of all of them."""

@@ -96,12 +96,22 @@ def repaired(nets, out, **options):
     return find_repair(session, RepairOptions(**options), model=nets / "int8.onnx", out=out)
 
 
-def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path):
-    """Of edits that change a bias together: what is added to it, and other scales of the input and of the weight."""
+@pytest.mark.parametrize(
+    ("names", "changed"),
+    [
+        (
+            ("16-bit conv1", "per-channel conv1", "bias conv1", "per-channel conv2", "bias conv2", "range conv2"),
+            {"conv1", "conv2"},
+        ),
+        (("range conv1",), {"conv2"}),
+        (("bias conv1",), {"conv1"}),
+    ],
+)
+def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path, names, changed):
+    """Of edits that change a bias: what is added to it, and other scales of the input and of the weight."""
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
     graphs = GraphCheck(session.reference, session.backend, session.alignment.pairs)
     catalog = EditCatalog(graphs, session.entries(), [(0, 0), (1, 0)])
-    names = "16-bit conv1", "per-channel conv1", "bias conv1", "per-channel conv2", "bias conv2", "range conv2"
     edits = [catalog.named(name) for name in names]
     write_repaired(nets / "int8.onnx", catalog, edits, tmp_path / "out.onnx")
     feeds = {"x": np.stack([session.backend.load("x", sample) for sample in range(8)])}
@@ -115,8 +125,9 @@ def test_what_is_written_is_what_was_replayed_bit_for_bit(nets, tmp_path):
     for sample in range(8):
         made = replayed.outputs(catalog.change(edits), (sample, 0))
         np.testing.assert_array_equal(made["y"], real_values(written, "y", (sample, 0)))
-    biases = {node: bias for (node, name), bias in catalog.change(edits).constants.items() if "b" in name}
-    assert set(biases) == {"conv1", "conv2"}
+    change = catalog.change(edits)
+    biases = {node: bias for (node, name), bias in change.constants.items() if "b" in name}
+    assert set(biases) == changed <= change.nodes
     for node in written.graph.nodes:
         if node.name in biases:
             np.testing.assert_array_equal(biases[node.name], real_values(written, node.inputs[2]))
@@ -283,3 +294,111 @@ def test_a_branch_with_a_scale_of_its_own_comes_out_as_promised(tmp_path):
     found = repaired(tmp_path, tmp_path / "out.onnx", within=30, cost=EditCost(kinds=["split"]))
     assert (found.reached, [edit.kind for edit in found.edits]) == (True, ["split"])
     assert found.search.before < 20 < 30 < found.proof.after == pytest.approx(found.search.after, abs=1.0)
+
+
+def small(folder, nodes, constants, inputs, shape):
+    """Write a QDQ model of a few nodes on x, in codes, with the reference's float form; record both.
+
+    Args:
+        nodes: Nodes of both forms; in the quantized one they read dequantized tensors.
+        constants: Constants by name; w is kept in codes.
+        inputs: Arrays by name, with samples.
+        shape: That of the output y.
+    """
+    from onnx import helper, numpy_helper
+
+    scale = np.float32(np.abs(constants["w"]).max() / 127)
+    codes = {
+        "w_codes": np.clip(np.rint(constants["w"] / scale), -127, 127).astype(np.int8),
+        "w_scale": scale,
+        "w_zero": np.int8(0),
+        "x_scale": np.float32(np.abs(inputs["x"]).max() / 127),
+        "x_zero": np.uint8(128),
+        "y_scale": np.float32(2.0**-12),
+        "y_zero": np.uint16(2**15),
+    }
+    quantized = [
+        helper.make_node("QuantizeLinear", ["x", "x_scale", "x_zero"], ["xq"], "xq"),
+        helper.make_node("DequantizeLinear", ["xq", "x_scale", "x_zero"], ["xr"], "xr"),
+        helper.make_node("DequantizeLinear", ["w_codes", "w_scale", "w_zero"], ["wr"], "wr"),
+    ]
+    other = {"x": "xr", "w": "wr", "y": "y0"}
+    for node in nodes:
+        copied = onnx.NodeProto()
+        copied.CopyFrom(node)
+        for names in (copied.input, copied.output):
+            names[:] = [other.get(name, name) for name in names]
+        quantized.append(copied)
+    quantized += [
+        helper.make_node("QuantizeLinear", ["y0", "y_scale", "y_zero"], ["yq"], "yq"),
+        helper.make_node("DequantizeLinear", ["yq", "y_scale", "y_zero"], ["y"], "yr"),
+    ]
+    held = {name: array for name, array in constants.items() if name != "w"}
+    for name, body, more in (("float", nodes, constants), ("int8", quantized, {**held, **codes})):
+        graph = helper.make_graph(
+            body,
+            "net",
+            [
+                helper.make_tensor_value_info(key, onnx.TensorProto.FLOAT, array.shape[1:])
+                for key, array in inputs.items()
+            ],
+            [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, shape)],
+            [numpy_helper.from_array(np.asarray(array), key) for key, array in more.items()],
+        )
+        onnx.save(
+            helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10),
+            folder / f"{name}.onnx",
+        )
+        record_run(
+            folder / f"{name}.onnx",
+            backend="onnxruntime",
+            options={"opt": "none"},
+            inputs=inputs,
+            samples=len(inputs["x"]),
+            out=folder / f"{name}.h5",
+        )
+    return folder
+
+
+@pytest.mark.parametrize("form", ["computed", "every element", "one column", "scalar"])
+def test_a_bias_that_is_not_one_constant_a_channel_is_left_alone(tmp_path, form):
+    from onnx import helper
+
+    rng = np.random.default_rng(1)
+    shapes = {"computed": (3, 8), "every element": (3, 8), "one column": (3, 1), "scalar": (1,)}
+    bias = rng.standard_normal(shapes[form]).astype(np.float32)
+    inputs = {"x": rng.standard_normal((4, 3, 5)).astype(np.float32)}
+    constants = {"w": (rng.standard_normal((5, 8)) * np.exp2(-np.arange(8))).astype(np.float32)}
+    if form == "computed":
+        inputs["b"] = rng.standard_normal((4, 3, 8)).astype(np.float32)
+    else:
+        constants["b"] = bias
+    nets = small(tmp_path, [helper.make_node("Gemm", ["x", "w", "b"], ["y"], "g")], constants, inputs, (3, 8))
+    found = repaired(nets, tmp_path / "out.onnx", minutes=0.0, within=30, start=["per-channel g"])
+    assert found.failed == ""
+    noise = sum(10 ** (-each.after / 10) for each in (found.search, found.held_out)) / 2
+    assert found.proof.after == pytest.approx(-10 * np.log10(noise), abs=1.0)
+    assert found.proof.after > found.proof.before + 1
+
+
+def test_a_bias_before_a_clip_is_that_of_the_product(tmp_path):
+    from onnx import helper
+
+    rng = np.random.default_rng(1)
+    constants = {
+        "w": rng.standard_normal((5, 1)).astype(np.float32),
+        "b": np.float32([0.25]),
+        "low": np.float32(-4),
+        "high": np.float32(4),
+    }
+    nodes = [
+        helper.make_node("Gemm", ["x", "w", "b"], ["p"], "g"),
+        helper.make_node("Clip", ["p", "low", "high"], ["y"], "clip"),
+    ]
+    inputs = {"x": rng.standard_normal((4, 3, 5)).astype(np.float32)}
+    nets = small(tmp_path, nodes, constants, inputs, (3, 1))
+    found = repaired(nets, tmp_path / "out.onnx", minutes=0.0, start=["bias g", "per-channel g"])
+    assert found.failed == ""
+    written = {node.name: node.input for node in onnx.load(tmp_path / "out.onnx").graph.node}
+    assert list(written["clip"])[1:] == ["low", "high"]
+    assert written["g"][2] != "b"

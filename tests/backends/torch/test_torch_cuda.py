@@ -107,11 +107,29 @@ def test_a_call_that_is_captured_is_refused(monkeypatch):
         model(torch.ones(1))
 
 
-def test_a_recording_of_a_host_says_nothing_of_gpus():
-    model = torch.nn.ReLU()
-    with record(model, None) as run:
-        model(torch.ones(1))
-    assert ("gpu" in run.recording.info.options) is torch.cuda.is_initialized()
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_gpu_and_its_switches_are_told_and_what_pytorch_refuses_is_left_out(monkeypatch, newer):
+    """Where the newer switches of precision were set, PyTorch raises for the older ones, and for what it cannot say."""
+
+    class Switches(SimpleNamespace):
+        @property
+        def allow_tf32(self):
+            if newer:
+                raise RuntimeError("mix of the legacy and new APIs")
+            return True
+
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: f"GPU of {device}")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    conv = SimpleNamespace(fp32_precision="ieee")
+    monkeypatch.setattr(torch.backends, "cudnn", Switches(conv=conv, version=lambda: 91900, deterministic=True))
+    monkeypatch.setattr(torch.backends.cuda, "matmul", Switches(fp32_precision="tf32"))
+    devices = [torch.device("cpu"), torch.device("cuda", 1)]
+    facts = torch_cuda.gpu_facts(devices)
+    assert facts["gpu"] == "GPU of cuda:1"
+    assert (facts["conv_tf32"], facts["matmul_tf32"]) == ((False, True) if newer else (True, True))
+    assert facts["deterministic"] is True
+    assert "fp16_reduced_sums" not in facts
+    assert torch_cuda.gpu_facts(devices[:1]) == {}
 
 
 @GPU

@@ -113,3 +113,47 @@ def test_a_weight_is_compared_with_what_is_folded_into_it():
     assert np.abs(shown.reference - shown.backend).max() == pytest.approx(weight.metrics.max_abs, rel=1e-6)
     worst = session.profile("fw", sample=0, k=1).worst[0]
     assert abs(worst.difference) == pytest.approx(weight.metrics.max_abs, rel=1e-6)
+
+
+def test_a_weight_that_two_nodes_share_is_folded_for_one_alone():
+    """One product has a BatchNormalization behind it, the other has none; the backend computes both as they are."""
+    rng = np.random.default_rng(0)
+    x, w = rng.standard_normal((2, 3, 6, 6)).astype(np.float32), rng.standard_normal((4, 3, 1, 1)).astype(np.float32)
+    gain = np.float32([0.5, 2, 1, 0.25])
+    product = np.einsum("nchw,oc->nohw", x, w[:, :, 0, 0])
+    scaled = product * gain[:, None, None]
+    norm = {"gamma": gain, "beta": np.zeros(4, np.float32), "mean": np.zeros(4, np.float32)}
+    norm["var"] = np.ones(4, np.float32)
+    other = Node(name="second", op="Conv", inputs=("x", "w"), outputs=("z",))
+    theirs = Graph(
+        [
+            Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("c",)),
+            Node(name="norm", op="BatchNormalization", inputs=("c", *norm), outputs=("y",), attrs={"epsilon": 0.0}),
+            other,
+        ],
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in ("w", *norm)],
+        inputs=("x",),
+        outputs=("y", "z"),
+        opset={"": 17},
+    )
+    ours = Graph(
+        [
+            Node(name="conv", op="Conv", inputs=("x", "w"), outputs=("c1",)),
+            Node(name="scale", op="Mul", inputs=("c1", "g"), outputs=("y",)),
+            other,
+        ],
+        tensors=[TensorInfo(name=name, role=Role.CONSTANT) for name in ("w", "g")],
+        inputs=("x",),
+        outputs=("y", "z"),
+        opset={"": 17},
+    )
+    session = DiffSession(
+        MemoryRecording.single(theirs, {"x": x, "w": w, "y": scaled, "z": product, **norm}),
+        MemoryRecording.single(ours, {"x": x, "w": w, "y": scaled, "z": product, "g": gain.reshape(4, 1, 1)}),
+    )
+    list(session.results())
+    for tensor in ("y", "z", "y"):
+        found, _ = session.constants(tensor)
+        weight = next(each for each in found if each.tensor == "w")
+        assert weight.status is Status.IDENTICAL, "it is scaled by a node of the backend's own, or not at all"
+        assert session.folded_in("w") == ""
