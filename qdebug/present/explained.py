@@ -231,22 +231,22 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         facts.append(("because", node.reason))
     if node.accepted is not None:
         facts.append(("accepted", node.accepted))
-    if node.dtypes:
-        facts.append(("types", node.dtypes))
-    if node.elements:
-        facts.append(("elements", numbers.grouped(node.elements)))
-    if node.match is not None:
-        facts.append(("bit equal", f"{share(node.match)} of the elements"))
-    facts += _class_facts(node)
-    if node.recorded is not None:
-        fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
-        times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
-        facts.append(("recorded", f"multiplier and shift {fits}; they stand for {times}"))
     if node.residual is not None:
         left = node.residual
         facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
         facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
         facts.append(("for example", ", ".join(str(list(index)) for index in left.elements)))
+    if node.dtypes:
+        facts.append(("types", node.dtypes))
+    if node.elements:
+        facts.append(("elements", numbers.grouped(node.elements)))
+    if node.match is not None:
+        facts.append(("bit equal", f"{share(node.match)} of the elements are the replay's"))
+    facts += _class_facts(node)
+    if node.recorded is not None:
+        fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
+        times = f"{node.recorded.ratio:.8g} times the quotient of the scales"
+        facts.append(("recorded", f"multiplier and shift {fits}; they stand for {times}"))
     if node.band is not None:
         exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
         facts.append(("float", exact))

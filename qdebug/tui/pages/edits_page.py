@@ -207,7 +207,8 @@ class EditsPage(Page):
         """Draw what becomes of the outputs, the worst ones where not all have room, and how far the replay is."""
         ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
         if not wish.edits:
-            return paragraph("no edit is chosen: the outputs are as recorded", scene, width)
+            doing = f"; replaying {ready.doing} .." if ready is not None and ready.doing else ""
+            return paragraph(f"no edit is chosen: the outputs are as recorded{doing}", scene, width)
         known = ready is not None and ready.request.wish == wish
         if ready is None or facts is None or not known:
             return paragraph("replaying ..", scene, width, "accent")

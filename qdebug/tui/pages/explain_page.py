@@ -85,12 +85,10 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
         said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
     if result.constants is not None and result.constants.max_abs:
         size = numbers.number(result.constants.rel_l2)
-        said.append(
-            ("constants", f"rel L2 {size} is of weights, bias or attributes that are not the reference's", "plain")
-        )
+        said.append(("constants", f"rel L2 {size} of it, by other weights, bias or attributes", "plain"))
     judged = judged_words(result)
     if judged is not None:
-        said.append(("arithmetic", judged, "plain"))
+        said.append(("judged", f"arithmetic, {judged}", "plain"))
     if result.precision:
         said.append(("digits", precision_sentence(result.precision), "accent"))
     if result.attribution_note:

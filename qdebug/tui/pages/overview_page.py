@@ -86,6 +86,8 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
         return []
     lines: list[Line] = []
     for title, values in (("introduced", _added(table)), ("saturated", table.values("saturated"))):
+        if title == navigator.metric:  # the profile above shows it
+            continue
         known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
         top = None if title == "introduced" else 1.0  # saturation is a share: a full bar is all of a tensor
         drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
@@ -259,7 +261,7 @@ def _coverage(scene: Scene) -> str:
     many = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
     said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
-    said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)} nodes"
+    said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
         said += f", {numbers.grouped(missing)} more {'has' if missing == 1 else 'have'} no partner"

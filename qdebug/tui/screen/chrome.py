@@ -306,7 +306,7 @@ def _place(navigator: Navigator) -> str:
     table, number = navigator.table, navigator.table.count_of(navigator.cursor)
     if number is None:
         return f"not one of the {numbers.grouped(table.comparable)} compared"
-    return f"#{numbers.grouped(number)} of #0..#{numbers.grouped(table.comparable - 1)}"
+    return f"#{numbers.grouped(number)} of 0..{numbers.grouped(table.comparable - 1)}"
 
 
 def _row_words(navigator: Navigator, room: int, *, reasons: bool) -> str:

@@ -124,7 +124,7 @@ class Finder:
         return self._screen.prompt.ask(
             Question(
                 label="filter",
-                placeholder="rel>1e-2 & op~conv, is=failing, saturated>1% | name~'layer[34]'",
+                placeholder="rel>1e-2 & op~conv   or:  is=failing   or:  saturated>1% | name~'layer[34]'",
                 text=self._refused[0] if self._refused[0] and self._refused[1] == before else before,
                 typed=choose,
                 given=given,

@@ -173,7 +173,7 @@ def test_the_place_of_a_node_is_counted_as_its_number_is(make_navigator):
 
     navigator.samples = 1
     navigator.go(17)
-    assert place() == "#17 of #0..#23"
+    assert place() == "#17 of 0..23"
     navigator.reverse()
     assert "line 9 of 26" in words(status(navigator, "", 120, UNICODE))
     navigator.reverse()
