@@ -116,7 +116,7 @@ def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
     assert program.wait(lambda text: "no match" in text), program.text
     program.send(b"fop=relu\r")
     assert program.wait(lambda text: "6 of 26" in text.splitlines()[-2]), program.text
-    assert "1 over 2 nodes" in program.text
+    assert "1 overview 2 nodes" in program.text
     assert program.process.poll() is None
 
 
