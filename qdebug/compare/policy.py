@@ -287,7 +287,7 @@ def verdict(
     if nonfinite is not None:
         sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
-        sentence = _accumulated(of, short, floor, graph) + _contributed(of, contributing, floor) + f" {sentence}"
+        sentence = _accumulated(of, short, floor, graph) + _contributed(short, contributing, floor) + f" {sentence}"
     sentence += _said_costs(costs, judged=bool(short))
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
@@ -416,7 +416,7 @@ def _said_costs(costs: Sequence[NodeResult], *, judged: bool) -> str:
     return text if judged else f"{text} No output that it leads to was compared."
 
 
-def _contributed(of: ResultTable, contributing: Contributions | None, floor: float) -> str:
+def _contributed(short: Sequence[NodeResult], contributing: Contributions | None, floor: float) -> str:
     """Name the nodes that contribute most to an output, and say how that is known."""
     if contributing is None:
         return ""
@@ -430,7 +430,7 @@ def _contributed(of: ResultTable, contributing: Contributions | None, floor: flo
         return f" Which nodes contribute most is not known: {why}." if left else ""
     named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
     where = "" if contributing.sample is None else f" in sample {contributing.sample}, where it is worst"
-    own = [each for node in of.nodes if node.tensor == exact[0].output for each in node.samples]
+    own = [each for node in short if node.tensor == exact[0].output for each in node.samples]
     level = next((each.sqnr_db for each in own if each.sample == contributing.sample), None)
     where += "" if level is None else f" with {_decibels(level, floor)} dB"
     text = f" Nodes that cost the output most{where}, each with the SQNR that its error alone would leave: {named}"

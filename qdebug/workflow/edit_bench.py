@@ -118,7 +118,7 @@ class EditBench:
     ) -> Iterator[tuple[str, float]]:
         """Yield by how many dB each of some edits raises the SQNR of the worst output, on top of those chosen.
 
-        What a replay without edits gains is taken off.
+        What a replay without edits gains is taken off, where the whole net can be replayed.
 
         Args:
             edits: Names of the edits that are chosen.
@@ -128,12 +128,12 @@ class EditBench:
         Yields:
             The edit's name, and the dB; NaN if that is not known, as where the replay fails.
         """
-        chosen, plain = self.named(edits), self.faithful() == math.inf
-        before = None if plain and not edits else _worst(self._last(edits, places, whole=not plain), edited=True)
+        chosen, whole = self.named(edits), abs(self.faithful()) < math.inf
+        before = _worst(self._last(edits, places, whole=whole), edited=True) if whole or edits else None
         for edit in offered:
             kept = [each.name for each in chosen if not (edit.replaces(each) or each.replaces(edit))]
             try:
-                after = self._last([*kept, edit.name], places, whole=not plain)
+                after = self._last([*kept, edit.name], places, whole=whole)
             except (KernelError, RecordingError):
                 yield edit.name, math.nan
                 continue

@@ -137,7 +137,8 @@ class EditCatalog:
 
     def change(self, edits: Sequence[Edit]) -> Change:
         """Return all that some edits change together."""
-        whole, biases = self._together(edits), self.biases(edits)
+        whole = self._together(edits)
+        biases = self._biases(whole, edits)
         held = {node for node, _ in biases}
         return replace(
             whole,
@@ -148,10 +149,13 @@ class EditCatalog:
 
     def biases(self, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
         """Return the biases that some edits change, or whose codes they change, by node and name."""
+        return self._biases(self._together(edits), edits)
+
+    def _biases(self, whole: Change, edits: Sequence[Edit]) -> Mapping[tuple[str, str], ChangedBias]:
         codes: dict[tuple[str, str], QuantParams | None] = {}
         for edit in edits:
             codes |= {key: edit.codes.get(key) for key in edit.change.constants}
-        return changed_biases(self.nodes, self._together(edits), codes)
+        return changed_biases(self.nodes, whole, codes)
 
     def _together(self, edits: Sequence[Edit]) -> Change:
         """Return what edits change together, biases as each of them has it."""

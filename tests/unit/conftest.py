@@ -199,3 +199,21 @@ def quantized():
     return SimpleNamespace(
         conv=conv, recording_of=recording_of, conv_parts=conv_parts, node=CONV, generic=GENERIC, dyadic=DYADIC
     )
+
+
+@pytest.fixture(scope="session")
+def louder():
+    """Return a function that returns a recording whose first output is not what its nodes give: half as much again."""
+
+    def made(run):
+        held = {
+            (name, sample, 0): run.load(name, sample)
+            for name in run.names
+            for sample in range(1 if run.graph.is_constant(name) else run.samples)
+            if run.has(name, sample)
+        }
+        for sample in range(run.samples):
+            held[run.graph.outputs[0], sample, 0] = held[run.graph.outputs[0], sample, 0] * np.float32(1.5)
+        return MemoryRecording(run.graph, held)
+
+    return made

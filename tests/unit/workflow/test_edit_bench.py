@@ -1,13 +1,12 @@
 """Edits that a person chooses: whose they are, and that they give what a repair with the same edits measures."""
 
+import math
 from importlib.resources import files
 
-import numpy as np
 import pytest
 
 from qdebug import data
 from qdebug.errors import UsageError
-from qdebug.model import MemoryRecording
 from qdebug.model.recording import places_of
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.edit_bench import EditBench
@@ -88,18 +87,9 @@ def test_a_gain_is_what_an_edit_adds_to_those_chosen(session, bench):
     }
 
 
-def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session):
+def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session, louder):
     run = session.backend
-    held = {
-        (name, sample, 0): run.load(name, sample)
-        for name in run.names
-        for sample in range(1 if run.graph.is_constant(name) else run.samples)
-        if run.has(name, sample)
-    }
-    output, places = run.graph.outputs[0], places_of(run)
-    for sample in range(run.samples):
-        held[output, sample, 0] = held[output, sample, 0] * np.float32(1.5)
-    bench = EditBench(DiffSession(session.reference, MemoryRecording(run.graph, held)))
+    places, bench = places_of(run), EditBench(DiffSession(session.reference, louder(run)))
     edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1]
     plain, edited = (
         [*bench.effects(edits, places, whole=True)][-1].outputs[0].trial.sqnr_db for edits in ([], [edit.name])
@@ -107,3 +97,19 @@ def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session):
     ((_, gain),) = bench.gains([], [edit], places)
     assert gain == pytest.approx(edited - plain)
     assert abs(gain) < 10 < edited - 7, "the recorded output has 6 dB"
+
+
+def test_gains_of_a_net_that_cannot_be_replayed_whole_are_against_the_recorded_outputs(session):
+    bench, places = EditBench(session), places_of(session.backend)
+    edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1]
+    (expected,) = bench.gains([], [edit], places)
+    bench._faithful = math.nan
+    whole, replays = [], bench._replays
+
+    def noted(tasks):
+        whole.extend(each.everything for each in tasks)
+        return replays(tasks)
+
+    bench._replays = noted
+    assert list(bench.gains([], [edit], places)) == [expected]
+    assert whole == [False] * len(places)

@@ -5,13 +5,11 @@ import re
 from dataclasses import replace
 from importlib.resources import files
 
-import numpy as np
 import pytest
 
 from qdebug import data
 from qdebug.cli.repair import _edits
 from qdebug.errors import UsageError
-from qdebug.model import MemoryRecording
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.pages.edits_page import EditsPage
 from qdebug.tui.reading.messages import EditWish, TrialReady, TrialRequest
@@ -45,19 +43,10 @@ def looked(session, make_scene):
     return page, look
 
 
-def test_what_a_replay_gains_without_edits_is_said(session, make_scene):
+def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     """The recorded output is not what the net's nodes give: a replay of them alone is nearer to the reference."""
     run = session.backend
-    held = {
-        (name, sample, 0): run.load(name, sample)
-        for name in run.names
-        for sample in range(1 if run.graph.is_constant(name) else run.samples)
-        if run.has(name, sample)
-    }
-    output = run.graph.outputs[0]
-    for sample in range(run.samples):
-        held[output, sample, 0] = held[output, sample, 0] * np.float32(1.5)
-    off = DiffSession(session.reference, MemoryRecording(run.graph, held))
+    off = DiffSession(session.reference, louder(run))
     page, told = EditsPage(), []
     scene = make_scene(row=3)
     scene.navigator.choose_sample(None)
