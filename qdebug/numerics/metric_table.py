@@ -281,7 +281,8 @@ METRICS: tuple[MetricSpec, ...] = (
         name="relative_gain",
         unit="",
         better=_LOWER,
-        definition="rel_l2(error out) / rel_l2(largest error in), which tables show as gain",
+        definition="rel_l2(propagated) / rel_l2(largest error in), which tables show as gain; of the whole error where "
+        "the propagated part is not known",
         group=MetricGroup.ATTRIBUTION,
     ),
     MetricSpec(

@@ -22,7 +22,7 @@ from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KEYS, key_label
-from qdebug.tui.pages.table import load_pages
+from qdebug.tui.pages.table import load_pages, load_replaying_pages
 from qdebug.tui.reading.messages import Event as ReaderEvent
 from qdebug.tui.reading.messages import Failed, NamesLoaded, Opening
 from qdebug.tui.reading.reader import Reader
@@ -101,7 +101,9 @@ class QdebugApp(App[int]):
         for each in PALETTES:
             self.register_theme(each.theme())
         self.theme = self.look.palette.name
-        self._reader = Reader(openings, lambda event: self.post_message(News(event)), load=load_pages)
+        self._reader = Reader(
+            openings, lambda event: self.post_message(News(event)), load=load_pages, load_later=load_replaying_pages
+        )
         begin = StartPlace() if begin is None else begin
         self._main = MainScreen(self.look, titles=titles, begin=begin, ask=self._reader.request, fail=self._fail)
 

@@ -11,7 +11,6 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import replay
 from qdebug.compare.attribute.plan import PlannedNode
-from qdebug.compare.graph_checks.folded_constants import output_axis
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import own_error
 from qdebug.errors import KernelError, RecordingError, UsageError
@@ -235,7 +234,7 @@ class EditCatalog:
 
     def _by_channel(self, node: Node, values: np.ndarray) -> QuantParams | None:
         """Return int8 codes of the reference's weight with a scale for each output channel; None if it has these."""
-        axis = output_axis(real_form(node, self.nodes.run.graph.opset)[0])
+        axis = operators.output_axis(real_form(node, self.nodes.run.graph.opset)[0])
         if axis is None or not self.nodes.has_one_scale(self.nodes.weight(node)):
             return None
         least = least_weight_scale(self.nodes, node)
@@ -276,7 +275,7 @@ class EditCatalog:
         if entry.pair.backend_view is not None or entry.pair.reference_view is not None:
             return None
         total, count = None, 0
-        matrix = output_axis(form) in (-1, -2)
+        matrix = operators.output_axis(form) in (-1, -2)
         for place in self.nodes.places:
             try:
                 error = own_error(self.nodes.graphs, entry, place)

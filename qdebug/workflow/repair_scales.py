@@ -10,7 +10,6 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.code_spans import uniform_span
-from qdebug.compare.graph_checks.folded_constants import output_axis
 from qdebug.errors import KernelError, RecordingError, UsageError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_integer
@@ -183,7 +182,7 @@ def equalized(
         return None
     ends = [(each, real_form(each, graph.opset)[0]) for each in (unit.node, after.node)]
     keys = [(each.name, nodes.weight(each)) for each, _ in ends]
-    makes, reads = output_axis(ends[0][1]), _summed_axis(ends[1][1], theirs[keys[1]])
+    makes, reads = operators.output_axis(ends[0][1]), _summed_axis(ends[1][1], theirs[keys[1]])
     plain = unit.tensors == {unit.tensor} and entry.pair.reference_view is None
     plain = plain and len(weights) == 1 + bool(operators.titled_input(ends[0][1], 2))
     if makes is None or reads is None or not plain or not all(nodes.has_one_scale(name) for _, name in keys):

@@ -15,7 +15,7 @@ from qdebug.compare.attribute.code_spans import folded_clamp, held
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import main_node
-from qdebug.compare.graph_checks.folded_constants import fold, output_axis
+from qdebug.compare.graph_checks.folded_constants import fold
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import RecordingError
 from qdebug.model import Node, QuantParams, Recording, operators
@@ -142,7 +142,7 @@ class ChangeableNodes:
         if not self._be.folds(name) or not self.run.has(name) or not self.weight(node):
             return None
         shape, weight = shape_of(self.run, name), shape_of(self.run, self.weight(node))
-        axis, size = output_axis(form), math.prod(shape)
+        axis, size = operators.output_axis(form), math.prod(shape)
         fits = size == max(shape, default=0) and (axis is None or size == weight[axis])
         return name if fits else None
 

@@ -15,7 +15,7 @@ from qdebug.model.operators import Sums
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_form
 
-__all__ = ["FoldedProduct", "fold", "output_axis"]
+__all__ = ["FoldedProduct", "fold"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,7 +52,7 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
         None where nothing is folded, a node before the product is among them that is no activation, or a constant was
         not recorded.
     """
-    axis = output_axis(main)
+    axis = operators.output_axis(main)
     try:
         weight = real_values(run.recording, operators.titled_input(main, 1)).astype(np.float64)
         given = operators.titled_input(main, 2)
@@ -80,18 +80,6 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
 
 def _is_matrix(main: Node) -> bool:
     return operators.plain(main).sums is Sums.MATRIX
-
-
-def output_axis(main: Node) -> int | None:
-    """Return the dimension of a product's weight that counts its output channels; None if that is not one dimension."""
-    sums = operators.plain(main).sums
-    if sums is Sums.FILTER:
-        return 0
-    if sums is Sums.SCATTER:
-        return 1 if main.attrs.get("group", 1) == 1 else None
-    if sums is Sums.MATRIX:
-        return -2 if main.attrs.get("transB") else -1
-    return None
 
 
 def _affine(

@@ -27,9 +27,10 @@ def channel_axis(
 ) -> int | None:
     """Tell which dimension of a compared tensor counts channels.
 
-    The one with a scale each, if there are several scales; else where the layout has its C; else what the operators say
-    that it comes from: the second of a convolution, the last of a matrix product, of a normalization of layers, or of
-    rows picked from a table. Where none of them says, the second, but the last of three: those are features of tokens.
+    The one with a scale each, if there are several scales; else where the layout has its C; else, of a weight, that of
+    the outputs; else what the operators say that it comes from: the second of a convolution, the last of a matrix
+    product, of a normalization of layers, or of rows picked from a table. Where none of them says, the second, but the
+    last of three: those are features of tokens.
 
     Args:
         reference: The reference run.
@@ -53,10 +54,34 @@ def channel_axis(
     sides = [(reference, pair.reference)] if pair.reference_view is None else []
     sides += [(backend, pair.backend)] if pair.backend_view is None else []
     for recording, tensor in sides:
-        found = _Search(recording).axis_of(tensor, tuple(shape))
+        found = _of_weight(recording.graph, tensor, tuple(shape))
+        found = _Search(recording).axis_of(tensor, tuple(shape)) if found is None else found
         if found is not None and 0 <= found < rank:
             return found
     return 2 if rank == 3 else 1
+
+
+def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
+    """Return the dimension of a weight that counts output channels, if it is several; None of what is no weight."""
+    producer = graph.producer(tensor)
+    read = producer.inputs[:1] if producer is not None else ()
+    if not graph.is_constant(tensor) and not any(map(graph.is_constant, read)):
+        return None
+    for node in graph.consumers(tensor):
+        if operators.of(node.op).keeps_values and node.inputs[0] == tensor:
+            found = _of_weight(graph, node.outputs[0], shape)
+        else:
+            axis = operators.output_axis(node) if _second(node) == tensor else None
+            found = axis % len(shape) if axis is not None and -len(shape) <= axis < len(shape) else None
+        if found is not None and shape[found] != 1:
+            return found
+    return None
+
+
+def _second(node: Node) -> str:
+    """Return the second operand of a node, be there scales between the two; "" if it has none."""
+    coded = operators.coded_inputs(node.op, len(node.inputs))
+    return node.inputs[coded[1]] if len(coded) > 1 else operators.titled_input(node, 1)
 
 
 class _Search:

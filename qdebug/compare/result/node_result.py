@@ -116,7 +116,8 @@ class NodeResult:
         unchecked: Why nothing checked that both graphs do the same between compared tensors; None if that was checked,
             or if the tensor equals the reference's.
         gain: rms(error out) / rms(largest error in); None until it is known.
-        relative_gain: rel_l2(error out) / rel_l2(largest error in); None until it is known.
+        relative_gain: rel_l2(propagated) / rel_l2(largest error in), of the whole error where the propagated part is
+            not known; None until it is known.
         explained: Arithmetic that reproduces it exactly, in words; None if there is none or nobody looked.
         reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
         precision: Float format of few digits that holds all of its values, though they are kept in a longer one, and

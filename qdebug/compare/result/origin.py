@@ -46,9 +46,11 @@ known."""
 
 
 def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorStats | None]) -> NodeResult:
-    """Return a result with its gains: the error that it hands on over the largest error that it gets.
+    """Return a result with its gains: errors of its output over the largest error of an input.
 
-    Both are None where no input was compared or no error comes in.
+    `gain` is of the whole error. `relative_gain` is of what the inputs' errors make of the output, so that a node
+    which adds much is not taken for one that amplifies; where that part is not known, of the whole error too. Both are
+    None where no input was compared or no error comes in.
 
     Args:
         node: The node's result.
@@ -59,10 +61,11 @@ def with_gain(node: NodeResult, graph: Graph, error_of: Callable[[str], ErrorSta
     if producer is None or node.metrics is None:
         return node
     into = [error for name in producer.inputs if (error := error_of(name)) is not None]
+    handed_on = node.metrics if node.propagated is None else node.propagated
     return replace(
         node,
         gain=_ratio(node.metrics.rmse, [error.rmse for error in into]),
-        relative_gain=_ratio(node.metrics.rel_l2, [error.rel_l2 for error in into]),
+        relative_gain=_ratio(handed_on.rel_l2, [error.rel_l2 for error in into]),
     )
 
 

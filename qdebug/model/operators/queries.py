@@ -26,6 +26,7 @@ __all__ = [
     "names_where",
     "of",
     "operands",
+    "output_axis",
     "plain",
     "same_family",
     "titled_input",
@@ -146,6 +147,22 @@ def titled_input(node: Node, title: int) -> str:
     places = of(node.op).places
     place = places[title] if title < len(places) else title
     return node.inputs[place] if place < len(node.inputs) else ""
+
+
+def output_axis(product: Node) -> int | None:
+    """Return the dimension of a product's weight that counts its output channels; None if no one dimension does.
+
+    Args:
+        product: The node; of one that is no product None too. The dimension is negative where it counts from the last.
+    """
+    sums = plain(product).sums
+    if sums is Sums.FILTER:
+        return 0
+    if sums is Sums.SCATTER:
+        return 1 if product.attrs.get("group", 1) == 1 else None
+    if sums is Sums.MATRIX:
+        return -2 if product.attrs.get("transB") else -1
+    return None
 
 
 def fused_activation(node: Node) -> str | None:

@@ -23,7 +23,7 @@ NUMBERS = {
     "mismatches": "elements that differ",
     "introduced": "introduced error, relative",
     "propagated": "propagated error, relative",
-    "gain": "error out by error in",
+    "gain": "propagated error by the largest error in",
     "saturated": "share of saturated codes; 1% is a hundredth",
     "row": "the number under #",
 }
@@ -77,6 +77,8 @@ _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
+_UNITS = {"sqnr": "dB$", "lsb": "LSB$"}
+"""What may stand behind a number, as it stands on the screen."""
 _LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
 _SIGNS = ("<", ">", "=", "~", "!=")
 _DEEPEST = 50
@@ -225,10 +227,12 @@ class _Reader:
     def _number(self, name: str, sign: str, value: str) -> np.ndarray:
         if sign not in _COMPARE:
             raise FilterError(f"{name} is a number: compare it with < <= > >= = or !=")
+        plain = re.sub(_UNITS.get(name, "$"), "", value, flags=re.IGNORECASE)
         try:
-            wanted = float(value.removesuffix("%")) / (100 if value.endswith("%") else 1)
+            wanted = float(plain.removesuffix("%")) / (100 if plain.endswith("%") else 1)
         except ValueError:
-            raise FilterError(f"expected a number after {name}{sign}") from None
+            found = safe_text(value, limit=20)
+            raise FilterError(f"expected a number after {name}{sign}, not {found!r}") from None
         column = self._column(name)
         if np.isinf(wanted) and sign in {"=", "=="}:
             return np.asarray(column == wanted)

@@ -229,7 +229,8 @@ class Navigator:
         many = len(self.trail.marks)
         if self.cursor in self.trail.notes:
             return f"{'marked' if marked else 'mark taken away, its note is kept'}; a changes the note; {many} marked"
-        return f"{'marked' if marked else 'mark taken away'}; {many} marked, ' goes to the next, f is=marked lists them"
+        said = "marked" if marked else "mark taken away"
+        return f"{said}; {many} marked, ' goes to the next, f is=marked lists them" if self.trail.marks else said
 
     def next_mark(self) -> str:
         """Go to the next mark."""
@@ -333,12 +334,20 @@ class Navigator:
         places = self._match_places()
         if not len(places):
             return f"the filter hides every match; {_CLEARS}"
-        whole = np.sort(self._place[self.table.search(f"'{pattern}'")]) if pattern[:1] not in "~'" else places
+        whole = np.sort(self._place[self.table.called(pattern)])
         whole = whole[whole >= 0]
         targets = whole if len(whole) else places  # who types all of a name means that
         ahead = targets[targets >= self.place]
         self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else targets[0]))
-        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}"
+        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{self._found_in(pattern)}"
+
+    def _found_in(self, pattern: str) -> str:
+        """Say which tensor of the row under the cursor a search has found; "" where the name or operator shows it."""
+        row = self.table.rows[self.cursor]
+        text = pattern.strip("~'").lower()
+        shown = f"{self.table.names[self.cursor]}\n{row.op}".lower()
+        tensor = next((name for name in (row.tensor, row.reference_tensor) if text in name.lower()), "")
+        return f", here in the tensor {safe_text(tensor, limit=40)}" if tensor and text not in shown else ""
 
     @property
     def finds(self) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -141,7 +142,11 @@ def display_names(rows: Sequence[PlannedRow]) -> list[str]:
 def _display_name(node: str, tensor: str, several: bool) -> str:  # noqa: FBT001
     if not node or node == tensor:
         return tensor
-    return f"{node} > {tensor}" if several else node
+    return f"{node}{_OF_SEVERAL}{tensor}" if several else node
+
+
+_OF_SEVERAL = " > "
+"""Stands between the name of a node that has several tensors and that of one of them."""
 
 
 METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosine", "mismatches")
@@ -383,6 +388,17 @@ class NodeTable:
             if name in known:
                 return known.index(name)
         return None
+
+    def called(self, name: str) -> list[int]:
+        """Return the rows whose node or tensor has exactly this name; quick enough for each letter of a search."""
+        row, rows = self._row_of.get(name), set[int]()
+        for begun, whole in ((name, True), (f"{name}{_OF_SEVERAL}", False)):
+            for at in range(bisect_left(self.by_name, begun, key=self.names.__getitem__), self.size):
+                shown = self.names[self.by_name[at]]
+                if not (shown == begun if whole else shown.startswith(begun)):
+                    break
+                rows.add(int(self.by_name[at]))
+        return sorted(rows if row is None else rows | {row})
 
     def search(self, pattern: str) -> np.ndarray:
         """Return the rows whose node, tensor or operator matches, in topological order.

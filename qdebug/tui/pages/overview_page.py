@@ -261,6 +261,9 @@ def _coverage(scene: Scene) -> str:
     many = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
     said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
+    worst = None if scene.result is None or scene.navigator.samples == 1 else scene.result.verdict.worst_sample
+    if worst is not None and cost_by_row(scene):
+        said += f" worst dB: of sample {worst}, B: of all {many};"
     said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:

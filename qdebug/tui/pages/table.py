@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import gc
+from functools import cache
 from importlib import import_module
 
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage
 from qdebug.tui.pages.page import Page
 from qdebug.tui.screens import ScreenId
 
-__all__ = ["Pages", "load_pages"]
+__all__ = ["Pages", "load_pages", "load_replaying_pages"]
+
+_REPLAYING = (ScreenId.WHAT_IF, ScreenId.EDITS)
+"""Screens that replay the network: what they load takes longer than that of all others."""
 
 
 class Pages(dict[ScreenId, Page]):
@@ -38,7 +43,18 @@ def _class_of(view: ScreenId) -> type[Page]:
 def load_pages() -> None:
     """Import what pages, tensor facts and verdicts are made with; for the reader, so that no key waits for it."""
     for view in ScreenId:
-        if view.page:
+        if view.page and view not in _REPLAYING:
             _class_of(view)
     for name in ("tui.pages.detail_lines", "present.explained", "present.reports.comparison"):
         import_module(f"qdebug.{name}")
+
+
+@cache
+def load_replaying_pages() -> None:
+    """Import what replays are made with; for the reader, once there is a verdict, which does not wait for it."""
+    from qdebug.model.gc_pause import gc_paused
+
+    with gc_paused():
+        for view in _REPLAYING:
+            _class_of(view)
+    gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes

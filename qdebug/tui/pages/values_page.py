@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.model.dtypes import is_whole
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.elements.slab import Slab, plane_size
+from qdebug.tui.elements.slab import Slab
 from qdebug.tui.pages.elements import FORMS, ElementCursor, ElementsPage, judged, of_sample, waiting_lines
 from qdebug.tui.pages.histograms import bins_of, histogram_lines
 from qdebug.tui.pages.page import Constant, Line, Scene, heading, window
@@ -30,9 +30,11 @@ _TITLE = 12
 
 
 class ValuesPage(ElementsPage):
-    """A window into the last two dimensions, three times: reference, backend, difference.
+    """A window into two dimensions, three times: reference, backend, difference.
 
-    Where few rows have many columns, as those of a classifier's output, the last dimension goes down the screen.
+    They are the last two; of a tensor that is here whole, the last two that have several elements, as those of the
+    weight of a 1x1 convolution. Where few rows have many columns, as those of a classifier's output, the last one goes
+    down.
     """
 
     view = ScreenId.VALUES
@@ -43,6 +45,7 @@ class ValuesPage(ElementsPage):
     def __init__(self, cursor: ElementCursor) -> None:
         super().__init__(cursor)
         self._turned = False
+        self._axes = (-2, -1)
         self._cell = _CELL
         self._grid: tuple[int, range, range, int] = (0, range(0), range(0), 1)
 
@@ -61,9 +64,10 @@ class ValuesPage(ElementsPage):
         drawn = _histograms(scene, width)
         foot = [*drawn, *foot] if height - len(drawn) - len(foot) - 4 >= _LEAST_ROWS else foot
         room = max(height - 2 - len(foot) - 2, 1)
-        high, wide = plane_size(slab.shape)
+        self._axes = _axes(slab)
+        high, wide = _size(slab, self._axes)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
-        lines = [head, _where(scene, slab, self._cursor.index, turned=self._turned)]
+        lines = [head, _where(scene, slab, self._cursor.index, self._axes, turned=self._turned)]
         if (slab.partial or scene.outcome is None) and (said := judged(scene)):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
@@ -77,12 +81,12 @@ class ValuesPage(ElementsPage):
         return [*lines, *foot]
 
     def move(self, scene: Scene, lines: int) -> str:
-        """Go along the second last dimension, or the last one if that goes down."""
-        return self._cursor.step(scene, -1 if self._turned else -2, lines)
+        """Go along the first of the two dimensions, or the last one if that goes down."""
+        return self._cursor.step(scene, self._axes[self._turned], lines)
 
     def side(self, scene: Scene, direction: int) -> str:
-        """Go along the last dimension, or the second last one."""
-        return self._cursor.step(scene, -2 if self._turned else -1, direction)
+        """Go along the last of the two dimensions, or the first one."""
+        return self._cursor.step(scene, self._axes[not self._turned], direction)
 
     def next_form(self, scene: Scene) -> str:
         """Write the elements in the next form."""
@@ -96,9 +100,7 @@ class ValuesPage(ElementsPage):
         if column <= _LABEL or not (0 <= place[0] < len(rows) and 0 <= place[1] < len(shown)):
             return None
         row, across = rows[place[0]], shown[place[1]]
-        index = self._cursor.index
-        turned = (across, row) if self._turned else (row, across)
-        return self._cursor.put((*index[:-2], *turned[2 - min(len(index), 2) :]))
+        return self._cursor.put(self._place(row, across))
 
     def enter(self, scene: Scene) -> ScreenId | str:
         """There is nothing below."""
@@ -107,15 +109,22 @@ class ValuesPage(ElementsPage):
     def _shown(self, slab: Slab, columns: int, room: int) -> tuple[tuple[int, int], range, range]:
         """Return where the cursor is, down and across, and the rows and columns around it."""
         index = self._cursor.index
-        cursor = (index[-2] if len(index) > 1 else 0, index[-1] if index else 0)
-        size = plane_size(slab.shape)
+        cursor = tuple(index[axis] if -axis <= len(index) else 0 for axis in self._axes)
+        size = _size(slab, self._axes)
         down, across = (cursor[::-1], size[::-1]) if self._turned else (cursor, size)
         rows, shown = window(down[0], across[0], room), window(down[1], across[1], columns)
         return (down[0], down[1]), rows, shown
 
     def _at(self, slab: Slab, row: int, column: int) -> tuple[int, ...] | None:
-        index, place = self._cursor.index, (column, row) if self._turned else (row, column)
-        return slab.local((*index[:-2], *place[2 - min(len(index), 2) :]))
+        return slab.local(self._place(row, column))
+
+    def _place(self, row: int, column: int) -> tuple[int, ...]:
+        """Return the index of the element on a line and in a column."""
+        index = list(self._cursor.index)
+        for axis, at in zip(self._axes, (column, row) if self._turned else (row, column), strict=True):
+            if -axis <= len(index):
+                index[axis] = at
+        return tuple(index)
 
     def _longest(self, slab: Slab, columns: int, room: int) -> int:
         """Return the length of the longest text of an element that is to be seen."""
@@ -159,6 +168,19 @@ class ValuesPage(ElementsPage):
                 line.append((" ", "plain"))
             lines.append(line)
         return lines
+
+
+def _axes(slab: Slab) -> tuple[int, int]:
+    """Return the two dimensions that are shown, counted from the last one."""
+    several = [] if slab.partial else [axis for axis, size in enumerate(slab.shape, -len(slab.shape)) if size > 1]
+    last = several[-1] if several else -1
+    return (several[-2] if len(several) > 1 else last - 1), last
+
+
+def _size(slab: Slab, axes: tuple[int, int]) -> tuple[int, int]:
+    """Return the extents of two dimensions; 1 for one that is not there."""
+    first, last = (slab.shape[axis] if -axis <= len(slab.shape) else 1 for axis in axes)
+    return first, last
 
 
 def _across(width: int, cell: int, blocks: int) -> int:
@@ -231,13 +253,11 @@ def hex_of(value: np.generic) -> str:
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
-def _where(scene: Scene, slab: Slab, index: tuple[int, ...], *, turned: bool) -> Line:
-    names = ["*"] * len(index)
-    fixed = [str(one) for one in index[:-2]]
-    names[: len(fixed)] = fixed
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> Line:
+    names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
-    text += f"; dimension {len(index) - 1} goes down" if turned and len(index) > 1 else ""
+    text += f"; dimension {len(index) + axes[1]} goes down" if turned and len(index) > 1 else ""
     text += "; ^ qmin, qmax" if slab.backend_codes is not None else ""
     return [(text, "muted")]
 

@@ -187,6 +187,10 @@ class WhatIfPage(Page):
         self._replay = not self._replay
         return "" if self._replay else "the replay is given up"
 
+    def enter(self, scene: Scene) -> ScreenId | Constant | str:
+        """Replay the network with what is tried: there is nothing deeper."""
+        return "it is being replayed; R gives it up" if self._replay else self.replay(scene)
+
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
         """Return the command that tries the same."""
         quant, ready = self._tried(scene), scene.tried

@@ -89,6 +89,7 @@ class Reader(threading.Thread):
         openings: Each opens a reference and a backend and aligns them, on this thread.
         post: Takes each event; called on this thread, must not block.
         load: Called on this thread once graphs are aligned: loads what the screen will soon need.
+        load_later: Called on this thread once there is a verdict: loads the rest.
     """
 
     def __init__(
@@ -97,9 +98,10 @@ class Reader(threading.Thread):
         post: Callable[[Event], object],
         *,
         load: Callable[[], object] = lambda: None,
+        load_later: Callable[[], object] = lambda: None,
     ) -> None:
         super().__init__(name="qdebug-reader", daemon=True)
-        self._post = post
+        self._post, self._load_later = post, load_later
         self._wake = threading.Condition()
         self._comparisons = [
             ComparisonInProgress(at, each, lock=self._wake, post=post, load=load) for at, each in enumerate(openings)
@@ -248,6 +250,8 @@ class Reader(threading.Thread):
             result = source.result(contributors=not writing)  # of a run that goes on, another one would be due at once
         self._post(Finished(backend_at=comparison.at, result=result))
         comparison.told = True
+        if self._next() is None:
+            self._load_later()
 
     def _hear(self, comparison: ComparisonInProgress, stage: str) -> None:
         """Tell the screen now and then what opening a comparison is at; give it up once the program ends."""

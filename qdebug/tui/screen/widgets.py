@@ -321,7 +321,7 @@ class NodeList(ScrollView, can_focus=False):
         if navigator is None:
             return None
         width = self.scrollable_content_region.width
-        key = (width, navigator.metric, navigator.sample, self.offset_columns, navigator.table.size)
+        key = (width, navigator.metric, navigator.sort, navigator.sample, self.offset_columns, navigator.table.size)
         if self._layout is None or key != self._layout_key:
             self._layout = lay_out(navigator, width, offset=self.offset_columns)
             self._layout_key = key

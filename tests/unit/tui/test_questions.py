@@ -55,11 +55,11 @@ async def test_a_filter_that_cannot_be_read_to_its_end_says_what_is_in_force(mak
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "f", list("op=relu & rel>x"))
-        assert main.message == "not yet: expected a number after rel>"
+        assert main.message == "not yet: expected a number after rel>, not 'x'"
         await opened(pilot, "enter")
         assert main.navigator.filter == "op=relu"
         assert main.navigator.lines == 6
-        assert main.message == "filter is 'op=relu' alone: expected a number after rel>"
+        assert main.message == "filter is 'op=relu' alone: expected a number after rel>, not 'x'"
         await opened(pilot, "F", "f", list("(("), "enter")
         assert main.message.startswith("no filter: ")
         assert main.navigator.lines == 26

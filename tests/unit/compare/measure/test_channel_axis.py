@@ -126,6 +126,23 @@ def test_channels_are_followed_through_what_arranges_them(steps, shapes, shape, 
     assert axis_of(graph, shape) == expected
 
 
+@pytest.mark.parametrize(
+    ("steps", "shape", "expected"),
+    [
+        ([("Conv", ("x", "y"), "a", {})], (16, 8, 3, 3), 0),
+        ([("DequantizeLinear", ("y", "s", "z"), "w", {}), ("Conv", ("x", "w"), "a", {})], (16, 8, 3, 3), 0),
+        ([("ConvTranspose", ("x", "y"), "a", {})], (8, 16, 3, 3), 1),
+        ([("MatMul", ("x", "y"), "a", {})], (8, 16), 1),
+        ([("Gemm", ("x", "y"), "a", {"transB": 1})], (16, 8), 0),
+        ([("QLinearConv", ("x", "s", "z", "y", "s", "z", "s", "z"), "a", {})], (16, 8, 3, 3), 0),
+        ([("Conv", ("x", "y"), "a", {})], (1, 8, 3, 3), 1),  # one output channel is none to tell apart
+    ],
+)
+def test_channels_of_a_weight_are_those_of_the_outputs(steps, shape, expected):
+    graph = graph_of(steps, {"y": shape}, constants=("y", "s", "z"))
+    assert axis_of(graph, shape) == expected
+
+
 def test_a_graph_of_which_no_shape_is_known_does_no_harm():
     steps = [("Conv", ("x", "w"), "a", {}), ("Reshape", ("a", "b"), "c", {}), ("Add", ("c", "c"), "y", {})]
     assert axis_of(graph_of(steps, {}), (2, 3, 4, 5)) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.policy import verdict
-from qdebug.compare.result.origin import compounding_nodes
+from qdebug.compare.result.origin import compounding_nodes, with_gain
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, Node
@@ -132,3 +132,13 @@ def test_a_change_of_units_is_no_compounding():
     before = results[4].metrics
     in_other_units = replace(results[5], metrics=before, propagated=before)  # eight times the error, and the signal
     assert compounding_nodes(ResultTable([*results[:5], in_other_units, *results[6:]]), graph) == ()
+
+
+def test_what_a_node_adds_itself_is_no_gain():
+    results, graph = chain([1.0, 1.0])
+    into, node = results
+    own = replace(node, metrics=stats_of(0.08), introduced=stats_of(0.07), propagated=stats_of(0.01), gain=None)
+    errors = {into.tensor: stats_of(0.02)}
+    assert with_gain(own, graph, errors.get).relative_gain == pytest.approx(0.5)
+    unknown = with_gain(replace(own, introduced=None, propagated=None), graph, errors.get)
+    assert unknown.relative_gain == pytest.approx(4.0)

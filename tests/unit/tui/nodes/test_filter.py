@@ -24,6 +24,7 @@ def test_numbers_are_compared_and_the_unknown_fits_nothing(table):
     assert rows("row>=22", table) == [22, 23], "what has no partner has no number"
     assert rows("sat>1%", table) == rows("sat>0.01", table) != []
     assert rows("sqnr=inf", table) == [0]
+    assert rows("sqnr<20dB & lsb>0LSB", table) == rows("sqnr<20 & lsb>0", table)
 
 
 def test_texts_are_compared_as_a_whole_or_by_a_regular_expression(table):
@@ -83,7 +84,8 @@ def test_one_sample_has_its_own_numbers_and_states(table):
     [
         ("", "an expression"),
         ("rel>", "a value after rel>"),
-        ("rel>x", "a number after"),
+        ("rel>x", "a number after rel>, not 'x'"),
+        ("rel>20dB", "a number after rel>, not '20dB'"),
         ("rel~3", "is a number"),
         ("op>3", "is a text"),
         ("op~'('", "no regular expression yet"),

@@ -83,9 +83,9 @@ def test_search_moves_as_it_grows_and_walks_around(make_navigator):
 def test_a_whole_name_is_found_before_names_that_begin_with_it(make_navigator):
     navigator = make_navigator(24)
     first, later = 3, 9
-    rows = navigator.table.rows
-    navigator.table.rows = [*rows[:first], replace(rows[first], node="conv@18"), *rows[first + 1 :]]
-    navigator.table.rows[later] = replace(rows[later], node="conv@1")
+    rows = list(navigator.table.rows)
+    rows[first], rows[later] = replace(rows[first], node="conv@18"), replace(rows[later], node="conv@1")
+    navigator = Navigator(NodeTable(rows))
     assert "2 matches" in navigator.search("conv@1", start=0)
     assert navigator.cursor == later
     assert "match 1 of 2" in navigator.match(-1)

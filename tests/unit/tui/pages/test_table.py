@@ -251,7 +251,7 @@ def test_the_median_of_an_even_number_of_samples_lies_between_the_middle_two(pag
 def test_samples_are_chosen_for_all_screens(pages, make_scene):
     page, scene = pages[ScreenId.SAMPLES], make_scene()
     drawn = text(page.draw(scene, 80, 18))
-    assert "3 samples, 3 beyond the limit" in drawn
+    assert "3 samples, 3 beyond the node limit" in drawn
     assert "worst" in drawn
     assert "the worst: sample 2" in page.worst(scene, 1)
     assert scene.navigator.sample == 2
