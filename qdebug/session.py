@@ -21,7 +21,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
-from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, ShareOut
+from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, KeptPowers, ShareOut
 from qdebug.compare.constant_pairs import ConstantPairs
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
@@ -255,6 +255,7 @@ class DiffSession:
         parts: bool = True,
         only: Sequence[str] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        kept: KeptPowers | None = None,
     ) -> ErrorBudget:
         """Tell how much of each output's error every node's own error makes; compares what is left first.
 
@@ -264,6 +265,8 @@ class DiffSession:
             parts: Whether the parts of each node's error are replayed, too.
             only: The backend's outputs that are looked at; None for all.
             progress: Called with the number of tasks done and their total, output by output.
+            kept: Replays that were made before and need not be made again; those that are made now come to it, so
+                that a budget that was given up goes on where it was.
         """
         for _ in self._compared():
             pass
@@ -276,6 +279,7 @@ class DiffSession:
             parts=parts,
             progress=progress,
             share_out=self._replays_shared,
+            kept=kept,
         )
         names = [name for name in self.backend.graph.outputs if only is None or name in only]
         outputs = [self._by_tensor[name] for name in names if name in self._by_tensor]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from typing import Any
@@ -34,6 +34,7 @@ __all__ = [
     "BudgetPowers",
     "BudgetTask",
     "ErrorBudget",
+    "KeptPowers",
     "NodeShare",
     "OutputBudget",
     "ShareOut",
@@ -171,6 +172,13 @@ class BudgetTask:
     small: Sequence[PlannedNode] | None = None
     every: Sequence[PlannedNode] | None = None
 
+    @property
+    def key(self) -> Hashable:
+        """Tells it from other tasks of the same comparison."""
+        asked = (self.sizes, self.alone, self.parts, self.small, self.every)
+        names = (None if each is None else tuple(entry.tensor for entry in each) for each in asked)
+        return self.output.tensor, self.place, *names
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BudgetPowers:
@@ -186,6 +194,9 @@ class BudgetPowers:
     powers: Mapping[tuple[str, str], float]
     unknown: Mapping[str, str]
 
+
+KeptPowers = MutableMapping[Hashable, BudgetPowers]
+"""What tasks found, by their keys."""
 
 ShareOut = Callable[[Sequence[BudgetTask]], Iterator[BudgetPowers]]
 """Has tasks done by others, and gives what they found in their order."""
@@ -272,6 +283,7 @@ def budget_of_output(
     parts: bool = True,
     progress: Callable[[int, int], None] | None = None,
     share_out: ShareOut | None = None,
+    kept: KeptPowers | None = None,
 ) -> OutputBudget:
     """Tell how much of an output's error each node's own error makes.
 
@@ -288,6 +300,7 @@ def budget_of_output(
         parts: Whether the parts of each node's error are replayed, too.
         progress: Called with the number of tasks done and their total.
         share_out: Has the replays made by others; None makes them here.
+        kept: What was found before, which is not replayed again; what is found now comes to it. None for nothing.
     """
     recorded = recorded_places(graphs.replays.ref.recording, graphs.replays.be.recording, output)
     places = [place for place in recorded if places is None or place in places]
@@ -298,10 +311,15 @@ def budget_of_output(
     def made(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
         nonlocal done, total
         total += len(tasks)
-        found = share_out(tasks) if share_out is not None else (budget_powers(graphs, each) for each in tasks)
-        for each in found:
-            sums.add(each.powers)
-            yield each
+        left = [each for each in tasks if kept is None or each.key not in kept]
+        found = iter(share_out(left)) if share_out is not None else (budget_powers(graphs, each) for each in left)
+        for each in tasks:
+            known = None if kept is None else kept.get(each.key)
+            powers = next(found) if known is None else known
+            if kept is not None:
+                kept[each.key] = powers
+            sums.add(powers.powers)
+            yield powers
             done += 1
             if progress is not None:
                 progress(done, total)

@@ -19,6 +19,7 @@ from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.budget import (
     BudgetPowers,
     BudgetTask,
+    KeptPowers,
     OutputBudget,
     ShareOut,
     budget_of_output,
@@ -164,6 +165,7 @@ class NodeComparer:
         parts: bool,
         progress: Callable[[int, int], None] | None,
         share_out: ShareOut | None = None,
+        kept: KeptPowers | None = None,
     ) -> OutputBudget:
         """Tell what the error of an output is made of, see `qdebug.compare.budget`.
 
@@ -176,10 +178,11 @@ class NodeComparer:
             parts: Whether the parts of each node's error are replayed, too.
             progress: Called with the number of tasks done and their total.
             share_out: Has the replays made by others; None makes them here.
+            kept: What was found before, which is not replayed again; what is found now comes to it.
         """
         made, graphs = partial(budget_of_output, least=least, places=places, parts=parts), self._runs.graphs
         with _alike():
-            return made(graphs, plan, ResultTable(results), output, progress=progress, share_out=share_out)
+            return made(graphs, plan, ResultTable(results), output, progress=progress, share_out=share_out, kept=kept)
 
     def budget_powers(self, task: BudgetTask) -> BudgetPowers:
         """Make the replays of a part of a budget, see `qdebug.compare.budget.budget_powers`."""

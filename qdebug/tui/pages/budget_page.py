@@ -178,5 +178,5 @@ def _state(scene: Scene) -> str:
     if ready.doing:
         done, total = ready.replayed
         counted = f": {done} of {total} replays so far" if total else ""
-        return f"replaying {ready.doing}{counted}; another screen gives it up"
+        return f"replaying {ready.doing}{counted}; it waits while another screen is shown"
     return "the budget of all samples"

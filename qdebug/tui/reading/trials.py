@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -24,7 +24,7 @@ from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, ScaleChoice, choo
 from qdebug.workflow.scales_try import TrialBench
 
 if TYPE_CHECKING:
-    from qdebug.compare.budget import OutputBudget
+    from qdebug.compare.budget import BudgetPowers, OutputBudget
     from qdebug.model import QuantParams
     from qdebug.numerics.quant_error import QuantError
     from qdebug.numerics.range_histogram import RangeHistogram
@@ -108,6 +108,7 @@ class Trials:
         self._plain: dict[int | None, EditEffect] = {}
         self._gains: tuple[tuple[DiffSession, EditWish, str], dict[str, float]] | None = None
         self._shares: tuple[DiffSession, dict[str, tuple[int, OutputBudget]]] | None = None
+        self._replays: dict[Hashable, BudgetPowers] = {}
 
     def answer(
         self,
@@ -205,7 +206,7 @@ class Trials:
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Make the budget of the worst samples, the worst output's first, and after that of all of them."""
         if self._shares is None or self._shares[0] is not source:
-            self._shares = source, {}
+            self._shares, self._replays = (source, {}), {}
         known, entries = self._shares[1], {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
@@ -234,7 +235,7 @@ class Trials:
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
                     part = f"the worst {len(chosen)} of {_counted(places[name])} first"
                     told(output + (part if len(chosen) < len(places[name]) else f"all {_counted(places[name])}"))
-                    made = source.budget(places=chosen, only=[name], progress=self._progress)
+                    made = source.budget(places=chosen, only=[name], progress=self._progress, kept=self._replays)
                     known |= {each.output: (len(chosen), each) for each in made.outputs}
         told("")
 

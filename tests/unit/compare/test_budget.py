@@ -194,3 +194,19 @@ def test_workers_give_the_same_budget(tmp_path):
         seen = []
         assert shared.budget(progress=lambda done, total: seen.append((done, total))) == alone
     assert seen[-1][0] == seen[-1][1]
+
+
+def test_a_budget_that_was_given_up_goes_on_where_it_was():
+    def given_up(done, total):
+        asked.append((done, total))
+        if len(asked) == 2:
+            raise KeyboardInterrupt
+
+    session, kept, asked = DiffSession(chain(samples=3), chain(0.1, 0.2, samples=3)), {}, []
+    whole = session.budget()
+    with pytest.raises(KeyboardInterrupt):
+        session.budget(kept=kept, progress=given_up)
+    before = dict(kept)
+    assert 0 < len(before) < 6
+    assert session.budget(kept=kept) == whole
+    assert all(kept[key] is found for key, found in before.items()), "what was replayed is not replayed again"

@@ -317,7 +317,7 @@ class FakeSession:
             self.values_read.append((planned.index, sample))
         return Pair(self.values(planned), lambda at: self.windows_read.append((planned.index, sample, at)))
 
-    def budget(self, *, places, only, progress):
+    def budget(self, *, places, only, progress, kept=None):
         """Make shares up, of which the samples can be told."""
         self.guard()
         progress(1, 1)

@@ -166,7 +166,7 @@ def outputs():
     """Return a session of three outputs and five samples, and which budgets it was asked for."""
     asked, looked = [], []
 
-    def budget(*, places, only, progress):
+    def budget(*, places, only, progress, kept):
         progress(1, 2)
         asked.append((*only, len(places)))
         looked.append(places)
