@@ -12,7 +12,7 @@ from qdebug.tui.screens import ScreenId
 
 __all__ = ["Pages", "load_pages", "load_replaying_pages"]
 
-_REPLAYING = (ScreenId.WHAT_IF, ScreenId.EDITS)
+_REPLAYING = (ScreenId.BUDGET, ScreenId.WHAT_IF, ScreenId.EDITS)
 """Screens that replay the network: what they load takes longer than that of all others."""
 
 
