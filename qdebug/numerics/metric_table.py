@@ -281,8 +281,7 @@ METRICS: tuple[MetricSpec, ...] = (
         name="relative_gain",
         unit="",
         better=_LOWER,
-        definition="rel_l2(propagated) / rel_l2(largest error in), which tables show as gain; of the whole error where "
-        "the propagated part is not known",
+        definition="rel_l2(propagated) / rel_l2(largest error in); of the whole error if the propagated part is unknown",
         group=MetricGroup.ATTRIBUTION,
     ),
     MetricSpec(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,6 +13,9 @@ __all__ = ["BAD_FILE", "damaged"]
 
 BAD_FILE = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
 """What h5py and numpy raise on a file that is not what it seems."""
+
+_CUT = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
+"""What HDF5 says of a file that is shorter than its head says."""
 
 
 def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingError:
@@ -25,6 +29,12 @@ def damaged(path: Path, what: Exception | str, *, at: str = "") -> RecordingErro
     short = next((said for said in _SHORTAGES if said.causes(what)), None) if isinstance(what, Exception) else None
     if short is not None:
         return RecordingError(f"{str(path)!r} cannot be read: {short.what}.", hint=short.hint)
+    cut = _CUT.search(str(what))
+    if cut is not None:
+        return RecordingError(
+            f"{str(path)!r} is cut off: {int(cut[1]):,} of its {int(cut[2]):,} bytes are there.",
+            hint="Copy the file again, or record the run again.",
+        )
     lines = str(what).splitlines()
     return RecordingError(
         f"{str(path)!r} is damaged: {at}{lines[0].rstrip('.') if lines else type(what).__name__}.",

@@ -11,6 +11,7 @@ from pathlib import Path
 from qdebug.errors import NotARecordingError, QdebugError, RecordingError
 from qdebug.recording.journal import Where
 from qdebug.recording.journal_reader import Account, JournalReader, journal_at
+from qdebug.recording.read import FileRecording
 from qdebug.recording.target import (
     WriterLock,
     cannot_write,
@@ -167,7 +168,8 @@ def _check_unfinished(path: Path) -> None:
     ending = next((ending for ending in (".part", ".journal") if path.name.endswith(ending)), "")
     target = path.with_name(path.name.removesuffix(ending))
     if target.is_file() and not part_of(target).exists():
-        raise _finished(target)
+        with FileRecording(target):  # one that was cut off, or is none, is said to be that
+            raise _finished(target)
     if part_of(target).is_file():
         raise NotARecordingError(
             f"{str(part_of(target))!r} lies there without its journal, and nothing can be read without it.",

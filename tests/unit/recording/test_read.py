@@ -20,6 +20,7 @@ from qdebug.recording import read
 from qdebug.recording.format import TABLES
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
+from qdebug.recording.recovery import recover
 from qdebug.recording.write import RecordingWriter
 
 
@@ -472,3 +473,15 @@ def test_what_this_process_ran_out_of_is_no_damage_of_the_file(tmp_path, monkeyp
         with pytest.raises(RecordingError, match=said) as caught:
             recording.load("x")
     assert "damaged" not in caught.value.message
+
+
+def test_a_file_that_was_cut_off_says_how_much_of_it_is_there(tmp_path):
+    whole = tmp_path / "run.h5"
+    with Recorder(whole, backend="b") as rec:
+        rec.put("x", np.ones(30_000, np.float32))
+    size = whole.stat().st_size
+    (tmp_path / "cut.h5").write_bytes(whole.read_bytes()[:50_000])
+    with pytest.raises(RecordingError, match=rf"is cut off: 50,000 of its {size:,} bytes are there"):
+        FileRecording(tmp_path / "cut.h5")
+    with pytest.raises(RecordingError, match="is cut off"):
+        recover(tmp_path / "cut.h5")
