@@ -401,7 +401,7 @@ def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float, gra
     if fall is not None and _level(fall[0], floor) != _level(fall[1], floor):
         node = fall[1]
         levels = [_level(each, floor) for each in fall]
-        text += f" SQNR falls most at {node.op} {node.node!r}, from {levels[0]} to {levels[1]} dB."
+        text += f" SQNR falls most across {node.op} {node.node!r}: {levels[0]} dB go in, {levels[1]} dB come out."
     return text
 
 
@@ -433,12 +433,12 @@ def _contributed(short: Sequence[NodeResult], contributing: Contributions | None
     own = [each for node in short if node.tensor == exact[0].output for each in node.samples]
     level = next((each.sqnr_db for each in own if each.sample == contributing.sample), None)
     where += "" if level is None else f" with {_decibels(level, floor)} dB"
-    text = f" Nodes that cost the output most{where}, each with the SQNR that its error alone would leave: {named}"
+    text = f" Nodes that cost the output most{where}, each with the SQNR if no other node had an error: {named}"
     both = contributing.together
     if both is not None:
-        text += f"; together {_decibels(both.sqnr_db, floor)} dB"
+        text += f"; with the errors of these alone {_decibels(both.sqnr_db, floor)} dB"
     if both is not None and both.without_db is not None:
-        text += f"; without them {_decibels(both.without_db, floor)} dB"
+        text += f", of all others alone {_decibels(both.without_db, floor)} dB"
     text += "."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 
@@ -495,10 +495,10 @@ def _worst_sample(output: NodeResult) -> int | None:
 def _compounded(compounding: Sequence[Compounding]) -> str:
     if not compounding:
         return ""
-    first = compounding[0]
-    more = f", and at {len(compounding) - 1} more" if len(compounding) > 1 else ""
-    usual = f"{first.gain:.3g} times; {first.usual:.3g} times is usual for {first.op}"
-    return f" Error compounds at {first.op} {first.node!r} ({usual}){more}."
+    first, others = compounding[0], len(compounding) - 1
+    more = f"; so {'does 1 more node' if others == 1 else f'do {others} more nodes'}" if others else ""
+    usual = f"the median of {first.op} here is {first.usual:.3g}"
+    return f" {first.op} {first.node!r} amplifies the error of its input {first.gain:.3g} times ({usual}){more}."
 
 
 def _status(of: ResultTable, *, incomplete: bool, accumulated: bool) -> Status:

@@ -281,7 +281,7 @@ METRICS: tuple[MetricSpec, ...] = (
         name="relative_gain",
         unit="",
         better=_LOWER,
-        definition="rel_l2(propagated) / rel_l2(largest error in); of the whole error if the propagated part is unknown",
+        definition="rel_l2(propagated) / rel_l2(largest error in); of the whole error where propagated is unknown",
         group=MetricGroup.ATTRIBUTION,
     ),
     MetricSpec(

@@ -93,7 +93,9 @@ def headline(explanation: ExplainedRun) -> str:
     quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED] + len(explanation.not_looked_at)
     parts = []
     if quantized:
-        parts.append(f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit")
+        parts.append(
+            f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'quantized node')} reproduced bit for bit"
+        )
     if counts[ExplainStatus.UNEXPLAINED]:
         accepted = sum(node.accepted is not None for node in explanation.nodes)
         parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
@@ -111,6 +113,7 @@ def _status_words(status: ExplainStatus) -> str:
         ExplainStatus.IN_BAND: "no farther off than the rounding error of its sums",
         ExplainStatus.NO_KERNEL: "it cannot be computed here",
         ExplainStatus.NO_INPUT: "what it reads was not recorded",
+        ExplainStatus.UNEXPLAINED: "no known arithmetic gives its codes",
     }
     return f"{status}: {means[status]}" if status in means else str(status)
 
@@ -172,7 +175,7 @@ def left_lines(node: NodeExplanation) -> list[str]:
         lines.append(f"{wrong}, by at most {left.max_lsb} LSB; {safe_text(left.pattern)}: {safe_text(left.detail)}")
         lines.append(f"likely: {safe_text(left.likely)}")
     if node.match is not None and node.words:
-        lines.append(f"held against, {share(node.match)} right: {safe_text(node.words)}")
+        lines.append(f"closest, {share(node.match)} right: {safe_text(node.words)}")
     return lines
 
 
@@ -241,7 +244,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.elements:
         facts.append(("elements", numbers.grouped(node.elements)))
     if node.match is not None:
-        facts.append(("bit equal", f"{share(node.match)} of the elements are the replay's"))
+        facts.append(("bit equal", f"{share(node.match)} of the elements to the closest replay"))
     facts += _class_facts(node)
     if node.recorded is not None:
         fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
@@ -256,7 +259,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
 def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = []
     if node.words:
-        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "held against", node.words))
+        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "closest", node.words))
     label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
     for position, variant in enumerate(_shortened(node.variants)):
         facts.append((label if not position else "", variant))
@@ -269,9 +272,9 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"
         facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} {different}, in {held}"))
     if node.runner_up is not None:
-        facts.append(("runner-up", f"{share(node.runner_up.match)} {node.runner_up.variant}"))
+        facts.append(("next closest", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
-        facts.append(("tried", numbers.grouped(node.tried)))
+        facts.append(("tried", f"{numbers.grouped(node.tried)} {'arithmetic' if node.tried == 1 else 'arithmetics'}"))
     return facts
 
 

@@ -300,13 +300,14 @@ def judged_cell(result: NodeResult) -> Cell:
     judged = result.judged
     if judged is None:
         return Cell(text=numbers.MISSING, state="muted")
-    text = _judged(judged, "/", "bound")
+    sign = "<" if judged.amount < judged.limit else ">" if judged.amount > judged.limit else "="
+    text = _judged(judged, f" {sign} ", "bound")
     if len(text) > _CELL and judged.unit == "LSB":  # without its limit, rather than cut
         text = f"{apart(judged.amount, judged.limit, digits=2)} LSB"
     return Cell(text="0" if judged.amount == 0 else text, value=judged.amount, state=_alarm(result))
 
 
-_CELL = 12
+_CELL = 15
 """Characters of the narrowest column that shows it."""
 
 
@@ -318,18 +319,18 @@ def judged_words(result: NodeResult) -> str | None:
     """
     if result.judged is None:
         return None
-    text = _judged(result.judged, " of ", "of the rounding bound")
+    text = _judged(result.judged, " {unit}, limit ", "the rounding bound")
     clipping = _clipping(result.clipping)
     return f"{text}; {clipping.text} from saturation" if clipping.value else text
 
 
 def _judged(judged: Judged, of: str, bound: str) -> str:
     """Write a number and its limit."""
-    amount, limit = judged.amount, judged.limit
+    amount, limit, of = judged.amount, judged.limit, of.format(unit=judged.unit)
     if judged.unit == "LSB":
         return f"{apart(amount, limit, digits=2 if amount < _WIDE else 3)}{of}{limit:g} LSB"
     if judged.unit == "bound":
-        return f"{numbers.percent(amount, 1)} {bound}" if amount < _WIDE else f"{numbers.number(amount)}x {bound}"
+        return f"{numbers.percent(amount, 1)} of {bound}" if amount < _WIDE else f"{numbers.number(amount)}x {bound}"
     return f"{numbers.whole(amount)}{of}{limit:g} {judged.unit}"
 
 

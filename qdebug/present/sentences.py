@@ -170,10 +170,10 @@ def ranking_clause(output: OutputRanking) -> str:
     if output.top5_agreement is not None:
         parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
     if output.worst_rank:
-        ahead = "1 entry is" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} entries are"
-        parts.append(f"at worst {ahead} not behind the reference's winner (sample {output.worst_sample})")
+        ahead = "1 entry scores" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} entries score"
+        parts.append(f"in sample {output.worst_sample}, {ahead} no lower than the reference's winner")
     if output.tied:
-        parts.append(f"{numbers.grouped(output.tied)} tied")
+        parts.append(f"that winner is tied in {numbers.grouped(output.tied)}")
     if output.unranked:
         parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
     return "; ".join(parts)
@@ -330,7 +330,7 @@ def coverage_sentence(result: RunComparison) -> str:
         return f"{compared} {plural} compared, none left out"
     constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
     benign = benign_count(unmatched)
-    parts = [f"{numbers.grouped(benign)} unmatched as expected"] if benign else []
+    parts = [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
     if constants:
         parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} skipped")
     parts.append(f"{numbers.grouped(lost)} LOST" if lost else "none lost")

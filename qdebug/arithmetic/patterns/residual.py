@@ -133,7 +133,7 @@ def _likely(pattern: str, found_places: Sequence[WrongPlace], found_traits: Sequ
     if pattern == "tail" and any(place.pattern == "tail" and "channel" in place.detail for place in found_places):
         said = "the filters that are left over from the kernel's blocks of channels"
     unwritten = pattern not in ("unwritten", "clamp") and any(trait.pattern == "unwritten" for trait in found_traits)
-    return f"{said}; these elements are never written" if unwritten else said
+    return f"{said}, which are never written" if unwritten else said
 
 
 _AMOUNTS = ("constant", "constant_per_channel", "factor", "factor_per_channel")

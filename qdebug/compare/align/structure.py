@@ -239,7 +239,7 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
     quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
     whole = " + ".join([chosen.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
-    return paired(tensor, output, match, f"{node.op} reads and does what {whole} {chosen.name!r} does")
+    return paired(tensor, output, match, f"{node.op} has the inputs and does the work of {whole} {chosen.name!r}")
 
 
 def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -> Node | None:

@@ -120,7 +120,7 @@ def _unequal(of: Measured) -> Finding | None:
         return None
     said = f"{differing(stats)}, and nothing rounds {_WHOLE}"
     if of.unreplayed is not None and not of.limits.given:
-        said += f"; judged by its whole error, since {of.unreplayed}"
+        said += f"; judged with the error of its inputs included, since {of.unreplayed}"
     return breach(of, FindingKind.ARITHMETIC, said, judged=(stats.mismatches, 0, "elements"), given=False)
 
 

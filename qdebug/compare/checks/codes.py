@@ -21,13 +21,19 @@ _BY_MASK = "the mask takes up its codes"
 def range_fits(of: Measured) -> Finding | None:
     """Find a range so narrow that saturation leaves too little of the reference's values."""
     clipped = None if of.attribution is None else of.attribution.saturation_error
-    return _fits(of, clipped, DEFAULT_MIN_SQNR, FindingKind.SATURATION, ("saturation", "its range is too narrow"))
+    return _fits(
+        of,
+        clipped,
+        DEFAULT_MIN_SQNR,
+        FindingKind.SATURATION,
+        ("cut off at the range of its codes", "that range is too narrow"),
+    )
 
 
 def scale_fits(of: Measured) -> Finding | None:
     """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
     coded = None if of.attribution is None else of.attribution.quantization_error
-    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounding to its codes", "its scale does not fit"))
+    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale does not fit"))
 
 
 def _fits(
@@ -45,7 +51,7 @@ def _fits(
     arriving = attribution.arriving or attribution.propagated
     before = None if arriving is None else arriving.rmse
     values = "the reference's values" + (" that no mask hides" if attribution.hidden else "")
-    left = f"{words[0]} leaves an SQNR of {apart(error.sqnr_db, floor)} dB of {values}"
+    left = f"{values}, {words[0]}, have an SQNR of {apart(error.sqnr_db, floor)} dB"
     said = f"{left}, below {floor:g} dB: {_BY_MASK if attribution.hidden else words[1]}"
     found = replace(breach(of, kind, said, judged=(error.sqnr_db, floor, "dB"), given=False), role=FindingRole.COST)
     if before is None or error.rmse is None or error.rmse > before:

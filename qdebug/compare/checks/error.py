@@ -38,7 +38,7 @@ def sqnr(of: Measured) -> Finding | None:
         return None
     said = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
     if of.unreplayed is not None and not limits.given:
-        said += f"; judged by its whole error, since {of.unreplayed}"
+        said += f"; judged with the error of its inputs included, since {of.unreplayed}"
     return breach(of, FindingKind.ERROR, said, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
 
 

@@ -193,9 +193,10 @@ class GraphDifferences:
         activations = [each for each in _not_fused(node, segment, others) if operators.of(each.op).activation]
         for missing in dict.fromkeys((*((each,) for each in activations), tuple(activations))):
             if missing and self._lacks(entry, segment, missing):
-                said = " + ".join(each.op for each in missing)
+                names = " + ".join(each.op for each in missing)
                 before = " before it" if segment.nodes.index(missing[-1]) < segment.nodes.index(main) else ""
-                said = f"the reference's {said}{before} is missing here: its {node.op} is the same"
+                said = f"the reference's {names}{before} is missing here: "
+                said += f"without {names}, the reference gives these values"
                 return _difference(FindingKind.MISSING_NODE, node, said, evidence=missing[0].name)
         return None
 

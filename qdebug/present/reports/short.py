@@ -132,7 +132,7 @@ def _coverage(result: RunComparison, rest: str) -> list[Fact]:
     counts = sentences.status_counts([node.status for node in result.nodes])
     said = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts else ''}"]
     benign = sentences.benign_count(result.coverage.unmatched)
-    said += [f"{numbers.grouped(benign)} unmatched as expected"] if benign else []
+    said += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
     said.append(f"{numbers.grouped(len(lost))} LOST" if lost else "none lost")
     samples = {sample.sample for node in result.nodes for sample in node.samples}
     if len(samples) > 1:

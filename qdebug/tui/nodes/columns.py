@@ -103,7 +103,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
         # what the list is sorted by is what it shows: the arithmetic part is a part of that only
         own = "introduced" if navigator.sort == "introduced" else "arithmetic"
-        fixed.append(ListColumn(own, own, 12, right=True, sort="introduced"))
+        fixed.append(ListColumn(own, own, 15, right=True, sort="introduced"))
     title = "saturated" if navigator.sample is None else "sat. of all"  # the one number here that no sample has
     fixed.append(ListColumn("saturated", title, len(title), right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1

@@ -266,7 +266,7 @@ def _short(scene: Scene) -> str:
     """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others."""
     if scene.result is None or scene.planned.tensor not in scene.result.verdict.short:
         return ""
-    return ", but beyond the limit of outputs"
+    return ", but short of the output limit"
 
 
 def accepted(entry: Acknowledgement) -> str:

@@ -175,7 +175,7 @@ def _spread(samples: tuple[SampleResult, ...]) -> str:
         return f"one sample, SQNR {numbers.number(low)} dB"
     words = [f"{name} {numbers.number(value)}" for name, value in (("worst", low), ("median", middle), ("best", high))]
     beyond = sum(one.status in _FAILING for one in samples)
-    return f"{len(samples)} samples, {beyond} beyond the node limit; SQNR {', '.join(words)} dB"
+    return f"{len(samples)} samples, {beyond or 'none'} beyond the node limit; SQNR {', '.join(words)} dB"
 
 
 def _style(status: Status) -> str:

@@ -127,7 +127,7 @@ def test_an_output_below_20_db_fails_though_no_node_is_beyond_its_limit():
     assert (made.status, made.metrics.max_lsb <= 0.5) == (Status.WITHIN, True)
     assert (result.status, result.exit_code, result.first_divergence) == (Status.ACCUMULATED, 1, None)
     assert f"'y' has an SQNR of {made.metrics.sqnr_db:.3g} dB, below 20 dB" in result.verdict.sentence
-    said = "Nodes that cost the output most, each with the SQNR that its error alone would leave: 'sum' "
+    said = "Nodes that cost the output most, each with the SQNR if no other node had an error: 'sum' "
     assert said in result.verdict.sentence
     (contributor,) = result.verdict.contributors
     assert (contributor.node, contributor.how) == ("sum", "exact")
@@ -188,7 +188,7 @@ def test_codes_that_do_not_fit_count_only_if_an_output_suffers():
     result = DiffSession(lossy(), lossy(1.5), limits=Limits(allow_uncompared=9)).result()
     found = [found for node in result.nodes for found in node.findings if found.role is FindingRole.COST]
     assert found
-    assert found[0].sentence.startswith("rounding to its codes leaves an SQNR of")
+    assert found[0].sentence.startswith("the reference's values, rounded to its codes, have an SQNR of")
     assert (result.status, result.origin, result.exit_code) == (Status.WITHIN, None, 0)
 
 

@@ -68,7 +68,7 @@ def test_a_node_without_kernel_is_not_blamed_for_what_it_reads():
 def test_a_node_without_kernel_that_is_far_more_off_than_what_it_reads_is_found(wrong):
     result = DiffSession(reference(), backend(wrong)).result()
     assert result.verdict.first_divergence == "odd"
-    assert "judged by its whole error" in result.verdict.sentence
+    assert "judged with the error of its inputs included" in result.verdict.sentence
 
 
 def test_a_limit_that_is_given_holds_for_a_node_without_kernel_too():
@@ -132,7 +132,7 @@ def test_a_quantized_node_replayed_by_the_reference_s_nodes_says_why_its_whole_e
     odd = DiffSession(*runs).result().nodes[-1]
     assert odd.status is Status.DIVERGED
     assert odd.reason.endswith(
-        "judged by its whole error, since it was replayed with the reference's constants, "
+        "judged with the error of its inputs included, since it was replayed with the reference's constants, "
         "which are not rounded to codes"
     )
 
@@ -147,5 +147,7 @@ def test_of_a_node_that_runs_others_it_is_said_that_these_were_not_recorded(op):
         runs.append(MemoryRecording.single(graph, {"x": X, "y": y}))
     (entry,) = (node for node in DiffSession(*runs).result().nodes if node.op == op)
     assert entry.status is Status.DIVERGED
-    assert entry.reason.endswith(f"judged by its whole error, since the nodes inside this {op} were not recorded")
+    assert entry.reason.endswith(
+        f"judged with the error of its inputs included, since the nodes inside this {op} were not recorded"
+    )
     assert entry.attribution_note == f"the nodes inside this {op} were not recorded"

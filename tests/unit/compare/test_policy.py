@@ -108,15 +108,25 @@ def test_an_equal_tensor_is_identical_whatever_a_replay_says():
 @pytest.mark.parametrize(
     ("clipped", "coded", "before", "said"),
     [
-        (4.0, 60.0, 0.01, "saturation leaves an SQNR of 4 dB of the reference's values, below 20 dB: its range"),
-        (4.0, 60.0, 0.3, "saturation leaves an SQNR of 4 dB of the reference's values, but what reaches"),
+        (
+            4.0,
+            60.0,
+            0.01,
+            "the reference's values, cut off at the range of its codes, have an SQNR of 4 dB, below 20 dB: that range",
+        ),
+        (
+            4.0,
+            60.0,
+            0.3,
+            "the reference's values, cut off at the range of its codes, have an SQNR of 4 dB, but what reaches",
+        ),
         (
             60.0,
             5.0,
             0.01,
-            "rounding to its codes leaves an SQNR of 5 dB of the reference's values, below 10 dB: its",
+            "the reference's values, rounded to its codes, have an SQNR of 5 dB, below 10 dB: its",
         ),
-        (4.0, 5.0, 0.3, "saturation leaves"),
+        (4.0, 5.0, 0.3, "the reference's values, cut off"),
         (60.0, 60.0, 0.3, None),
     ],
 )

@@ -98,7 +98,10 @@ def test_gain_and_a_missing_replay_are_said(made):
     facts = attribution_facts(made.node(relative_gain=1.5, attribution_note="no kernel for 'Foo\x1b'"))
     assert facts == [
         ("introduced", r"not known: no kernel for 'Foo\x1b'"),
-        ("gain", "1.50 (rel_l2(error out) / rel_l2(largest error in), which tables show as gain)"),
+        (
+            "gain",
+            "1.50 (rel_l2(propagated) / rel_l2(largest error in); of the whole error where propagated is unknown)",
+        ),
     ]
     assert attribution_facts(made.node()) == []
 

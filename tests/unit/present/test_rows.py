@@ -104,13 +104,13 @@ def test_what_a_node_introduces_is_in_steps_or_relative(made):
 @pytest.mark.parametrize(
     ("amount", "limit", "unit", "cell", "words"),
     [
-        (1.2, 1.5, "LSB", "1.2/1.5 LSB", "1.2 of 1.5 LSB"),
-        (1.501, 1.5, "LSB", "1.501 LSB", "1.501 of 1.5 LSB"),
-        (211.3, 1.5, "LSB", "211/1.5 LSB", "211 of 1.5 LSB"),
-        (0.002, 1.0, "bound", "0.20 % bound", "0.20 % of the rounding bound"),
-        (340.0, 1.0, "bound", "340x bound", "340x of the rounding bound"),
-        (3.0, 0.0, "elements", "3/0 elements", "3 of 0 elements"),
-        (0.0, 1.5, "LSB", "0", "0 of 1.5 LSB"),
+        (1.2, 1.5, "LSB", "1.2 < 1.5 LSB", "1.2 LSB, limit 1.5 LSB"),
+        (1.501, 1.5, "LSB", "1.501 > 1.5 LSB", "1.501 LSB, limit 1.5 LSB"),
+        (211.3, 1.5, "LSB", "211 > 1.5 LSB", "211 LSB, limit 1.5 LSB"),
+        (0.002, 1.0, "bound", "0.20 % of bound", "0.20 % of the rounding bound"),
+        (340.0, 1.0, "bound", "340x bound", "340x the rounding bound"),
+        (3.0, 0.0, "elements", "3 > 0 elements", "3 elements, limit 0 elements"),
+        (0.0, 1.5, "LSB", "0", "0 LSB, limit 1.5 LSB"),
     ],
 )
 def test_the_number_that_is_judged_stands_beside_its_limit(made, amount, limit, unit, cell, words):
@@ -121,7 +121,7 @@ def test_the_number_that_is_judged_stands_beside_its_limit(made, amount, limit, 
 
 def test_what_saturation_adds_is_said_beside_it(made):
     node = made.node(judged=Judged(amount=1.2, limit=1.5, unit="LSB"), clipping=made.stats(max_lsb=139.0))
-    assert judged_words(node) == "1.2 of 1.5 LSB; +139 LSB from saturation"
+    assert judged_words(node) == "1.2 LSB, limit 1.5 LSB; +139 LSB from saturation"
     assert node_row(node).cells["clipping"].text == "+139 LSB"
 
 

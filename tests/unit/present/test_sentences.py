@@ -75,9 +75,9 @@ def test_coverage_says_what_is_lost(made):
     whole = made.result([made.node(0)])
     assert sentences.coverage_sentence(whole) == "1 tensor compared, none left out"
     benign = made.result([made.node(0), made.node(1)], left_out=[made.unmatched()])
-    assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 unmatched as expected, none lost"
+    assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 unmatched for a known reason, none lost"
     apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant")])
-    said = "1 tensor compared, 1 unmatched as expected, 1 constant skipped, none lost"
+    said = "1 tensor compared, 1 unmatched for a known reason, 1 constant skipped, none lost"
     assert sentences.coverage_sentence(apart) == said
     lost = made.result([made.node(0)], left_out=[made.unmatched(kind=UnmatchedKind.LOST)])
     assert sentences.coverage_sentence(lost) == "1 tensor compared, 1 LOST"
@@ -111,15 +111,15 @@ def test_the_verdict_is_safe_to_print(made):
             {},
             (
                 "top-1 agreement 14 of 16, top-5 16 of 16; "
-                "at worst 3 entries are not behind the reference's winner (sample 4)"
+                "in sample 4, 3 entries score no lower than the reference's winner"
             ),
         ),
         ({"top1_agreement": 1.0, "worst_rank": 0, "worst_sample": 0}, "top-1 agreement 16 of 16, top-5 16 of 16"),
         (
             {"top5_agreement": None, "worst_rank": 1, "tied": 2, "unranked": 1},
             (
-                "top-1 agreement 14 of 16; at worst 1 entry is not behind the reference's winner (sample 4); 2 tied; "
-                "1 more without a winner in the reference"
+                "top-1 agreement 14 of 16; in sample 4, 1 entry scores no lower than the reference's winner; "
+                "that winner is tied in 2; 1 more without a winner in the reference"
             ),
         ),
         (

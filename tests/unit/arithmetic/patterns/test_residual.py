@@ -96,7 +96,7 @@ def test_left_over_channels_that_are_never_written_are_said_to_be():
     recorded[:, 16:] = 0
     told = found(expected, recorded)
     assert told.likely == (
-        "the filters that are left over from the kernel's blocks of channels; these elements are never written"
+        "the filters that are left over from the kernel's blocks of channels, which are never written"
     )
 
 

@@ -101,7 +101,7 @@ def test_a_fitting_scale_is_within():
 def test_a_range_far_too_narrow_is_said_though_every_code_is_the_nearest():
     entry = chain(QuantParams(dtype="int8", scale=np.float32(1 / 1270)))
     assert entry.status is Status.WITHIN
-    assert "its range is too narrow" in entry.reason
+    assert "that range is too narrow" in entry.reason
 
 
 def test_a_scale_far_too_coarse_is_said_though_every_code_is_the_nearest():

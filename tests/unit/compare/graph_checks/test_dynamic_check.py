@@ -161,7 +161,7 @@ def test_a_result_that_cancels_out_is_lost_in_the_rounding_of_its_weights(form):
     x = np.linspace(1, 2, 6, dtype=np.float32)[:, None] * row
     none = np.zeros_like(B)
     result = diff(plain(weight, x, bias=none), dynamic(weight, x, bias=none, form=form))
-    assert "rounding weights to codes leaves an SQNR of" in result.verdict.sentence
+    assert "with weights rounded to codes, its result has an SQNR of" in result.verdict.sentence
     assert "below 10 dB" in result.verdict.sentence
 
 
@@ -172,7 +172,7 @@ def test_a_result_that_hangs_on_small_data_is_lost_in_the_rounding_of_data():
     weight[0] = 0
     none = np.zeros_like(B)
     result = diff(plain(weight, x, bias=none), dynamic(weight, x, bias=none))
-    assert "rounding weights and data to codes leaves an SQNR of" in result.verdict.sentence
+    assert "with weights and data rounded to codes, its result has an SQNR of" in result.verdict.sentence
 
 
 @pytest.mark.parametrize("seed", range(12))
