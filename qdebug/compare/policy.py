@@ -287,7 +287,8 @@ def verdict(
     if nonfinite is not None:
         sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
-        sentence = _accumulated(of, short, floor, graph) + _contributed(short, contributing, floor) + f" {sentence}"
+        fall = _fallen(of, short[0], floor, graph)
+        sentence = _accumulated(short, floor) + _contributed(short, contributing, floor) + fall + f" {sentence}"
     sentence += _said_costs(costs, judged=bool(short))
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
@@ -388,21 +389,24 @@ def lost_part(output: NodeResult) -> Finding | None:
     return next((found for found in output.findings if found.role is FindingRole.OUTPUT), None)
 
 
-def _accumulated(of: ResultTable, short: Sequence[NodeResult], floor: float, graph: Graph) -> str:
-    """Say which output is beyond its limit though no node is, and where along the net its SQNR falls."""
+def _accumulated(short: Sequence[NodeResult], floor: float) -> str:
+    """Say which output is beyond its limit though no node is."""
     level, part = _level(short[0], floor), lost_part(short[0])
     text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, below {floor:g} dB"
     if part is not None:
         text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, but {part.sentence}"
     others = len(short) - 1
     text += f" (and {others} more {'output' if others == 1 else 'outputs'})" if others else ""
-    text += ", though no node is beyond its limit."
-    fall = None if part is not None else largest_fall(of, graph, of.rows[short[0].tensor])
-    if fall is not None and _level(fall[0], floor) != _level(fall[1], floor):
-        node = fall[1]
-        levels = [_level(each, floor) for each in fall]
-        text += f" SQNR falls most across {node.op} {node.node!r}: {levels[0]} dB go in, {levels[1]} dB come out."
-    return text
+    return f"{text}, though no node is beyond its limit."
+
+
+def _fallen(of: ResultTable, output: NodeResult, floor: float, graph: Graph) -> str:
+    """Say where along the net the SQNR falls most on its way to an output."""
+    fall = None if lost_part(output) is not None else largest_fall(of, graph, of.rows[output.tensor])
+    if fall is None or _level(fall[0], floor) == _level(fall[1], floor):
+        return ""
+    node, (before, after) = fall[1], (_level(each, floor) for each in fall)
+    return f" SQNR falls most at {node.op} {node.node!r}: {before} dB before it, {after} dB after it."
 
 
 def _said_costs(costs: Sequence[NodeResult], *, judged: bool) -> str:
@@ -429,16 +433,16 @@ def _contributed(short: Sequence[NodeResult], contributing: Contributions | None
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
     named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
-    where = "" if contributing.sample is None else f" in sample {contributing.sample}, where it is worst"
     own = [each for node in short if node.tensor == exact[0].output for each in node.samples]
     level = next((each.sqnr_db for each in own if each.sample == contributing.sample), None)
-    where += "" if level is None else f" with {_decibels(level, floor)} dB"
-    text = f" Nodes that cost the output most{where}, each with the SQNR if no other node had an error: {named}"
+    where = "" if contributing.sample is None else f" in sample {contributing.sample}, the worst"
+    where += "" if level is None or not where else f" with {_decibels(level, floor)} dB"
+    text = f" Costliest nodes{where}, each with the SQNR if it alone had an error: {named}"
     both = contributing.together
     if both is not None:
-        text += f"; with the errors of these alone {_decibels(both.sqnr_db, floor)} dB"
+        text += f"; if these alone had errors: {_decibels(both.sqnr_db, floor)} dB"
     if both is not None and both.without_db is not None:
-        text += f", of all others alone {_decibels(both.without_db, floor)} dB"
+        text += f"; if all others had: {_decibels(both.without_db, floor)} dB; errors can add up or cancel"
     text += "."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 

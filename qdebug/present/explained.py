@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation, PresetMatch
 from qdebug.present import numbers
+from qdebug.present.rows import position
 from qdebug.present.text import safe_text
 
 __all__ = [
@@ -238,7 +239,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         left = node.residual
         facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
         facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
-        facts.append(("for example", ", ".join(str(list(index)) for index in left.elements)))
+        facts.append(("for example", _places(left.elements)))
     if node.dtypes:
         facts.append(("types", node.dtypes))
     if node.elements:
@@ -256,16 +257,24 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     return [(label, safe_text(text, limit=600)) for label, text in facts]
 
 
+def _places(elements: Sequence[Sequence[int]]) -> str:
+    """Write elements as "sample 0: @16,0,0 @16,0,1", by the sample that each begins with."""
+    by_sample: dict[int, list[str]] = {}
+    for sample, *index in elements:
+        by_sample.setdefault(sample, []).append(f"@{position(index)}")
+    return "; ".join(f"sample {sample}: {' '.join(found)}" for sample, found in by_sample.items())
+
+
 def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = []
     if node.words:
         facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "closest", node.words))
     label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
-    for position, variant in enumerate(_shortened(node.variants)):
-        facts.append((label if not position else "", variant))
-    for position, preset in enumerate(node.presets):
+    for at, variant in enumerate(_shortened(node.variants)):
+        facts.append((label if not at else "", variant))
+    for at, preset in enumerate(node.presets):
         detail = f": {preset.detail}" if preset.detail else ""
-        facts.append(("" if position else "known as", f"{preset.name} ({preset.provenance}{detail})"))
+        facts.append(("" if at else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
         facts.append(("pooled", _pooled(node)))
         held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"

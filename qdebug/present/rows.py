@@ -33,6 +33,7 @@ __all__ = [
     "RowChoice",
     "badness",
     "columns",
+    "judged_brief",
     "judged_cell",
     "judged_words",
     "metric_title",
@@ -300,15 +301,27 @@ def judged_cell(result: NodeResult) -> Cell:
     judged = result.judged
     if judged is None:
         return Cell(text=numbers.MISSING, state="muted")
-    sign = "<" if judged.amount < judged.limit else ">" if judged.amount > judged.limit else "="
-    text = _judged(judged, f" {sign} ", "bound")
-    if len(text) > _CELL and judged.unit == "LSB":  # without its limit, rather than cut
-        text = f"{apart(judged.amount, judged.limit, digits=2)} LSB"
+    text = _judged(judged, f" {_sign(judged)} ", "bound")
     return Cell(text="0" if judged.amount == 0 else text, value=judged.amount, state=_alarm(result))
 
 
-_CELL = 15
-"""Characters of the narrowest column that shows it."""
+def judged_brief(result: NodeResult, room: int) -> str:
+    """Return the text of `judged_cell` for a narrow column: without spaces, or without its limit, rather than cut.
+
+    Args:
+        result: The comparison.
+        room: Cells of the column.
+    """
+    judged = result.judged
+    if judged is None or judged.amount == 0:
+        return judged_cell(result).text
+    text = _judged(judged, _sign(judged), "bound").replace(" of bound", " bound")
+    fits = len(text) <= room or judged.unit != "LSB"
+    return text if fits else f"{apart(judged.amount, judged.limit, digits=2)} LSB"
+
+
+def _sign(judged: Judged) -> str:
+    return "<" if judged.amount < judged.limit else ">" if judged.amount > judged.limit else "="
 
 
 def judged_words(result: NodeResult) -> str | None:

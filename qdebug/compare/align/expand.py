@@ -51,8 +51,12 @@ def alike(one: Node, other: Node) -> bool:
     return sums[0] == sums[1] and operators.same_family(one, other)
 
 
+_POOLS = frozenset({"max_pool", "average_pool", "global_average_pool", "reduce_mean"})
+"""What gives no number below 0 of numbers that are not below 0, by `Operator.unit`."""
+
+
 def clamps_at_zero(graph: Graph, tensor: str) -> bool:
-    """Tell whether a tensor is the output of a Relu, be it fused, seen through nodes that keep or pick values."""
+    """Tell whether a tensor is the output of a Relu, seen through what keeps, picks or averages values."""
     for _ in range(len(graph.nodes)):
         node = graph.producer(tensor)
         if node is None:
@@ -62,7 +66,7 @@ def clamps_at_zero(graph: Graph, tensor: str) -> bool:
             return True
         if row.bounded and node.attrs.get("min") == 0.0:
             return True
-        if not (row.keeps_values or row.arranges or row.unit == "max_pool") or not node.inputs:
+        if not (row.keeps_values or row.arranges or operators.plain(node).unit in _POOLS) or not node.inputs:
             return False
         tensor = node.inputs[0]
     return False

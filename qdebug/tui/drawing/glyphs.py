@@ -159,6 +159,8 @@ def _tail(text: str, width: int) -> str:
     return text[at:]
 
 
+_BRIEF = 6
+"""Letters of an operator up to which a name that ends with it loses none of them."""
 _SCIENTIFIC = re.compile(r"(-?\d(?:\.\d+)?e-?\d+)( .*)?")
 """A number with a power of ten, and its unit."""
 
@@ -200,6 +202,22 @@ class GlyphSet:
         """
         text = self.plain(safe_text(value, limit=max(width, 200)))
         return set_cell_size(cut_middle(text, width, self.plain(ELLIPSIS)), width)
+
+    def fit_name(self, name: str, op: str, width: int) -> str:
+        """Return a node's name as `fit` does; a long one loses the operator at its end first, but for a letter.
+
+        Args:
+            name: As recorded, perhaps after the node's number.
+            op: The node's operator, which is shown beside the name or tells too little to give the name up for.
+            width: Cells, at least 1.
+        """
+        return self.fit(self.brief(name, op, width), width)
+
+    def brief(self, name: str, op: str, width: int) -> str:
+        """Return a name without the operator at its end but for a letter, if the whole has no room."""
+        shown = self.plain(safe_text(name, limit=max(width, 200)))
+        known = len(op) > _BRIEF and name.endswith(op) and name != op
+        return f"{name[: -len(op) + 1]}{self.plain(ELLIPSIS)}" if known and cell_len(shown) > width else name
 
     def fit_end(self, text: str, width: int) -> str:
         """Return safe text in at most `width` cells: a sentence loses its end, not its middle."""

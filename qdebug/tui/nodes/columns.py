@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from qdebug.present import numbers
-from qdebug.present.rows import metric_title, quant_text, row_cell
+from qdebug.present.rows import judged_brief, metric_title, quant_text, row_cell
 from qdebug.tui.drawing.glyphs import GlyphSet
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, State, sign
@@ -19,6 +19,7 @@ _NAME_AMPLE = 40
 _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60
+_OWN = 12
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
     if navigator.sample is None and navigator.metric != "introduced" and width >= _INTRODUCED_FROM:
         # what the list is sorted by is what it shows: the arithmetic part is a part of that only
         own = "introduced" if navigator.sort == "introduced" else "arithmetic"
-        fixed.append(ListColumn(own, own, 15, right=True, sort="introduced"))
+        fixed.append(ListColumn(own, own, _OWN, right=True, sort="introduced"))
     title = "saturated" if navigator.sample is None else "sat. of all"  # the one number here that no sample has
     fixed.append(ListColumn("saturated", title, len(title), right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
@@ -135,6 +136,8 @@ def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: Glyp
         text = _text(navigator, row, column.key)
         if column.right:
             cells.append(glyphs.right(text, column.width))
+        elif column.key == "name":
+            cells.append(glyphs.fit_name(text, navigator.table.rows[row].op, column.width))
         else:
             cells.append(glyphs.fit(text, column.width))
     return cells
@@ -197,8 +200,14 @@ def _word(navigator: Navigator, row: int) -> str:
     return "in ref. only" if planned.missing is not None and not planned.tensor else word
 
 
+def _arithmetic(table: NodeTable, row: int) -> str:
+    result = table.results[row]
+    return metric_text(table, row, "arithmetic") if result is None else judged_brief(result, _OWN)
+
+
 _TEXTS: dict[str, Callable[[Navigator, int], str]] = {
     "explained": lambda navigator, row: _explained(navigator.table, row),
+    "arithmetic": lambda navigator, row: _arithmetic(navigator.table, row),
     "mark": lambda *_: "",
     "number": lambda navigator, row: _number(navigator.table, row),
     "name": lambda navigator, row: navigator.table.names[row],

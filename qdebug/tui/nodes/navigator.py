@@ -338,14 +338,17 @@ class Navigator:
         whole = whole[whole >= 0]
         targets = whole if len(whole) else places  # who types all of a name means that
         ahead = targets[targets >= self.place]
-        self.cursor = self.line_to_row(int(ahead[0] if len(ahead) else targets[0]))
-        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{self._found_in(pattern)}"
+        round_the_end = [*ahead.tolist(), *targets.tolist()]
+        shown = (place for place in round_the_end if not self._found_in(pattern, self.line_to_row(place)))
+        self.cursor = self.line_to_row(next(shown, round_the_end[0]))  # a name that is seen, before a tensor's
+        found = self._found_in(pattern, self.cursor)
+        return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{found}"
 
-    def _found_in(self, pattern: str) -> str:
-        """Say which tensor of the row under the cursor a search has found; "" where the name or operator shows it."""
-        row = self.table.rows[self.cursor]
+    def _found_in(self, pattern: str, at: int) -> str:
+        """Say which tensor of a row a search has found; "" where the name or operator shows it."""
+        row = self.table.rows[at]
         text = pattern.strip("~'").lower()
-        shown = f"{self.table.names[self.cursor]}\n{row.op}".lower()
+        shown = f"{self.table.names[at]}\n{row.op}".lower()
         tensor = next((name for name in (row.tensor, row.reference_tensor) if text in name.lower()), "")
         return f", here in the tensor {safe_text(tensor, limit=40)}" if tensor and text not in shown else ""
 

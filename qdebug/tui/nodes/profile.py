@@ -19,6 +19,8 @@ __all__ = ["LABEL", "Axis", "ErrorProfile", "choose_axis", "column_to_row"]
 LABEL = 10
 """Cells left of the plot."""
 
+_BAD = "bad "
+"""Stands at the upper end of the axis: an SQNR is small there."""
 _TITLES = {"sqnr_db": "SQNR", "cosine": "1-cos"}
 _STEPS = {True: (1.0, 2.0, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0), False: (0.25, 0.5, 1.0, 2.0, 3.0, 4.0)}
 _MOST_ROWS_SPAN = {True: 120.0, False: 9.0}
@@ -152,7 +154,8 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
     limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
     lines = []
     for row, text in enumerate(area(pool(heights, 2 * cells), rows, glyphs)):
-        pieces: list[Piece] = [(axis.label(rows - 1 - row).rjust(LABEL) + glyphs.bar, "muted")]
+        label = f"{'' if row else _BAD}{axis.label(rows - 1 - row)}"
+        pieces: list[Piece] = [(label.rjust(LABEL)[-LABEL:] + glyphs.bar, "muted")]
         if row == limit_row:
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
         pieces.extend(_stretches(text, failing, glyphs))
@@ -187,7 +190,11 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
 def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
     """Draw the line under the plot: what failed, what of it is acknowledged, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
-    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in plot.failing]
+    failing = plot.failing
+    if table.ordered * 2 <= cells:  # a node has several cells: one mark each, as of one node
+        failing = np.zeros(cells, dtype=bool)
+        failing[[_cell(int(row), cells, table.ordered) for row in table.failing(navigator.sample)]] = True
+    marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in failing]
     for cell in np.flatnonzero(plot.excused & ~plot.failing):
         marks[cell] = ("~", "unknown")
     for cell in np.flatnonzero(plot.pending & ~plot.failing):

@@ -12,7 +12,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars
 from qdebug.tui.elements.summing import MOST_CHANNELS, Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, alone, of_sample, so_far, waiting, waiting_lines
-from qdebug.tui.pages.page import Constant, Line, Scene, Table, heading, paragraph, window
+from qdebug.tui.pages.page import Constant, Line, Scene, Table, heading, in_part, paragraph, window
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["ChannelsPage", "weight_scales"]
@@ -62,6 +62,8 @@ class ChannelsPage(ElementsPage):
         room = max(height - (4 if whole.missing else 3), 1)
         shown = window(place, len(order), room)
         rows = order[shown.start : shown.stop]
+        part = in_part(shown, len(order))
+        head = heading(scene, width, f"{extra}{f', lines{part}' if part else ''}")
         texts = [[column[1](int(channel)) for channel in rows] for column in columns]
         sizes = [max(len(column[0]), *map(len, cells)) for column, cells in zip(columns, texts, strict=True)]
         fit = len(columns)
@@ -89,8 +91,7 @@ class ChannelsPage(ElementsPage):
         many = f"{len(order)}" if not whole.missing else f"{len(order)} of {whole.shape[whole.axis]}"
         noun = "channel" if many == "1" else "channels"
         sample = of_sample(scene)
-        said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}"
-        said += f", {shown.start + 1}..{shown.stop} shown; min, max of the backend"
+        said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: the backend's"
         foot = paragraph(said.strip(), scene, width)
         fits = len(lines) + len(foot) <= height
         return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(said, width), "muted")]])]

@@ -33,7 +33,7 @@ from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import PlannedRow, State, why
 from qdebug.tui.pages.elements import has_values, of_sample
 from qdebug.tui.pages.histograms import bins_of, histogram_lines
-from qdebug.tui.pages.page import Line, Scene, accepted, sign_of
+from qdebug.tui.pages.page import Line, Scene, accepted, short_of_limit, sign_of
 from qdebug.tui.pages.recorded import recorded_bins, recorded_rows
 from qdebug.tui.pages.samples_page import sample_errors
 from qdebug.tui.reading.messages import DetailReady
@@ -67,7 +67,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         width: Cells of a line.
     """
     navigator, ready, result, glyphs = scene.navigator, scene.ready, scene.outcome, scene.glyphs
-    lines = _head(navigator, scene.row, result, width, glyphs)
+    lines = _head(scene, width)
     if result is None:
         return [*lines, [], *_without_result(scene, width)]
     planned, sample = scene.planned, navigator.sample
@@ -84,18 +84,20 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
     measured = [*_saturation(result, width, glyphs), *_errors(result, width, glyphs)]
+    samples = _samples(result, sample, width, glyphs)
+    lines += samples if sample is not None else []  # what is asked for comes before what all samples give
     if measured and navigator.samples > 1:
         lines.append([(f"all {navigator.samples} samples", "accent")])
     lines += measured
     lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
-    lines += _samples(result, sample, width, glyphs)
+    lines += samples if sample is None else []
     if ready is not None and result.metrics is not None:
         lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
     return lines
 
 
-def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int, glyphs: GlyphSet) -> list[Line]:
-    planned = navigator.table.rows[row]
+def _head(scene: Scene, width: int) -> list[Line]:
+    navigator, row, result, glyphs, planned = scene.navigator, scene.row, scene.outcome, scene.glyphs, scene.planned
     state = State(int(navigator.table.states(None)[row]))
     op = safe_text(planned.op, limit=24)
     title = glyphs.fit(navigator.table.title(row), max(width - cell_len(op) - 2, 8)).rstrip()
@@ -103,7 +105,7 @@ def _head(navigator: Navigator, row: int, result: NodeResult | None, width: int,
     style = "fail" if state.failing else "unknown" if state is State.INCOMPARABLE else "fine"
     reason = planned.missing if result is None else why(result)
     first = navigator.table.first_divergence() == row
-    said = f"{'! first divergence, ' if first else sign_of(navigator.table, row)}{state.word}"
+    said = f"{'! first divergence, ' if first else sign_of(navigator.table, row)}{state.word}{short_of_limit(scene)}"
     style = "muted" if state is State.PENDING else style
     lines += _wrapped(f"{said}: {reason}" if reason else said, width, style, glyphs)
     if result is not None and result.acknowledged is not None:
@@ -264,18 +266,19 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     """Say how large the error is, of all samples, and how much of it the node adds itself."""
     beyond = result.status in _FAILING
     lines = _packed("error", _metrics(result.metrics, _ERRORS), width, glyphs, failing=beyond)
-    own = ("introduced",) if result.constants is None else ("arithmetic", "constants")
-    for name in (*own, "propagated"):
+    own = () if result.constants is None else ("arithmetic", "constants")
+    for name in ("introduced", *own, "propagated"):
         part = getattr(result, name)
         if part is None:
             continue
-        judged = judged_words(result) if name == own[0] else None
+        judges = name == (own or ("introduced",))[0]
+        judged = judged_words(result) if judges else None
         items = _metrics(part, _PARTS if judged is None else _PARTS[:1])
         items = items if judged is None else [("judged", judged), *items]
-        if name == own[0] and result.relative_gain is not None:
+        if name == "propagated" and result.relative_gain is not None:
             items.append(("gain", numbers.number(result.relative_gain)))
-        failing = beyond and name == own[0] and result.declared is None
-        lines += _packed(name, items, width, glyphs, failing=failing)
+        failing = beyond and judges and result.declared is None
+        lines += _packed(f"  {name}" if name in own else name, items, width, glyphs, failing=failing)
     return lines
 
 

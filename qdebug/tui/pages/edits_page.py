@@ -208,7 +208,8 @@ class EditsPage(Page):
         ready, facts, wish = scene.tried, _facts(scene), self._wish(scene)
         if not wish.edits:
             doing = f"; replaying {ready.doing} .." if ready is not None and ready.doing else ""
-            return paragraph(f"no edit is chosen: the outputs are as recorded{doing}", scene, width)
+            said = _far_off(facts) or "no edit is chosen: the outputs are as recorded"
+            return paragraph(f"{said}{doing}", scene, width, "fail" if _far_off(facts) else "plain")
         known = ready is not None and ready.request.wish == wish
         if ready is None or facts is None or not known:
             return paragraph("replaying ..", scene, width, "accent")
@@ -221,11 +222,8 @@ class EditsPage(Page):
         if ready.doing:
             said = f"replaying {ready.doing}" + (f": {done} of {total} nodes" if total else " ..")
         elif effect is not None and facts.faithful is not None:
-            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {faithful_words(facts.faithful)}"
-            if facts.plain is not None:
-                first = min(facts.plain.outputs, key=lambda each: worst_first(each.trial.sqnr_db))
-                then, now = (numbers.number(each.sqnr_db) for each in (first.trial, first.now))
-                said += f"; the worst output has {then} dB then, and {now} dB as recorded"
+            replay = _far_off(facts) or faithful_words(facts.faithful)
+            said = f"replayed in {numbers.number(effect.seconds)} s a sample; {replay}"
         below = paragraph(said, scene, width, "accent" if ready.doing else "muted")
         if effect is None:
             return below
@@ -264,6 +262,23 @@ class EditsPage(Page):
                 "e writes these edits; then Y copies the command that goes on with them",
             ]
         return [line for text in words for line in paragraph(text, scene, width)]
+
+
+def _far_off(facts: EditFacts | None) -> str:
+    """Say that a replay without edits gives other outputs than those recorded, and how far they are; "" if it does not.
+
+    What the replay itself gains is in no gain of an edit, but in the outputs that are shown with edits.
+    """
+    if facts is None or facts.faithful is None or not math.isfinite(facts.faithful):
+        return ""
+    said = faithful_words(facts.faithful)
+    if facts.plain is None or not facts.plain.outputs:
+        return said
+    first = min(facts.plain.outputs, key=lambda each: worst_first(each.trial.sqnr_db))
+    then, now = (numbers.number(each.sqnr_db) for each in (first.trial, first.now))
+    return (
+        f"{said}; the worst output has {then} dB then, and {now} dB as recorded: gains are what edits add to {then} dB"
+    )
 
 
 def _facts(scene: Scene) -> EditFacts | None:

@@ -207,7 +207,9 @@ class _Picture:
             spots = self._stack(level, items, lanes, span=(left, right), facts=len(facts), passing=passing)
             inner = right - left - 1
             shown = [spot.edge for spot in spots if spot.edge is not None and level]
-            texts = self._scene.glyphs.apart([edge.tensor if edge.constant else _name(edge) for edge in shown], inner)
+            glyphs = self._scene.glyphs
+            brief = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, inner) for edge in shown]
+            texts = glyphs.apart(brief, inner)
             names[level] = {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
             placed |= {spot.edge.tensor: spot for spot in spots if spot.edge is not None}
         self._edges(levels, columns, placed, passing)

@@ -222,7 +222,7 @@ def _culprit(
         (signs[0], "first" if signs[0] == "!" else "accent"),
         (signs[1], state_style(state)),
         (" ", "plain"),
-        (glyphs.fit(table.title(row), name_width), "cursor" if here else state_style(state)),
+        (glyphs.fit_name(table.title(row), table.rows[row].op, name_width), "cursor" if here else state_style(state)),
         (" " + glyphs.fit(safe_text(table.rows[row].op), _OP), "muted"),
     ]
     for title, size in shown:
@@ -263,7 +263,7 @@ def _coverage(scene: Scene) -> str:
     said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
     worst = None if scene.result is None or scene.navigator.samples == 1 else scene.result.verdict.worst_sample
     if worst is not None and cost_by_row(scene):
-        said += f" worst dB: of sample {worst}, B: of all {many};"
+        said += f" worst dB is of sample {worst} alone, B has all {many};"
     said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:

@@ -37,6 +37,7 @@ __all__ = [
     "in_room",
     "origin_row",
     "paragraph",
+    "short_of_limit",
     "sign_of",
     "state_style",
     "window",
@@ -256,13 +257,13 @@ def _said_of(scene: Scene, state: State) -> str:
     table, row, sample = scene.table, scene.row, scene.navigator.sample
     if scene.planned.side:
         return f"{sign_of(table, row)}{scene.planned.side} only"
-    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{_short(scene)}"
+    whole = f"{sign_of(table, row)}{State(int(table.state[row])).word}{short_of_limit(scene)}"
     if sample is None or state is State(int(table.state[row])):
         return whole
     return f"sample {sample} {state.word}, as a whole {whole}"
 
 
-def _short(scene: Scene) -> str:
+def short_of_limit(scene: Scene) -> str:
     """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others."""
     if scene.result is None or scene.planned.tensor not in scene.result.verdict.short:
         return ""

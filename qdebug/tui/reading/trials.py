@@ -175,6 +175,14 @@ class Trials:
         if unit is not None:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
         places = [place for place in places_of(source.backend) if wish.sample in {None, place[0]}]
+        ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
+        facts = replace(facts, faithful=bench.faithful())
+        if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
+            for plain in bench.effects((), places):  # before any gain: that of the replay itself is none of an edit's
+                doing = f"without edits {_run(plain.samples, places)}"
+                ready = self._tell(replace(ready, edits=facts, doing=doing))
+            self._plain[wish.sample] = plain
+        facts = replace(facts, plain=self._plain.get(wish.sample))
         if self._effect is None or self._effect[0] != wish:
             ready = self._tell(replace(ready, edits=facts, doing=_run(0, places) if wish.edits else ""))
             for effect in bench.effects(wish.edits, places) if wish.edits else ():
@@ -183,24 +191,16 @@ class Trials:
                 self._effect = (wish, effect) if effect.samples == len(places) else None
         else:
             facts = replace(facts, effect=self._effect[1])
-        if wish.edits:
-            ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
-            facts = replace(facts, faithful=bench.faithful())
-            if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:
-                for plain in bench.effects((), places):
-                    doing = f"without edits {_run(plain.samples, places)}"
-                    ready = self._tell(replace(ready, edits=facts, doing=doing))
-                self._plain[wish.sample] = plain
-            facts = replace(facts, plain=self._plain.get(wish.sample))
         offered = [edit for edit in facts.edits if edit.name not in wish.edits] if places else []
         key = (source, wish, facts.node)
         known = self._gains[1] if self._gains is not None and self._gains[0] == key else {}
-        if len(known) < len(offered):
-            ready = self._tell(replace(ready, edits=facts, doing="" if wish.edits else "each edit, for its gain"))
-            for name, gain in bench.gains(wish.edits, offered, places):
+        left = [edit for edit in offered if edit.name not in known]
+        if left:
+            ready = self._tell(replace(ready, edits=replace(facts, gains=known), doing="each edit, for its gain"))
+            for name, gain in bench.gains(wish.edits, left, places):
                 known = {**known, name: gain}
+                self._gains = key, known  # each at once: whoever leaves comes back to what is known
                 ready = self._tell(replace(ready, edits=replace(facts, gains=known)))
-            self._gains = key, known
         self._tell(replace(ready, edits=replace(facts, gains=known), doing=""))
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:

@@ -23,7 +23,7 @@ from qdebug.numerics.checkpoint import asking
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import PlannedRow, State
-from qdebug.tui.pages.page import Page, Scene, Table
+from qdebug.tui.pages.page import Page, Scene, Table, cost_by_row
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def prepared(
         kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
         counts = [scene.table.count_of(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
-        return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene))
+        return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene), costs=cost_by_row(scene))
     if path.suffix == ".json":
         return path, _json_writer(path, scene, view, page)
     if scene.outcome is None or scene.planned.missing is not None:
@@ -168,7 +168,9 @@ def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) ->
     if made is not None:
         return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
     if view not in _OF_ALL and scene.outcome is not None:
-        told = json.dumps(scene.outcome.to_dict(), indent=2, allow_nan=False) + "\n"
+        from qdebug.compare.result.result import json_safe  # long loaded where there is a result
+
+        told = json.dumps(json_safe(scene.outcome.to_dict()), indent=2, allow_nan=False) + "\n"
         return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
     if scene.result is None:
         raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
@@ -253,8 +255,9 @@ def _write_csv(
     rows: Sequence[tuple[int, PlannedRow, NodeResult | None]],
     columns: tuple[Sequence[int | None], Sequence[int]],
     marks: Mapping[int, str],
+    costs: Mapping[int, float],
 ) -> str:
-    """Write the nodes of the list with the columns of `qdebug diff -f csv`, and what the user noted.
+    """Write the nodes of the list with the columns of `qdebug diff -f csv`, what they cost an output and the notes.
 
     Numbers are in full, texts so that no spreadsheet takes them for a formula.
     """
@@ -263,7 +266,7 @@ def _write_csv(
 
     out, (counts, states) = io.StringIO(), columns
     writer = csv.writer(out, lineterminator="\n")
-    writer.writerow([*COLUMNS, "marked", "own_note"])
+    writer.writerow([*COLUMNS, "worst_db", "marked", "own_note"])
     for row, planned, result in rows:
         known = {
             "index": counts[row],
@@ -273,7 +276,7 @@ def _write_csv(
         }
         full = known if result is None else flat_row(result)
         cells = [csv_cell(full.get(name)) for name in COLUMNS]
-        writer.writerow([*cells, row in marks, csv_cell(marks.get(row))])
+        writer.writerow([*cells, csv_cell(costs.get(row)), row in marks, csv_cell(marks.get(row))])
     return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} nodes")
 
 

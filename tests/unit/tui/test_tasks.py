@@ -119,7 +119,7 @@ async def test_find_the_first_divergence(walk):
 async def test_run_to_the_origin_from_the_output(walk):
     main, text = await walk("2", "G", "/", list("logits_quant"), "enter", "W")
     assert node(main) == PLANTED
-    assert "edges to the origin (>99.9 % its own)" in text
+    assert "edges up (>99.9 % its own)" in text
 
 
 async def test_see_whether_it_saturates(walk):
@@ -271,7 +271,7 @@ async def test_a_long_run_to_the_origin_is_gone_back_in_a_few_keys(make_app, mak
         main = await settle(pilot)
         main.navigator.go(58)
         await pilot.press("W")
-        assert main.message.startswith("55 edges to the origin")
+        assert main.message.startswith("the origin, 55 edges up")
         assert main.navigator.cursor == 3
         for _ in range(10):
             await pilot.press("H")

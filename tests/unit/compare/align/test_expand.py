@@ -207,3 +207,15 @@ def test_what_lies_within_a_node_is_laid_out_as_its_output():
     node = Node(name="n", op="FusedConv", inputs=("x", "w", "b", "more"), outputs=("y",), domain="com.microsoft")
     graph = expanded(Graph([node], tensors=[TensorInfo(name="y", layout=layout)], inputs=("x",), outputs=("y",)))
     assert graph.tensors[graph.nodes[0].outputs[0]].layout == layout
+
+
+def test_a_pool_of_what_a_relu_gives_has_its_zeros():
+    def behind(op, **attrs):
+        relu = Node(name="r", op="Relu", inputs=("x",), outputs=("a",))
+        last = Node(
+            name="p", op=op, inputs=("a", *(["s"] * 3 if op.startswith("QLinear") else [])), outputs=("y",), **attrs
+        )
+        return clamps_at_zero(Graph([relu, last], inputs=("x",), outputs=("y",)), "y")
+
+    assert all(map(behind, ("MaxPool", "AveragePool", "QLinearAveragePool", "GlobalAveragePool", "Flatten")))
+    assert not any(map(behind, ("Conv", "Sub", "Neg")))

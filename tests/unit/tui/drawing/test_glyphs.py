@@ -96,3 +96,10 @@ def test_names_that_share_both_ends_keep_as_much_as_tells_them_apart():
         cut = UNICODE.apart(names, width)
         assert len(set(cut)) == len(names), (width, cut)
         assert cut[2].startswith("x_zero_"), "what there is room for stays"
+
+
+def test_a_long_name_loses_the_operator_at_its_end_before_its_own_letters():
+    shown = [UNICODE.fit_name(f"relu_10.tmp_0_{op}", op, 16).strip() for op in ("QuantizeLinear", "DequantizeLinear")]
+    assert shown == ["relu_10.tmp_0_Q…", "relu_10.tmp_0_D…"]
+    assert UNICODE.fit_name("relu_QuantizeLinear", "QuantizeLinear", 20) == "relu_QuantizeLinear "
+    assert UNICODE.fit_name("block.Conv", "Conv", 8) == UNICODE.fit("block.Conv", 8)

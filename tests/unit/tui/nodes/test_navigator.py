@@ -368,3 +368,13 @@ def test_of_a_failing_node_without_samples_no_sample_is_called_right(make_naviga
     navigator.table.put(replace(failing, samples=()))
     said = navigator.failing(1)
     assert said.startswith("block2/qlinearadd_9 fails, and has no results of single samples")
+
+
+def test_a_name_that_is_seen_is_found_before_that_of_a_tensor(make_navigator):
+    rows = list(make_navigator(24).table.rows)
+    rows[3], rows[9] = replace(rows[3], tensor="silu_10.tmp"), replace(rows[9], node="silu_10")
+    navigator = Navigator(NodeTable(rows))
+    assert navigator.search("silu_10", start=0) == "2 matches"
+    assert navigator.cursor == 9
+    assert navigator.search("silu_10.t", start=0) == "1 match, here in the tensor silu_10.tmp"
+    assert navigator.cursor == 3

@@ -243,7 +243,7 @@ def test_without_colours_the_map_says_the_same(pages, make_scene):
 
 def test_the_median_of_an_even_number_of_samples_lies_between_the_middle_two(pages, make_scene):
     assert "worst 43.0, median 43.5, best 44.0 dB" in text(
-        pages[ScreenId.SAMPLES].draw(make_scene(row=8, samples=2), 80, 18)
+        pages[ScreenId.SAMPLES].draw(make_scene(row=8, samples=2), 90, 18)
     )
     assert "median 43.0" in text(pages[ScreenId.SAMPLES].draw(make_scene(row=8, samples=3), 80, 18))
 

@@ -86,7 +86,7 @@ def test_the_nodes_shown_are_written_with_full_numbers(make_scene):
     with path.open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert said == "6 nodes"
-    assert tuple(rows[0]) == (*COLUMNS, "marked", "own_note")
+    assert tuple(rows[0]) == (*COLUMNS, "worst_db", "marked", "own_note")
     assert [int(row["index"]) for row in rows] == [scene.table.count_of(row) for row in scene.navigator.order]
     by_row = {int(row["index"]): row for row in rows}
     assert by_row[0]["node"] == "'=1+1"
@@ -247,3 +247,10 @@ def test_a_file_that_exists_or_has_no_folder_is_said_and_left_alone(folder):
         new_file(folder / "no" / "o.csv", text=True),
     ):
         pass
+
+
+def test_a_node_without_error_is_written_as_json_with_its_infinite_sqnr(make_scene):
+    scene = make_scene(row=0)
+    assert scene.outcome.metrics.sqnr_db == np.inf
+    path, _ = write("node.json", scene, view=ScreenId.TENSOR)
+    assert json.loads(path.read_text())["metrics"]["sqnr_db"] == "Infinity"
