@@ -334,8 +334,9 @@ class Navigator:
         places = self._match_places()
         if not len(places):
             return f"the filter hides every match; {_CLEARS}"
-        whole = np.sort(self._place[self.table.called(pattern)])
-        whole = whole[whole >= 0]
+        called = [row for row in self.table.called(pattern) if self._place[row] >= 0]
+        paired = [row for row in called if self.table.rows[row].missing is None]
+        whole = np.sort(self._place[paired or called])
         targets = whole if len(whole) else places  # who types all of a name means that
         ahead = targets[targets >= self.place]
         round_the_end = [*ahead.tolist(), *targets.tolist()]

@@ -378,3 +378,11 @@ def test_a_name_that_is_seen_is_found_before_that_of_a_tensor(make_navigator):
     assert navigator.cursor == 9
     assert navigator.search("silu_10.t", start=0) == "1 match, here in the tensor silu_10.tmp"
     assert navigator.cursor == 3
+
+
+def test_of_two_rows_with_a_whole_name_the_compared_one_is_found(make_navigator):
+    rows = list(make_navigator(24).table.rows)
+    rows[3], rows[9] = replace(rows[3], node="conv@7"), replace(rows[9], node="conv@7", missing="inside a fused node")
+    navigator = Navigator(NodeTable(rows))
+    assert navigator.search("conv@7", start=5) == "2 matches"
+    assert navigator.cursor == 3
