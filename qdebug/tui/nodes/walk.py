@@ -158,7 +158,7 @@ def walk_to_origin(
             last[of.rows[table.rows[costly].tensor]] = True
             path = way_upwards(of, graph, None, start, last)
             passed = tuple(at for at in (table.row_of(of[each].tensor) for each in path) if at is not None)
-            ended = "no node fails; of those above, its error costs the output most"
+            ended = "no node is beyond its limit; this one's error costs the output most"
             return Walk(rows=passed or (row, costly), ended=ended, failing=False)
     return _along_the_worst(graph, table, row)
 
@@ -203,9 +203,9 @@ def _along_the_worst(graph: Graph, table: NodeTable, row: int) -> Walk:
         ended = "no node on the way is failing, or known to introduce any error"
         return Walk(rows=tuple(path), ended=ended, failing=False)
     most = max(failing or passed, key=lambda pair: _relative(pair[1].introduced))[0]
-    ended = "it introduces most of the failing nodes on the way"
+    ended = "of the failing nodes on the way it introduces most"
     if not failing:
-        ended = "no node on the way is failing, this one introduces most"
+        ended = "no node on the way is beyond its limit, this one introduces most"
     return Walk(rows=tuple(path[: path.index(most) + 1]), ended=ended, failing=bool(failing))
 
 

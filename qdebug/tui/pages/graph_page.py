@@ -394,7 +394,8 @@ class _Picture:
         self._canvas.box((spot.left, spot.top), (width, spot.low - spot.top + 1), Weight.DOUBLE, rim)
         for line, (text, style) in enumerate(facts[: spot.low - spot.top - 1]):
             said = self._scene.glyphs.plain(safe_text(text))
-            cut = self._scene.glyphs.apart([said], width - 3)[0] if not line else said
+            name = said if line else self._scene.glyphs.brief(said, self._scene.planned.op, width - 3)
+            cut = said if line else self._scene.glyphs.apart([name], width - 3)[0]
             self._canvas.text(spot.left + 2, spot.top + 1 + line, self._scene.glyphs.fit_end(cut, width - 3), style)
         if here:
             self._canvas.text(spot.left, spot.top + 1, self._scene.glyphs.cursor, "cursor")

@@ -217,7 +217,7 @@ def to_origin(scene: Scene) -> str:
         alone = costs.get(walk.rows[-1])
         own = own if alone is None else f" ({numbers.number(alone)} dB alone)"
     steps = len(walk.rows) - 1
-    where = "the origin" if walk.failing else "where the path ends"
+    where = "the origin" if walk.failing else "the largest cause"
     if not steps:
         return f"{where}{so_far} is here{own}: {walk.ended}{hidden}"
     return f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}"

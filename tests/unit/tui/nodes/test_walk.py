@@ -101,7 +101,7 @@ def test_without_any_failing_node_the_walk_says_so(graph, table):
     for name in NAMES:
         table.put(replace(table.results[NAMES.index(name)], status=Status.WITHIN))
     walk = walk_to_origin(graph, table, 4)
-    assert walk.ended == "no node on the way is failing, this one introduces most"
+    assert walk.ended == "no node on the way is beyond its limit, this one introduces most"
     assert NAMES[walk.rows[-1]] == "b"
     assert not walk.failing
     for name in NAMES:

@@ -167,10 +167,10 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     assert "worst dB" in lines[0]
     assert " 3.05 " in next(line for line in lines if "#7 " in line)
     scene.navigator.go(20)
-    assert to_origin(scene).startswith("where the path ends, 13 edges up (3.05 dB alone): no node fails")
-    assert to_origin(scene).startswith("where the path ends is here (3.05 dB alone)")
+    assert to_origin(scene).startswith("the largest cause, 13 edges up (3.05 dB alone): no node is beyond its limit")
+    assert to_origin(scene).startswith("the largest cause is here (3.05 dB alone)")
     scene.navigator.go(5)
-    assert to_origin(scene).startswith("where the path ends, 1 edge up (17.5 dB alone)"), "7 does not lead there"
+    assert to_origin(scene).startswith("the largest cause, 1 edge up (17.5 dB alone)"), "7 does not lead there"
 
 
 def test_a_marked_node_has_its_sign(pages, make_scene):
