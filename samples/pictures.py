@@ -17,10 +17,7 @@ from qdebug.tui.screens import ScreenId
 from qdebug.workflow.demo import run_demo
 
 SIZE, WIDE = (96, 28), (160, 45)
-SCREENS = (
-    "overview", "nodes", "graph", "tensor", "values", "channels", "map", "explain", "samples", "budget", "what-if",
-    "edits",
-)  # fmt: skip
+SCREENS = tuple(each for each in ScreenId if each is not ScreenId.BACKENDS)  # there is one backend
 KEYS = {"map": ("v",), "edits": ("down", "down", "space")}
 """What is pressed on a screen before it is drawn."""
 
@@ -30,7 +27,7 @@ async def pictures(reference: Path, backend: Path, folder: Path) -> None:
     async with program(reference, backend).run_test(size=SIZE) as pilot:
         main = await begun(pilot)
         for screen in SCREENS:
-            await pilot.press(ScreenId(screen).key)
+            await pilot.press(screen.key)
             await until(pilot, lambda screen=screen: not main.detail_shown or known(main, screen))
             await pilot.press(*KEYS.get(screen, ()))
             await pilot.pause(0.2)
@@ -41,7 +38,7 @@ async def pictures(reference: Path, backend: Path, folder: Path) -> None:
         for name, keys in (("wide-dark", "2"), ("wide-light", "t")):
             await pilot.press(keys)
             await pilot.pause(0.2)
-            await until(pilot, lambda: known(main, "nodes"))
+            await until(pilot, lambda: known(main, ScreenId.NODES))
             write(folder / f"{name}.svg", pilot.app.export_screenshot(title="qdebug tui --screen nodes"))
 
 
@@ -62,17 +59,17 @@ async def begun(pilot):
     return main
 
 
-def known(main, screen: str) -> bool:
+def known(main, screen: ScreenId) -> bool:
     """Tell whether everything that a screen shows is there."""
     ready = main.detail_ready
     if ready is None or not ready.complete:
         return False
-    if screen in {"budget", "what-if", "edits"}:
+    if "replays" in screen.traits:
         scene = main.scene
         asked = None if scene is None or main.page is None else main.page.trial(scene)
         tried = None if scene is None else scene.tried
         return tried is not None and tried.request.wish == asked and not tried.doing
-    if screen == "explain":
+    if screen is ScreenId.EXPLAIN:
         return ready.explained is not None
     scene = main.scene
     return not main.view.of_tensor or (scene is not None and scene.glimpse is not None)

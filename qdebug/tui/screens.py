@@ -26,42 +26,60 @@ class ScreenId(StrEnum):
         key: The key that goes there, as Textual spells it.
         about: What it shows, in one clause.
         page: Module and class of its page, in `qdebug.tui.pages`; "" for a panel that scrolls by itself.
-        of_tensor: Whether it shows the elements of one tensor.
+        traits: Words with spaces: `elements` if it shows the elements of one tensor, `whole` if it is of the whole
+            comparison and not of a node, `wide` if it has all the width of a wide terminal, `replays` if it loads what
+            replays a network; and the ending of the file that an export suggests, `.svg` if none is given.
     """
 
     key: str
     about: str
     page: str
-    of_tensor: bool
+    traits: frozenset[str]
 
-    def __new__(
-        cls,
-        name: str,
-        key: str,
-        about: str,
-        page: str = "",
-        of_tensor: bool = False,  # noqa: FBT001, FBT002
-    ) -> Self:
+    def __new__(cls, name: str, key: str, about: str, page: str = "", traits: str = "") -> Self:
         """Make a member of a row."""
         made = str.__new__(cls, name)
         made._value_ = name
-        made.key, made.about, made.page, made.of_tensor = key, about, page, of_tensor
+        made.key, made.about, made.page, made.traits = key, about, page, frozenset(traits.split())
         return made
 
+    @property
+    def of_tensor(self) -> bool:
+        """Whether it shows the elements of one tensor."""
+        return "elements" in self.traits
+
+    @property
+    def of_all(self) -> bool:
+        """Whether it is of the whole comparison, and not of a node."""
+        return "whole" in self.traits
+
+    @property
+    def ending(self) -> str:
+        """The ending of the file that an export of it suggests."""
+        return next((each for each in self.traits if each.startswith(".")), ".svg")
+
     # fmt: off
-    OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage"
-    NODES = "nodes", "2", "all nodes as a table"
-    GRAPH = "graph", "3", "the node between its inputs and outputs", "graph_page:GraphPage"
-    TENSOR = "tensor", "4", "facts of both sides: histograms, saturation, worst elements"
-    VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", True
-    CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", True
-    MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", True
-    EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage"
-    SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage"
-    BACKENDS = "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage"
-    BUDGET = "budget", "B", "which nodes make how much of the outputs' error", "budget_page:BudgetPage"
-    WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage"
-    EDITS = "edits", "X", "edits of the node, and the outputs with those that are chosen", "edits_page:EditsPage"
+    OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage", "whole .csv"
+    NODES = "nodes", "2", "all nodes as a table", "", "whole .csv"
+    GRAPH = "graph", "3", "the node between its inputs and outputs", "graph_page:GraphPage", "wide"
+    TENSOR = "tensor", "4", "facts of both sides: histograms, saturation, worst elements", "", ".txt"
+    VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", "elements .npz"
+    CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", "elements .csv"
+    MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", "elements"
+    EXPLAIN = "explain", "8", "which arithmetic reproduces the node", "explain_page:ExplainPage", ".txt"
+    SAMPLES = "samples", "9", "error of each sample", "samples_page:SamplesPage", ".csv"
+    BACKENDS = (
+        "backends", "0", "nodes by backends, when several are given", "samples_page:BackendsPage", "whole wide .csv"
+    )
+    BUDGET = (
+        "budget", "B", "which nodes make how much of the outputs' error", "budget_page:BudgetPage",
+        "whole wide replays .json",
+    )
+    WHAT_IF = "what-if", "x", "another scale for the tensor, and what it would do", "what_if_page:WhatIfPage", "replays"
+    EDITS = (
+        "edits", "X", "edits of the node, and the outputs with those that are chosen", "edits_page:EditsPage",
+        "whole replays .json",
+    )
     # fmt: on
 
 
@@ -123,7 +141,7 @@ def arrange(width: int, height: int, *, view: ScreenId, zoomed: bool) -> Arrange
     profile = min(max(height // 4, 5), 12) if view in {ScreenId.OVERVIEW, ScreenId.NODES} else 0
     strips = _STRIPS if view is ScreenId.OVERVIEW and height >= _ONE_PANEL_HEIGHT + 2 else 0
     frame = Arrangement(tabs=tabs, verdict=verdict, profile=profile + strips, strips=strips)
-    if width < _WIDE or view in {ScreenId.GRAPH, ScreenId.BACKENDS, ScreenId.BUDGET}:
+    if width < _WIDE or "wide" in view.traits:
         return replace(frame, **alone, zoom_refusal="" if profile else _ALONE)
     if view in {ScreenId.NODES, ScreenId.TENSOR}:
         return replace(frame, nodes=True, detail=True, list_width=width * 12 // 25)

@@ -86,7 +86,7 @@ def cut_apart(names: Sequence[str], width: int, dots: str = ELLIPSIS) -> list[st
         if len(set(cut.values())) == len(cut):
             break
     shown = Counter(cut.values())
-    return [cut_middle(name, width) if shown[cut[name]] > 1 else cut[name] for name in names]
+    return [cut_middle(name, width, dots) if shown[cut[name]] > 1 else cut[name] for name in names]
 
 
 def cut_middle(text: str, width: int, dots: str = ELLIPSIS) -> str:

@@ -12,9 +12,6 @@ from qdebug.tui.screens import ScreenId
 
 __all__ = ["Pages", "load_pages", "load_replaying_pages"]
 
-_REPLAYING = (ScreenId.BUDGET, ScreenId.WHAT_IF, ScreenId.EDITS)
-"""Screens that replay the network: what they load takes longer than that of all others."""
-
 
 class Pages(dict[ScreenId, Page]):
     """The pages by screen, as the table of the screens names them; a panel that scrolls has none.
@@ -43,7 +40,7 @@ def _class_of(view: ScreenId) -> type[Page]:
 def load_pages() -> None:
     """Import what pages, tensor facts and verdicts are made with; for the reader, so that no key waits for it."""
     for view in ScreenId:
-        if view.page and view not in _REPLAYING:
+        if view.page and "replays" not in view.traits:
             _class_of(view)
     for name in ("tui.pages.detail_lines", "present.explained", "present.reports.comparison"):
         import_module(f"qdebug.{name}")
@@ -55,6 +52,7 @@ def load_replaying_pages() -> None:
     from qdebug.model.gc_pause import gc_paused
 
     with gc_paused():
-        for view in _REPLAYING:
-            _class_of(view)
+        for view in ScreenId:
+            if "replays" in view.traits:
+                _class_of(view)
     gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes

@@ -45,16 +45,6 @@ __all__ = [
 
 SUFFIXES = (".svg", ".txt", ".csv", ".json", ".npy", ".npz")
 """What can be written: the screen as a picture or as text, what it lists, the comparison or its node, elements."""
-_OF_ALL = frozenset({ScreenId.OVERVIEW, ScreenId.NODES, ScreenId.BACKENDS, ScreenId.BUDGET, ScreenId.EDITS})
-"""Screens of the whole comparison; the others are of a node."""
-_USUAL = {
-    **dict.fromkeys((ScreenId.SAMPLES, ScreenId.CHANNELS, *_OF_ALL), ".csv"),
-    **dict.fromkeys((ScreenId.BUDGET, ScreenId.EDITS), ".json"),
-    **dict.fromkeys((ScreenId.TENSOR, ScreenId.EXPLAIN), ".txt"),
-    ScreenId.VALUES: ".npz",
-}
-"""The ending that is suggested; ".svg" where there is none."""
-
 _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 
 Write = Callable[["DiffSession", Path], str]
@@ -100,9 +90,9 @@ def command(words: Sequence[str], scene: Scene, view: ScreenId) -> str:
 
 def suggested_name(scene: Scene, view: ScreenId) -> str:
     """Return a file name for what the screen shows that does not exist yet."""
-    suffix = _USUAL.get(view, ".svg")
+    suffix = view.ending
     stem = re.sub(r"[^A-Za-z0-9_.-]+", "_", scene.planned.node or scene.planned.tensor)[-40:].strip("._") or "qdebug"
-    stem = str(view) if view in _OF_ALL else f"{stem}-{view}" if suffix != ".npz" else stem
+    stem = str(view) if view.of_all else f"{stem}-{view}" if suffix != ".npz" else stem
     name, number = f"{stem}{suffix}", 1
     while Path(name).exists() and number < 1000:
         number += 1
@@ -167,7 +157,7 @@ def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) ->
     made = None if page is None else page.json(scene, path)
     if made is not None:
         return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
-    if view not in _OF_ALL and scene.outcome is not None:
+    if not view.of_all and scene.outcome is not None:
         from qdebug.compare.result.result import json_safe  # long loaded where there is a result
 
         told = json.dumps(json_safe(scene.outcome.to_dict()), indent=2, allow_nan=False) + "\n"
