@@ -63,8 +63,10 @@ def pool(findings: Mapping[int, SearchResult], measured: KnownRuntime | None = N
     found: dict[int, Pooled] = {}
     for members in groups.values():
         first = findings[members[0]]
-        own = measured.variants(first.kind, first.dtypes, first.branch) if measured else frozenset[Variant]()
-        found |= _classes({number: findings[number] for number in members}, own)
+        kernel = first.kind, first.dtypes, first.branch
+        own = measured.variants(*kernel) if measured else frozenset[Variant]()
+        stated = measured.variant(*kernel) if measured else None
+        found |= _classes({number: findings[number] for number in members}, own, stated)
     return found
 
 
@@ -74,8 +76,16 @@ def _shared(finding: SearchResult) -> tuple[object, ...]:
     return finding.kind, branch, finding.dtypes, finding.per_channel
 
 
-def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> dict[int, Pooled]:
-    """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant."""
+def _classes(
+    findings: Mapping[int, SearchResult], own: Collection[Variant], stated: Variant | None
+) -> dict[int, Pooled]:
+    """Cover the nodes by as few variants as a greedy choice finds, and give each node the class of its variant.
+
+    Args:
+        findings: What was found for each node, by any number.
+        own: What the runtime may compute by: of variants that reproduce as many nodes, one of these is chosen.
+        stated: What it does compute by, as its own fingerprint says: nodes that nothing reproduces are held against it.
+    """
     found: dict[int, Pooled] = {}
     usual: Variant | None = None
     known = [finding for finding in findings.values() if finding.matching and finding.novel is None]
@@ -111,7 +121,7 @@ def _classes(findings: Mapping[int, SearchResult], own: Collection[Variant]) -> 
                 fits=fits,
             )
             del left[number]
-    usual = usual or (next(iter(own)) if len(own) == 1 else None)
+    usual = usual or stated
     unexplained = [number for number, finding in findings.items() if not finding.matching]
     return found | dict.fromkeys(unexplained, Pooled(variants=(), siblings=len(findings), usual=usual))
 

@@ -522,14 +522,29 @@ class KnownRuntime:
             dtypes: Dtypes of operands and output.
             branch: Its branch of the kind.
         """
+        stating = self._stating(kind, dtypes, branch)
+        own = stating.get(self.own)
+        return frozenset(stating.values() if own is None else (own,))
+
+    def variant(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> Variant | None:
+        """Return how its own fingerprint says that units of a kind are computed; None if that says nothing.
+
+        Another version, or another processor, may compute otherwise: what is known of these says nothing of it.
+
+        Args:
+            kind: The kind of unit.
+            dtypes: Dtypes of operands and output.
+            branch: Its branch of the kind.
+        """
+        return self._stating(kind, dtypes, branch).get(self.own)
+
+    def _stating(self, kind: str, dtypes: tuple[str, ...], branch: str) -> dict[str, Variant]:
         keys = keys_of(kind, branch, dtypes)
-        stating = {
+        return {
             name: next(found.variants[key] for key in keys if key in found.variants)
             for name, found in PRESETS.items()
             if found.backend and found.backend == self.run.backend and not found.variants.keys().isdisjoint(keys)
         }
-        own = stating.get(self.own)
-        return frozenset(stating.values() if own is None else (own,))
 
 
 @cache

@@ -477,15 +477,15 @@ def _arithmetic(units: Units, source: UnitSource) -> tuple[Variant, int]:
         if rate == 1.0 and is_known(variant) and _reproduces(source, variant):
             return variant, 0
     counts: Counter[Variant] = Counter()
-    able = {variant for _, variant in own}  # an arithmetic of its kind may not know what this node asks for
+    rates = {variant: rate for rate, variant in own}  # an arithmetic of its kind may not know what this node asks for
     for sibling in _siblings(units, source):
-        counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0 and variant in able)
-    known = KnownRuntime(source.recording.info).variants(unit.kind, unit.dtypes, unit.branch)
-    measured = [variant for variant in known if variant in able]
+        counts.update(variant for rate, variant in _closest(sibling) if rate == 1.0 and variant in rates)
+    # What another version or another processor computes by says nothing of this run.
+    stated = KnownRuntime(source.recording.info).variant(unit.kind, unit.dtypes, unit.branch)
     if not counts:
-        return next(iter(measured)) if len(measured) == 1 else own[0][1], 0
-    # Of the variants that reproduce most nodes the runtime's own, or the first tried, which is the simplest.
-    variant = max(counts, key=lambda each: (counts[each], each in measured))
+        return stated if stated in rates else own[0][1], 0
+    # Of those that reproduce most nodes the runtime's own, or what is nearest here, the first tried of equals.
+    variant = max(counts, key=lambda each: (counts[each], each == stated, rates[each]))
     return variant, counts[variant]
 
 

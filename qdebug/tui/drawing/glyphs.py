@@ -159,6 +159,9 @@ def _tail(text: str, width: int) -> str:
     return text[at:]
 
 
+_NUMBER = re.compile(r"#\d+ ")
+_LEAST_NUMBERED = 10
+"""Cells from which on the number before a name is kept whole."""
 _BRIEF = 6
 """Letters of an operator up to which a name that ends with it loses none of them."""
 _SCIENTIFIC = re.compile(r"(-?\d(?:\.\d+)?e-?\d+)( .*)?")
@@ -211,7 +214,12 @@ class GlyphSet:
             op: The node's operator, which is shown beside the name or tells too little to give the name up for.
             width: Cells, at least 1.
         """
-        return self.fit(self.brief(name, op, width), width)
+        shown = self.plain(safe_text(self.brief(name, op, width), limit=max(width, 200)))
+        number = _NUMBER.match(shown)
+        if number is None or cell_len(shown) <= width or width < _LEAST_NUMBERED:
+            return self.fit(shown, width)
+        rest = cut_middle(shown[number.end() :], width - number.end(), self.plain(ELLIPSIS))
+        return set_cell_size(number[0] + rest, width)  # a number that lost a digit would be another node's
 
     def brief(self, name: str, op: str, width: int) -> str:
         """Return a name without the operator at its end but for a letter, if the whole has no room."""

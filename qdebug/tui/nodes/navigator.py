@@ -95,11 +95,13 @@ class Trail:
 SORTS = ("order", "metric", "introduced", "saturated", "state", "name", "op")
 """What the list can be sorted by; "order" is the topological order."""
 
+_LOOKED_AT = 4000
+"""Matches of a search among which the best one is looked for."""
 _SORT_TITLES = {
     "order": "topological order",
     "introduced": "introduced error, most first",
     "saturated": "saturation, most first",
-    "state": "state, failing first",
+    "state": "status, failing first",
     "name": "name",
     "op": "operator",
 }
@@ -340,8 +342,11 @@ class Navigator:
         targets = whole if len(whole) else places  # who types all of a name means that
         ahead = targets[targets >= self.place]
         round_the_end = [*ahead.tolist(), *targets.tolist()]
-        shown = (place for place in round_the_end if not self._found_in(pattern, self.line_to_row(place)))
-        self.cursor = self.line_to_row(next(shown, round_the_end[0]))  # a name that is seen, before a tensor's
+        rows = [self.line_to_row(place) for place in round_the_end[:_LOOKED_AT]]
+        seen = (row for row in rows if not self._found_in(pattern, row))
+        compared = (row for row in rows if self.table.rows[row].missing is None and not self._found_in(pattern, row))
+        # a name that is seen before that of a tensor, and of these one that is compared
+        self.cursor = next(compared, next(seen, rows[0]))
         found = self._found_in(pattern, self.cursor)
         return f"{numbers.grouped(len(places))} {'match' if len(places) == 1 else 'matches'}{found}"
 

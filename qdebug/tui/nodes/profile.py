@@ -190,18 +190,20 @@ def _stretches(text: str, bad: np.ndarray, glyphs: GlyphSet) -> Sequence[Piece]:
 def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
     """Draw the line under the plot: what failed, what of it is acknowledged, the first divergence and the cursor."""
     table, cells = navigator.table, len(plot.failing)
-    failing = plot.failing
-    if table.ordered * 2 <= cells:  # a node has several cells: one mark each, as of one node
-        failing = np.zeros(cells, dtype=bool)
-        failing[[_cell(int(row), cells, table.ordered) for row in table.failing(navigator.sample)]] = True
+    failing, excused, pending = plot.failing, plot.excused, plot.pending
+    if table.ordered * 2 <= cells:  # a node has several cells, and one mark
+        middles = np.zeros(cells, dtype=bool)
+        middles[[_cell(row, cells, table.ordered) for row in range(table.ordered)]] = True
+        failing, excused, pending = failing & middles, excused & middles, pending & middles
     marks = [("*", "fail") if bad else (glyphs.rule, "muted") for bad in failing]
-    for cell in np.flatnonzero(plot.excused & ~plot.failing):
+    for cell in np.flatnonzero(excused & ~failing):
         marks[cell] = ("~", "unknown")
-    for cell in np.flatnonzero(plot.pending & ~plot.failing):
+    for cell in np.flatnonzero(pending & ~failing):
         marks[cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)
     if first is not None:
-        marks[_cell(first, cells, table.ordered, left=True)] = ("!", "first")
+        beside = navigator.cursor == first and table.ordered * 2 <= cells
+        marks[_cell(first, cells, table.ordered, left=not beside) - beside] = ("!", "first")
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
         marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
     title = _TITLES.get(navigator.metric, metric_title(navigator.metric))

@@ -91,7 +91,7 @@ class ChannelsPage(ElementsPage):
         many = f"{len(order)}" if not whole.missing else f"{len(order)} of {whole.shape[whole.axis]}"
         noun = "channel" if many == "1" else "channels"
         sample = of_sample(scene)
-        said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: the backend's"
+        said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: backend"
         foot = paragraph(said.strip(), scene, width)
         fits = len(lines) + len(foot) <= height
         return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(said, width), "muted")]])]

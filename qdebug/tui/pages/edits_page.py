@@ -170,9 +170,10 @@ class EditsPage(Page):
 
     def table(self, scene: Scene) -> Table | None:
         """Return the edits with what they cost."""
-        marked = {*self._marked(scene)}
-        lines = [(edit.name in marked, *edit.to_dict().values()) for edit in self._listed(scene)]
-        return ("chosen", "kind", "node", "op", "tensor", "reference_node", "macs", "bytes"), lines
+        marked, facts = {*self._marked(scene)}, _facts(scene)
+        gains = {} if facts is None else facts.gains
+        lines = [(edit.name in marked, *edit.to_dict().values(), gains.get(edit.name)) for edit in self._listed(scene)]
+        return ("chosen", "kind", "node", "op", "tensor", "reference_node", "macs", "bytes", "gain_db"), lines
 
     # Drawing
 
@@ -276,9 +277,9 @@ def _far_off(facts: EditFacts | None) -> str:
         return said
     first = min(facts.plain.outputs, key=lambda each: worst_first(each.trial.sqnr_db))
     then, now = (numbers.number(each.sqnr_db) for each in (first.trial, first.now))
-    return (
-        f"{said}; the worst output has {then} dB then, and {now} dB as recorded: gains are what edits add to {then} dB"
-    )
+    lacks = first.now.sqnr_db is not None and facts.faithful <= first.now.sqnr_db
+    hold = "it lacks what is wrong here, and gains do not hold" if lacks else f"gains are what edits add to {then} dB"
+    return f"{said}; the worst output has {then} dB then, and {now} dB as recorded: {hold}"
 
 
 def _facts(scene: Scene) -> EditFacts | None:

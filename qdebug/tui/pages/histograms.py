@@ -58,10 +58,10 @@ def histogram_lines(bins: Bins, label: int, side: int, glyphs: GlyphSet, *, rows
         glyphs: Characters to draw with.
         rows: Lines of the bars; one more is that of the values.
     """
-    top = max((float(counts.max(initial=0)) for counts in bins.sides), default=0.0)
     room = max(side - _COUNT - 1, _LEAST)
     sides = [np.repeat(counts, max(room // max(len(counts), 1), 1)) for counts in bins.sides]
     sides = [resample(counts, room) for counts in sides]
+    top = max((float(counts.max(initial=0)) for counts in sides), default=0.0)  # of the bars, and not of finer bins
     drawn = [_bars(counts, top, rows, glyphs) for counts in sides]
     titles = {0: "histogram", 1: "log counts"}
     lines: list[Line] = []

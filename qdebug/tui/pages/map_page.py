@@ -184,7 +184,7 @@ class MapPage(ElementsPage):
         else:
             facts += [
                 (f"ref  {float(slab.reference[here]):.6g}", "plain"),
-                (f"be   {float(slab.backend[here]):.6g}", "plain"),
+                (f"backend {float(slab.backend[here]):.6g}", "plain"),
                 (f"diff {float(np.abs(slab.difference(here))):.4g}", "plain"),
             ]
         facts += [("", "plain"), *_of_channel(self._cursor.whole(scene), index)]

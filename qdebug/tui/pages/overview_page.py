@@ -14,7 +14,18 @@ from qdebug.tui.nodes.columns import mark, metric_text
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.profile import LABEL
 from qdebug.tui.nodes.rows import NodeTable, State
-from qdebug.tui.pages.page import Constant, Line, Page, Scene, cost_by_row, in_part, origin_row, state_style, window
+from qdebug.tui.pages.page import (
+    Constant,
+    Line,
+    Page,
+    Scene,
+    cost_by_row,
+    cost_sample,
+    in_part,
+    origin_row,
+    state_style,
+    window,
+)
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["OverviewPage", "culprits", "strip_lines"]
@@ -22,7 +33,7 @@ __all__ = ["OverviewPage", "culprits", "strip_lines"]
 _MOST = 200
 _EXPLAINED = 14
 _COLUMNS = (
-    *(("worst dB", 8), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
+    *(("worst dB", 9), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
     *(("saturated", 9), ("propagated", 10), ("explained", _EXPLAINED)),
 )
 _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
@@ -139,7 +150,7 @@ class OverviewPage(Page):
         worst = f"{part.strip()} worst" if part else ""
         node = f"node {worst}".rstrip() if len(f"node {worst}") <= name_width else worst
         head = f"    {node.ljust(name_width)} {'op'.ljust(_OP)}"
-        head += "".join(f" {title.rjust(size)}" for title, size in shown)
+        head += "".join(f" {_heading(scene, title).rjust(size)}" for title, size in shown)
         lines: list[Line] = [[(head[:width], "accent")]]
         lines += [
             _culprit(scene, int(ranked[place]), shown, name_width, costs, here=place == at) for place in self._places
@@ -185,6 +196,12 @@ class OverviewPage(Page):
             return f"the profile {'begins' if direction < 0 else 'ends'} here"
         scene.navigator.go(start)
         return f"{safe_text(table.title(start), limit=60)}, along the profile"
+
+
+def _heading(scene: Scene, title: str) -> str:
+    """Return the heading of a column: that of what nodes cost says which sample it is of."""
+    sample = cost_sample(scene)
+    return title if title != "worst dB" else "alone dB" if sample is None else f"dB (s {sample})"
 
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:
@@ -261,9 +278,6 @@ def _coverage(scene: Scene) -> str:
     many = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
     said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
-    worst = None if scene.result is None or scene.navigator.samples == 1 else scene.result.verdict.worst_sample
-    if worst is not None and cost_by_row(scene):
-        said += f" worst dB is of sample {worst} alone, B has all {many};"
     said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:

@@ -31,6 +31,7 @@ __all__ = [
     "Table",
     "accepted",
     "cost_by_row",
+    "cost_sample",
     "grid_lines",
     "heading",
     "in_part",
@@ -129,6 +130,11 @@ def cost_by_row(scene: Scene) -> dict[int, float]:
     known = () if scene.result is None else scene.result.verdict.contributors
     rows = ((scene.table.row_of(each.tensor), each.sqnr_db) for each in known if each.how == "exact")
     return {row: level for row, level in rows if row is not None}
+
+
+def cost_sample(scene: Scene) -> int | None:
+    """Return the sample that `cost_by_row` is of: the one in which the output is worst; None if there is one only."""
+    return None if scene.result is None or scene.navigator.samples == 1 else scene.result.verdict.worst_sample
 
 
 @dataclass(frozen=True, slots=True)

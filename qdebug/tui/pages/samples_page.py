@@ -105,7 +105,7 @@ class SamplesPage(Page):
             mark = scene.glyphs.cursor if here else " "
             if at == 0:
                 most = shown_sample(result, None)
-                said = f"4 5 6 7 show sample {most}, of the largest max abs" if len(samples) > 1 else ""
+                said = f"screens 4 to 7 show sample {most}, of the largest max abs" if len(samples) > 1 else ""
                 all_of_them = [(f" {mark}  all    ", "cursor"), (f"{result.status:<12}", _style(result.status))]
                 fits = sum(len(text) for text, _ in all_of_them) + len(said) <= width
                 lines.append([*all_of_them, (said, "muted")] if fits else all_of_them)

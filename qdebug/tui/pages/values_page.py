@@ -162,8 +162,8 @@ class ValuesPage(ElementsPage):
                         line.append((("..").rjust(self._cell), "muted"))
                         continue
                     railed = side == 1 and _saturated(slab, at)
-                    sign = scene.glyphs.cursor if chosen else "^" if railed else " "
-                    text = sign + _fitting(scene, write(at), self._cell - 1)
+                    sign = scene.glyphs.cursor if chosen else "^" if railed else ""
+                    text = f"{sign}{_fitting(scene, write(at), self._cell - 1)}".rjust(self._cell)
                     line.append((text, "unknown" if railed and not chosen else _style(slab, at, side == 2, chosen)))
                 line.append((" ", "plain"))
             lines.append(line)
@@ -190,7 +190,7 @@ def _across(width: int, cell: int, blocks: int) -> int:
 
 def _fitting(scene: Scene, text: str, room: int) -> str:
     """Write an element; one that is cut shows that it is."""
-    return text.rjust(room) if len(text) <= room else scene.glyphs.fit(text, room)
+    return text if len(text) <= room else scene.glyphs.fit(text, room)
 
 
 def _real(value: float, digits: int) -> str:

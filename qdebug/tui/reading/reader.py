@@ -448,7 +448,7 @@ class Reader(threading.Thread):
         file = safe_text(job.path, limit=60)
         said = f"no longer acknowledged: {safe_text(job.node, limit=50)}, in {file}"
         if job.reason:
-            said = f"acknowledged {safe_text(job.node, limit=50)} in {file}; to use it: qdebug diff --limits {file}"
+            said = f"acknowledged {safe_text(job.node, limit=50)} in {file}; diff and tui use it with --limits {file}"
         self._post(StatusMessage(message=said))
 
     def _note(self, job: NoteRequest) -> None:

@@ -22,7 +22,7 @@ from qdebug.numerics.affine import dequantize
 from qdebug.numerics.checkpoint import asking
 from qdebug.present import shell
 from qdebug.present.text import safe_text
-from qdebug.tui.nodes.rows import PlannedRow, State
+from qdebug.tui.nodes.rows import PlannedRow, State, shown_sample
 from qdebug.tui.pages.page import Page, Scene, Table, cost_by_row
 from qdebug.tui.screens import ScreenId
 
@@ -133,7 +133,9 @@ def prepared(
         return path, partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
     table = page.table(scene) if page is not None and path.suffix == ".csv" else None
     if table is not None:
-        return path, partial(_write_table, table=table, what=f"{len(table[1])} lines")
+        return path, partial(
+            _write_table, table=table, what=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}"
+        )
     if path.suffix == ".csv" and view not in {ScreenId.VALUES, ScreenId.MAP}:
         rows: Sequence[int] = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
         if view is not ScreenId.NODES:
@@ -147,7 +149,7 @@ def prepared(
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
 
-    sample = scene.ready.values_sample if scene.ready is not None else scene.navigator.sample or 0
+    sample = shown_sample(scene.outcome, scene.navigator.sample)
     step, steps = scene.navigator.step, scene.navigator.steps
     return path, partial(_export_whole, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
 
@@ -193,7 +195,7 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
         raise UsageError(f"The reference has no tensor {partner!r}.{also}")
     write(path, tensor, partner)
     made = f"{tensor!r} is paired with {partner!r}" if partner else f"{tensor!r} has no partner"
-    return f"{made}; to use it: qdebug tui --map {path}"
+    return f"{made}; diff and tui use it with --map {path}"
 
 
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
@@ -267,7 +269,7 @@ def _write_csv(
         full = known if result is None else flat_row(result)
         cells = [csv_cell(full.get(name)) for name in COLUMNS]
         writer.writerow([*cells, csv_cell(costs.get(row)), row in marks, csv_cell(marks.get(row))])
-    return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} nodes")
+    return _write_text(source, path, text=out.getvalue(), what=f"{len(rows)} {'node' if len(rows) == 1 else 'nodes'}")
 
 
 @contextmanager

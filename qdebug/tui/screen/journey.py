@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
-from qdebug.tui.pages.page import Scene, cost_by_row, origin_row
+from qdebug.tui.pages.page import Scene, cost_by_row, cost_sample, origin_row
 from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage, worst_first
 
 if TYPE_CHECKING:
@@ -215,7 +215,9 @@ def to_origin(scene: Scene) -> str:
     own = "" if share is None else f" ({numbers.percent(share, 1.0)} its own)"
     if not walk.failing:
         alone = costs.get(walk.rows[-1])
-        own = own if alone is None else f" ({numbers.number(alone)} dB alone)"
+        sample = cost_sample(scene)
+        where = "" if sample is None else f" in sample {sample}"
+        own = own if alone is None else f" ({numbers.number(alone)} dB alone{where})"
     steps = len(walk.rows) - 1
     where = "the origin" if walk.failing else "the largest cause"
     if not steps:

@@ -500,7 +500,8 @@ class MainScreen(Screen[None]):
         else:
             height = _ALL_LINES if page.lists else self.page_panel.size.height
             lines = page.draw(scene, max(self.page_panel.size.width, LEAST_WIDTH), height)
-        return ["".join(text for text, _ in line) for line in (*above, [], *lines)]
+        profile = self._draw_profile(self.size.width, self.arrangement.profile) if self.arrangement.profile else []
+        return ["".join(text for text, _ in line) for line in (*above, [], *profile, *lines)]
 
     def _show_detail(self) -> None:
         if self.navigator is not None and self.now.opened is not None and self.detail_shown:

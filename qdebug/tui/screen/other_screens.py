@@ -43,7 +43,7 @@ _NOTES = (
     "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
     "arithmetic: the number that is judged / its limit: steps beside saturation, or a share of the rounding bound",
     "gain: error that goes out over the largest that comes in, each relative to its signal",
-    "worst dB: SQNR of the output if this node alone had its error, in the output's worst sample; alone dB: in all",
+    "dB (s 7): SQNR of the output in its worst sample, here 7, if this node alone had its error; alone dB: in all",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),

@@ -28,6 +28,7 @@ class Writing:
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
+        self._refused = ""  # a file that could not be written, to be mended
 
     def acknowledge(self) -> None:
         """Ask why the node's error is acceptable."""
@@ -141,7 +142,7 @@ class Writing:
             Question(
                 label="write",
                 placeholder=f"a new file, of {self._screen.view}: {' '.join(exports.SUFFIXES)}",
-                text=exports.suggested_name(scene, self._screen.view),
+                text=self._refused or exports.suggested_name(scene, self._screen.view),
                 given=self._export,
             )
         )
@@ -164,7 +165,9 @@ class Writing:
                 page=self._screen.page,
             )
         except QdebugError as error:
+            self._refused = text.strip()
             return self._screen.say(f"{error.message} {error.hint or ''}")
+        self._refused = ""
         self._screen.ask(ExportRequest(backend=self._screen.backend, path=path, write=write))
         return self._screen.say(self._writing(path))
 

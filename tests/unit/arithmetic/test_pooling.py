@@ -161,3 +161,15 @@ def test_what_the_chosen_variant_does_not_reproduce_is_counted():
     chosen, exceptions = stands(("", "a"), ("", "b", "a"), ("", "c"))
     assert chosen == {f"conv:{TYPES}": "a"}
     assert exceptions == {f"conv:{TYPES}": "1 of 3 such nodes are computed in another way"}
+
+
+def test_what_another_processor_computes_by_is_not_what_a_wrong_node_is_held_against():
+    """Sums of a processor without VNNI saturate; one with it, whose node is wrong, is not held against them."""
+
+    def run(flag):
+        options = {"opt": "all"}
+        return RunInfo(backend="onnxruntime", versions={"onnxruntime": "1.32.0"}, options=options, cpu_flags=(flag,))
+
+    own, other = (pool({0: finding()}, KnownRuntime(run(flag)))[0].usual for flag in ("avx2", "avx512_vnni"))
+    assert "pairsat16" in str(own)
+    assert other is None

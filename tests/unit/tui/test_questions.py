@@ -171,7 +171,7 @@ async def test_an_accepted_node_is_passed_by_and_shown(make_app, make_session, s
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "exclamation_mark", "i", list("known"), "enter")
-        await settle(pilot, until=lambda main: "to use it: qdebug diff --limits qdebug-limits.toml" in main.message)
+        await settle(pilot, until=lambda main: "diff and tui use it with --limits qdebug-limits.toml" in main.message)
         await opened(pilot, "Y")
         assert "qdebug tui --limits qdebug-limits.toml REF BACKEND --node block2/" in main.message
         await opened(pilot, "g", "exclamation_mark")
@@ -448,3 +448,18 @@ async def test_a_search_that_cannot_be_read_says_so_to_the_end(make_app, make_se
         assert main.message.startswith("the filter hides every match")
         await opened(pilot, "F", "slash", list("add_9"), "enter")
         assert main.message == "1 match; n N walk them, esc clears"
+
+
+async def test_a_file_that_could_not_be_written_is_there_to_be_mended(make_app, make_session, settle, opened):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        await opened(pilot, "e", list("nodes.foo"), "enter")
+        await pilot.pause()
+        assert "Unknown format" in main.message
+        await opened(pilot, "e")
+        assert main.line.value == "nodes.foo"
+        await opened(pilot, list("nodes.csv"), "enter")
+        await settle(pilot, until=lambda main: "wrote nodes.csv" in main.message)
+        await opened(pilot, "e")
+        assert main.line.value not in {"nodes.foo", "nodes.csv"}

@@ -58,6 +58,14 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     assert facts.plain.outputs[0].trial.sqnr_db > 20
     drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
     assert re.search(r"the worst output has \d\d[.\d]* dB then, and [56][.\d]* dB as recorded", drawn)
+    page._marks[0] = []
+    request = replace(request, wish=page.trial(scene))
+    Trials(told.append).answer(off, request, lambda: False)
+    first = next(part for part in told[-12:] if part.request is request and part.edits and part.edits.gains)
+    assert first.edits.plain is not None, "known before any gain is"
+    drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
+    assert "dB as recorded: " in drawn
+    assert "no edit is chosen" not in drawn
 
 
 def tensors(session):

@@ -38,3 +38,9 @@ def test_it_keeps_to_its_width(glyphs, side):
 
 def test_nothing_at_all_has_an_axis_too():
     assert drawn(Bins(sides=(np.zeros(4), np.zeros(4)), low="0", high="0"))[0].split() == ["histogram", "0│", "0│"]
+
+
+def test_the_axis_says_the_count_of_the_highest_bar_where_bins_are_summed_up():
+    counts = np.repeat([30, 7], 20)
+    (first, *_) = drawn(Bins(sides=(counts,), low="0", high="1"), side=16)
+    assert first == "histogram     120│█████▃▃▃▃▃"

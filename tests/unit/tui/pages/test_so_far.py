@@ -90,7 +90,7 @@ def test_a_map_of_all_channels_so_far(reading, look):
     assert (reading.ready.whole.pooled < 0).sum() == 3 * 12
     cursor.jump(reading, "0,2,1,1")
     shown = drawn(page, look(reading, (0, 2, 1, 1)))
-    assert "be   3" in shown
+    assert "backend 3" in shown
     assert "channel 2, so far:" in shown
 
 
