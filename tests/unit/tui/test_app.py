@@ -129,11 +129,11 @@ async def test_side_by_side_on_a_wide_terminal(make_app, make_session, settle):
         await pilot.press("exclamation_mark")
         await settle(pilot)
         text = "\n".join(screen_text(app))
-        assert "paired (exact)" in text
+        assert "all 3 samples" in text
         assert "block5/qlinearadd_21" in text
         await pilot.press("z")
         await settle(pilot)
-        assert "paired (exact)" not in "\n".join(screen_text(app))
+        assert "all 3 samples" not in "\n".join(screen_text(app))
 
 
 async def test_resizing_keeps_the_cursor_and_tiny_terminals_are_told(make_app, make_session, settle):
