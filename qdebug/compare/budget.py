@@ -311,13 +311,14 @@ def budget_of_output(
     def made(tasks: Sequence[BudgetTask]) -> Iterator[BudgetPowers]:
         nonlocal done, total
         total += len(tasks)
-        left = [each for each in tasks if kept is None or each.key not in kept]
+        keys = [each.key for each in tasks] if kept is not None else []
+        left = [each for at, each in enumerate(tasks) if kept is None or keys[at] not in kept]
         found = iter(share_out(left)) if share_out is not None else (budget_powers(graphs, each) for each in left)
-        for each in tasks:
-            known = None if kept is None else kept.get(each.key)
+        for at in range(len(tasks)):
+            known = None if kept is None else kept.get(keys[at])
             powers = next(found) if known is None else known
             if kept is not None:
-                kept[each.key] = powers
+                kept[keys[at]] = powers
             sums.add(powers.powers)
             yield powers
             done += 1

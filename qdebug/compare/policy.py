@@ -319,6 +319,7 @@ def verdict(
         worst_sample=sample,
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
+        cost_sample=None if contributing is None else contributing.sample,
         together=None if contributing is None else contributing.together,
         nonfinite=nonfinite,
     )

@@ -94,14 +94,14 @@ def headline(explanation: ExplainedRun) -> str:
     quantized = counts[ExplainStatus.EXPLAINED] + counts[ExplainStatus.UNEXPLAINED] + len(explanation.not_looked_at)
     parts = []
     if quantized:
-        parts.append(
-            f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'quantized node')} reproduced bit for bit"
-        )
+        parts.append(f"{counts[ExplainStatus.EXPLAINED]} of {_counted(quantized, 'node')} reproduced bit for bit")
     if counts[ExplainStatus.UNEXPLAINED]:
         accepted = sum(node.accepted is not None for node in explanation.nodes)
         parts.append(f"{counts[ExplainStatus.UNEXPLAINED]} unexplained{f', {accepted} accepted' if accepted else ''}")
     if counts[ExplainStatus.IN_BAND]:
-        parts.append(f"{_counted(counts[ExplainStatus.IN_BAND], 'float node')} within the rounding error of their sums")
+        besides = " besides," if parts else ""
+        band = _counted(counts[ExplainStatus.IN_BAND], "float node")
+        parts.append(f"{band}{besides} within the rounding error of their sums")
     missing = counts[ExplainStatus.NO_KERNEL] + counts[ExplainStatus.NO_INPUT]
     if missing:
         parts.append(f"{missing} not looked at")
@@ -114,7 +114,7 @@ def _status_words(status: ExplainStatus) -> str:
         ExplainStatus.IN_BAND: "no farther off than the rounding error of its sums",
         ExplainStatus.NO_KERNEL: "it cannot be computed here",
         ExplainStatus.NO_INPUT: "what it reads was not recorded",
-        ExplainStatus.UNEXPLAINED: "no known arithmetic gives its codes",
+        ExplainStatus.UNEXPLAINED: "no known arithmetic reproduces it",
     }
     return f"{status}: {means[status]}" if status in means else str(status)
 
@@ -176,7 +176,7 @@ def left_lines(node: NodeExplanation) -> list[str]:
         lines.append(f"{wrong}, by at most {left.max_lsb} LSB; {safe_text(left.pattern)}: {safe_text(left.detail)}")
         lines.append(f"likely: {safe_text(left.likely)}")
     if node.match is not None and node.words:
-        lines.append(f"closest, {share(node.match)} right: {safe_text(node.words)}")
+        lines.append(f"compared with {safe_text(node.words)}: {share(node.match)} right")
     return lines
 
 
@@ -245,7 +245,7 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.elements:
         facts.append(("elements", numbers.grouped(node.elements)))
     if node.match is not None:
-        facts.append(("bit equal", f"{share(node.match)} of the elements to the closest replay"))
+        facts.append(("bit equal", f"{share(node.match)} of the elements to a replay by the arithmetic below"))
     facts += _class_facts(node)
     if node.recorded is not None:
         fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"
@@ -268,7 +268,7 @@ def _places(elements: Sequence[Sequence[int]]) -> str:
 def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = []
     if node.words:
-        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "closest", node.words))
+        facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "compared with", node.words))
     label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
     for at, variant in enumerate(_shortened(node.variants)):
         facts.append((label if not at else "", variant))
@@ -281,7 +281,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"
         facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} {different}, in {held}"))
     if node.runner_up is not None:
-        facts.append(("next closest", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
+        facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
         facts.append(("tried", f"{numbers.grouped(node.tried)} {'arithmetic' if node.tried == 1 else 'arithmetics'}"))
     return facts

@@ -406,7 +406,8 @@ def make_reproducer(
     """Cut a quantized node out of a recording.
 
     The node is held against the arithmetic that reproduces it; if none does, against the one that reproduces other
-    nodes of its kind and types in the same run; if there are none, against the one that comes closest.
+    nodes of its kind and types in the same run; if there are none, against the one that the fingerprint of this very
+    runtime states, else the one that comes closest.
 
     Args:
         backend: The run that the node is taken from.

@@ -63,7 +63,7 @@ def test_one_node_in_full(run, broken):
     explained = run("explain", DIGITS, "--node", "conv1_quant")
     assert explained.code == 0
     assert "measured" in explained.out
-    assert "witnesses     1 sum or code, in 1 element" in explained.out
+    assert "witnesses   1 sum or code, in 1 element" in explained.out
     unknown = run("explain", DIGITS, "--node", "conv9")
     assert unknown.code == 2
     assert "no computed tensor is called 'conv9'" in unknown.err
@@ -111,7 +111,7 @@ def test_an_accepted_node_is_no_failure(run, tmp_path, broken):
 
 def test_markdown_and_every_node(run, broken):
     text = run("explain", broken, "-f", "markdown").out
-    assert text.startswith("## qdebug: UNEXPLAINED\n\n0 of 1 quantized node reproduced bit for bit; 1 unexplained")
+    assert text.startswith("## qdebug: UNEXPLAINED\n\n0 of 1 node reproduced bit for bit; 1 unexplained")
     assert "\x1b" not in text
     listed = run("explain", DIGITS, "--all").out
     assert "logits_DequantizeLinear" in listed

@@ -196,7 +196,7 @@ class GraphDifferences:
                 names = " + ".join(each.op for each in missing)
                 before = " before it" if segment.nodes.index(missing[-1]) < segment.nodes.index(main) else ""
                 said = f"the reference's {names}{before} is missing here: "
-                said += f"without {names}, the reference gives these values"
+                said += f"without {names}, the reference's nodes give what is recorded"
                 return _difference(FindingKind.MISSING_NODE, node, said, evidence=missing[0].name)
         return None
 

@@ -64,7 +64,7 @@ def channel_axis(
 def _of_weight(graph: Graph, tensor: str, shape: _Shape) -> int | None:
     """Return the dimension of a weight that counts output channels, if it is several; None of what is no weight."""
     producer = graph.producer(tensor)
-    read = producer.inputs[:1] if producer is not None else ()
+    read = producer.inputs[:1] if producer is not None and operators.of(producer.op).keeps_values else ()
     if not graph.is_constant(tensor) and not any(map(graph.is_constant, read)):
         return None
     for node in graph.consumers(tensor):

@@ -267,7 +267,7 @@ def _sqnr(stats: ErrorStats | None) -> float:
 def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
     """List the nodes whose gain is well above the median of their operator, the largest excess first.
 
-    Gains are compared as logarithms. A node counts if its error is mostly handed on, not its own; if it is larger than
+    Gains are compared as logarithms. A node counts if its error is known to be mostly handed on; if it is larger than
     that of its inputs relative to the signal too, as a mere change of units is not; if it reaches an output of the
     network; and if it is, relative to its signal, at least a hundredth of the error of the worst output, since a later
     node may enlarge it again.
@@ -299,8 +299,8 @@ def compounding_nodes(of: ResultTable, graph: Graph) -> tuple[Compounding, ...]:
         )
         for at in np.flatnonzero(might[rows] & (logarithms > least)).tolist():
             row = rows[at]
-            if of[row].tensor in reaching and _grows(of, row, graph):
-                node = of[row]
+            node = of[row]
+            if node.propagated is not None and node.tensor in reaching and _grows(of, row, graph):
                 found.append((float(logarithms[at]) - usual, _entry(node, op, usual, len(rows))))
     found.sort(key=lambda item: -item[0])
     return tuple(entry for _, entry in found)

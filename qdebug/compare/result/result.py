@@ -190,6 +190,7 @@ class Verdict:
         worst_sample: The sample that comes out worst at the worst output; None if nothing is compared.
         compounding: Nodes that enlarge error far more than others of their kind, the largest excess first.
         contributors: Where an output alone is beyond its limit, what each node contributes to that, the most first.
+        cost_sample: The sample that this is of; None if there is one only.
         together: What the first of these make together, and what is left without them; None if that is not known.
         nonfinite: Where a NaN or an infinity is born and how it reaches the outputs; None if none is, or nobody knows.
         way: Backend tensors from the worst output to the one at which the origin was found, that one last. It is made
@@ -204,6 +205,7 @@ class Verdict:
     worst_sample: int | None = None
     compounding: tuple[Compounding, ...] = ()
     contributors: tuple[Contributor, ...] = ()
+    cost_sample: int | None = None
     together: Together | None = None
     nonfinite: Nonfinite | None = None
     way: tuple[str, ...] = ()

@@ -154,8 +154,9 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
     limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
     lines = []
     for row, text in enumerate(area(pool(heights, 2 * cells), rows, glyphs)):
-        label = f"{'' if row else _BAD}{axis.label(rows - 1 - row)}"
-        pieces: list[Piece] = [(label.rjust(LABEL)[-LABEL:] + glyphs.bar, "muted")]
+        label = axis.label(rows - 1 - row)
+        label = label if row or len(label) + len(_BAD) > LABEL else f"{_BAD}{label}"
+        pieces: list[Piece] = [(label.rjust(LABEL) + glyphs.bar, "muted")]
         if row == limit_row:
             text = _limit_line(text, glyphs)  # noqa: PLW2901  the empty part of the line is the limit
         pieces.extend(_stretches(text, failing, glyphs))
@@ -202,8 +203,10 @@ def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
         marks[cell] = (".", "muted")
     first = table.first_divergence(navigator.sample)
     if first is not None:
+        left, middle = (_cell(first, cells, table.ordered, left=side) for side in (True, False))
         beside = navigator.cursor == first and table.ordered * 2 <= cells
-        marks[_cell(first, cells, table.ordered, left=not beside) - beside] = ("!", "first")
+        at = left if not beside else middle - 1 if middle > left else middle + 1
+        marks[at] = ("!", "first")
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
         marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")
     title = _TITLES.get(navigator.metric, metric_title(navigator.metric))

@@ -201,7 +201,7 @@ class OverviewPage(Page):
 def _heading(scene: Scene, title: str) -> str:
     """Return the heading of a column: that of what nodes cost says which sample it is of."""
     sample = cost_sample(scene)
-    return title if title != "worst dB" else "alone dB" if sample is None else f"dB (s {sample})"
+    return title if title != "worst dB" else "alone dB" if sample is None else f"dB s{sample}"
 
 
 def _room(width: int, shown: Sequence[tuple[str, int]]) -> int:

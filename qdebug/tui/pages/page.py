@@ -134,7 +134,7 @@ def cost_by_row(scene: Scene) -> dict[int, float]:
 
 def cost_sample(scene: Scene) -> int | None:
     """Return the sample that `cost_by_row` is of: the one in which the output is worst; None if there is one only."""
-    return None if scene.result is None or scene.navigator.samples == 1 else scene.result.verdict.worst_sample
+    return None if scene.result is None else scene.result.verdict.cost_sample
 
 
 @dataclass(frozen=True, slots=True)

@@ -264,7 +264,8 @@ class WhatIfPage(Page):
         at = int(np.argmax(levels))
         level, scale = float(levels[at]), float(quant.scale.ravel()[0] * factors[at])
         said = f"best ~{numbers.number(level)} dB at {numbers.number(scale)}"
-        if facts.now_error is not None and facts.now_error.sqnr_db >= level:
+        recorded = None if facts.now is None else _estimated(facts.histogram, facts.now)
+        if recorded is not None and recorded.sqnr_db > level:
             said = "the recorded one beats all"
         grid = f"  {columns} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
         middle = columns // 2

@@ -69,6 +69,9 @@ _FOLLOW_SECONDS = 0.5
 _PAINT_SECONDS = 0.3
 """How long the graphs wait at most until the names are on the screen: two threads at once would only delay them."""
 
+_LOAD_SECONDS = 2.0
+"""What replays a network is loaded after this, be there a verdict or not."""
+
 _STAGE_SECONDS = 0.2
 """How often it is told at most how far the alignment is."""
 
@@ -89,7 +92,7 @@ class Reader(threading.Thread):
         openings: Each opens a reference and a backend and aligns them, on this thread.
         post: Takes each event; called on this thread, must not block.
         load: Called on this thread once graphs are aligned: loads what the screen will soon need.
-        load_later: Called on this thread once there is a verdict: loads the rest.
+        load_later: Called on this thread once there is a verdict, or none for a while: loads the rest, the first time.
     """
 
     def __init__(
@@ -237,6 +240,8 @@ class Reader(threading.Thread):
         if source is None:
             comparison.open(self._notes)
             return
+        if time.monotonic() - comparison.begun > _LOAD_SECONDS:  # a verdict that is far away does not wait for it
+            self._load_later()
         if self._compare_some(comparison):
             return
         comparison.done, comparison.took = True, time.monotonic() - comparison.begun

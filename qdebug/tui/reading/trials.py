@@ -107,8 +107,8 @@ class Trials:
         self._effect: tuple[EditWish, EditEffect] | None = None
         self._plain: dict[int | None, EditEffect] = {}
         self._gains: tuple[tuple[DiffSession, EditWish, str], dict[str, float]] | None = None
-        self._shares: tuple[DiffSession, dict[str, tuple[int, OutputBudget]]] | None = None
-        self._replays: dict[Hashable, BudgetPowers] = {}
+        self._shares: dict[DiffSession, dict[str, tuple[int, OutputBudget]]] = {}
+        self._replays: dict[tuple[DiffSession, str], dict[Hashable, BudgetPowers]] = {}
 
     def answer(
         self,
@@ -205,9 +205,7 @@ class Trials:
 
     def _answer_budget(self, source: DiffSession, ready: TrialReady) -> None:
         """Make the budget of the worst samples, the worst output's first, and after that of all of them."""
-        if self._shares is None or self._shares[0] is not source:
-            self._shares, self._replays = (source, {}), {}
-        known, entries = self._shares[1], {entry.tensor: entry for entry in source.entries()}
+        known, entries = self._shares.setdefault(source, {}), {entry.tensor: entry for entry in source.entries()}
         errors = {node.tensor: node.metrics.sqnr_db for node in source.compared if node.metrics is not None}
         names = [name for name in source.backend.graph.outputs if name in errors]
         names.sort(key=lambda name: worst_first(errors[name]))
@@ -235,8 +233,11 @@ class Trials:
                     output = "" if len(names) == 1 else f"output {safe_text(name, limit=40)}, "
                     part = f"the worst {len(chosen)} of {_counted(places[name])} first"
                     told(output + (part if len(chosen) < len(places[name]) else f"all {_counted(places[name])}"))
-                    made = source.budget(places=chosen, only=[name], progress=self._progress, kept=self._replays)
+                    kept = self._replays.setdefault((source, name), {})
+                    made = source.budget(places=chosen, only=[name], progress=self._progress, kept=kept)
                     known |= {each.output: (len(chosen), each) for each in made.outputs}
+                    if most is None:  # there is nothing left to go on with
+                        del self._replays[source, name]
         told("")
 
     def _facts_of(self, source: DiffSession, request: TrialRequest) -> TrialFacts:

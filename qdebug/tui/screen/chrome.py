@@ -236,7 +236,7 @@ def _so_far(navigator: Navigator, opened: Opened, room: int) -> str:
         counted += ", still being recorded"
     first = table.first_divergence()
     if first is None and table.comparable and not table.pending and not opened.writing:
-        return f"{counted}, no divergence; finding which nodes cost the outputs most .."
+        return f"{counted}, no divergence; summing up .."
     if first is None:
         return f"{counted}, no divergence"
     result = table.results[first]

@@ -219,7 +219,8 @@ def to_origin(scene: Scene) -> str:
         where = "" if sample is None else f" in sample {sample}"
         own = own if alone is None else f" ({numbers.number(alone)} dB alone{where})"
     steps = len(walk.rows) - 1
-    where = "the origin" if walk.failing else "the largest cause"
+    named = walk.rows[-1] in costs  # else nothing says that it is one
+    where = "the origin" if walk.failing else "the largest cause" if named else "the end of the path"
     if not steps:
         return f"{where}{so_far} is here{own}: {walk.ended}{hidden}"
     return f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}"

@@ -28,7 +28,7 @@ class Writing:
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
-        self._refused = ""  # a file that could not be written, to be mended
+        self._refused: tuple[object, str] = (None, "")  # a file that could not be written, to be mended on its screen
 
     def acknowledge(self) -> None:
         """Ask why the node's error is acceptable."""
@@ -138,11 +138,12 @@ class Writing:
         scene = self._screen.scene
         if scene is None:
             return self._screen.without_scene("there is nothing to write")
+        refused = self._refused[1] if self._refused[0] == (self._screen.view, scene.place) else ""
         return self._screen.prompt.ask(
             Question(
                 label="write",
                 placeholder=f"a new file, of {self._screen.view}: {' '.join(exports.SUFFIXES)}",
-                text=self._refused or exports.suggested_name(scene, self._screen.view),
+                text=refused or exports.suggested_name(scene, self._screen.view),
                 given=self._export,
             )
         )
@@ -165,9 +166,9 @@ class Writing:
                 page=self._screen.page,
             )
         except QdebugError as error:
-            self._refused = text.strip()
+            self._refused = (self._screen.view, scene.place), text.strip()
             return self._screen.say(f"{error.message} {error.hint or ''}")
-        self._refused = ""
+        self._refused = (None, "")
         self._screen.ask(ExportRequest(backend=self._screen.backend, path=path, write=write))
         return self._screen.say(self._writing(path))
 

@@ -80,7 +80,7 @@ def test_the_headline_counts_every_status():
     shape = node("shape", ExplainStatus.NO_KERNEL, kind=None, reason="no kernel is known for NonZero")
     band = node("relu", ExplainStatus.IN_BAND, kind=None)
     said = headline(explanation(node(), node("b"), left(), band, shape))
-    assert said.startswith("2 of 3 quantized nodes reproduced bit for bit; 1 unexplained; 1 float node within")
+    assert said.startswith("2 of 3 nodes reproduced bit for bit; 1 unexplained; 1 float node besides, within")
     assert said.endswith("1 not looked at")
 
 
@@ -128,7 +128,7 @@ def test_what_is_left_is_said_in_lines():
     assert name == "conv9 (QLinearConv)"
     assert wrong == "12 of 1\u202f000 codes wrong, by at most 3 LSB; tail: only in the last row"
     assert likely == "likely: a tail"
-    assert best == "closest, 98.8 % right: float32 multiplier, ties to even"
+    assert best == "compared with float32 multiplier, ties to even: 98.8 % right"
     assert left_lines(left(accepted="ticket"))[1] == "accepted: ticket"
 
 
@@ -194,9 +194,7 @@ def test_a_class_of_its_own_is_said_to_be():
 def test_nodes_on_codes_that_were_not_looked_at_are_counted_and_make_it_incomplete():
     known = [node(f"n{number}", on_codes=True) for number in range(9)]
     lost = node("a", ExplainStatus.NO_INPUT, reason="its input 'x' was not recorded", on_codes=True)
-    assert headline(explanation(*known, lost)).startswith(
-        "9 of 10 quantized nodes reproduced bit for bit; 1 not looked at"
-    )
+    assert headline(explanation(*known, lost)).startswith("9 of 10 nodes reproduced bit for bit; 1 not looked at")
     assert explanation(*known, lost).exit_code == 0, "a tenth"
     found = explanation(*known[1:], lost)
     assert (found.exit_code, verdict_word(found)) == (3, "INCOMPLETE")

@@ -159,7 +159,7 @@ def test_an_activation_is_missed_before_a_product_that_a_normalization_was_folde
     )
     assert (
         without.reason
-        == "the reference's Relu before it is missing here: without Relu, the reference gives these values"
+        == "the reference's Relu before it is missing here: without Relu, the reference's nodes give what is recorded"
     )
     assert without.findings[0].kind is FindingKind.MISSING_NODE
     assert other.findings[0].kind is FindingKind.WEIGHT

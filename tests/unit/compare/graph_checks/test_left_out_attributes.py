@@ -93,10 +93,8 @@ def test_nodes_are_named_in_their_order(first):
     """What comes before is said before."""
     lacking = run("Conv", CONV, {"pads": (1, 1, 1, 1)})
     kind, said = reason(run("Conv", CONV, {"pads": (1, 1, 1, 1)}, first=first), lacking)
-    assert (kind, said) == (
-        "missing_node",
-        f"the reference's {first} before it is missing here: without {first}, the reference gives these values",
-    )
+    right = f"without {first}, the reference's nodes give what is recorded"
+    assert (kind, said) == ("missing_node", f"the reference's {first} before it is missing here: {right}")
     fused = run("Conv", CONV, {"pads": (1, 1, 1, 1)})
     graph = Graph(
         [

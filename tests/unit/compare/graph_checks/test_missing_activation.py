@@ -75,7 +75,9 @@ def test_a_relu_that_was_merged_away_under_its_own_name_is_missing_and_no_arithm
     result = qdebug.diff(full(), recorded(conv("r"), node("If", "c r", "y")))
     row = next(each for each in result.nodes if each.tensor == "r")
     assert [each.kind for each in row.findings] == ["missing_node"]
-    assert row.reason == "the reference's Relu is missing here: without Relu, the reference gives these values"
+    assert (
+        row.reason == "the reference's Relu is missing here: without Relu, the reference's nodes give what is recorded"
+    )
 
 
 def test_a_relu_that_a_node_has_inside_is_not_missing():

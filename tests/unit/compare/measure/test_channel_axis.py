@@ -195,3 +195,16 @@ def test_a_profile_counts_features_of_a_net_of_tokens():
     channels = reader.profile().channels
     assert channels.axis == 3
     assert channels.max_abs.argmax() == 5
+
+
+def test_data_that_a_constant_is_multiplied_with_is_no_weight():
+    """Keys scaled by a constant: whichever operand stands first, their features are not those of a weight."""
+
+    def scaled(*operands):
+        steps = [("MatMul", ("h", "w"), "k", {}), ("Transpose", ("k",), "kt", {"perm": (0, 2, 1)})]
+        steps += [("Mul", operands, "y", {}), ("MatMul", ("x", "y"), "a", {})]
+        shapes = {"k": (1, 7, 12), "kt": (1, 12, 7), "c": (), "y": (1, 12, 7)}
+        graph = graph_of(steps, shapes, constants=("w", "c"))
+        return axis_of(graph, (1, 12, 7))
+
+    assert scaled("c", "kt") == scaled("kt", "c") == 1

@@ -124,3 +124,16 @@ def test_what_is_acknowledged_is_not_marked_as_failing(make_navigator):
     navigator.table.acknowledged[17] = True
     after = texts(ErrorProfile().lines(navigator, 58, 6, UNICODE))[-1]
     assert (after.count("~"), after.count("*")) == (2, before.count("*") - 2)
+
+
+@pytest.mark.parametrize("cells", [20, 21, 48, 120])
+@pytest.mark.parametrize("row", [0, 2, 9])
+def test_one_node_of_a_small_net_has_its_marks_side_by_side(make_navigator, cells, row):
+    navigator = make_navigator(10, failing=(row,))
+    navigator.go(row)
+    size = navigator.table.ordered
+    cells = cells * size // 10
+    marks = texts(ErrorProfile().lines(navigator, cells + 11, 6, UNICODE))[-1][11:]
+    assert sorted(marks.replace("─", "")) == ["!", "▴"]
+    assert abs(marks.index("!") - marks.index("▴")) == 1
+    assert column_to_row(11 + marks.index("▴"), cells + 11, size) == row

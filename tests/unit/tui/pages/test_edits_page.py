@@ -57,7 +57,9 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     assert 5 < facts.plain.outputs[0].now.sqnr_db < 7
     assert facts.plain.outputs[0].trial.sqnr_db > 20
     drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
-    assert re.search(r"the worst output has \d\d[.\d]* dB then, and [56][.\d]* dB as recorded", drawn)
+    assert re.search(
+        r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: gains are of the replay", drawn
+    )
     page._marks[0] = []
     request = replace(request, wish=page.trial(scene))
     Trials(told.append).answer(off, request, lambda: False)

@@ -151,6 +151,12 @@ def test_a_file_that_was_written_over_is_not_tried_on(make_session, bench):
     reader.join(10)
 
 
+class Session(SimpleNamespace):
+    """A comparison; one is never equal to another."""
+
+    __hash__ = object.__hash__
+
+
 def side(places=tuple((at, 0) for at in range(5)), **graph):
     """Return a recording that has all tensors at the same places."""
     return SimpleNamespace(
@@ -180,7 +186,7 @@ def outputs():
         for name, error in errors.items()
     ]
     entries = [SimpleNamespace(tensor=name, reference_tensor=name) for name in errors]
-    return SimpleNamespace(
+    return Session(
         backend=backend, reference=side(), compared=compared, budget=budget, entries=lambda: entries, looked=looked
     ), asked
 
