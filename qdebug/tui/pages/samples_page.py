@@ -85,6 +85,8 @@ class SamplesPage(Page):
         worst = int(np.argmax(error))
         chosen = 0 if scene.navigator.sample is None else _at(samples, scene.navigator.sample) + 1
         lines: list[Line] = [head, *paragraph(_spread(samples), scene, width)]
+        if scene.result is not None and scene.planned.tensor in scene.result.verdict.short:
+            lines += paragraph(_below(samples, scene.opened.limits.get("min_output_sqnr")), scene, width, "fail")
         if result.status in _FAILING and not any(one.status in _FAILING for one in samples):
             why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
             lines += paragraph(why, scene, width, "fail")
@@ -154,6 +156,14 @@ def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
     return np.where(broken, np.inf, errors)
 
 
+def _below(samples: Sequence[SampleResult], floor: float | None) -> str:
+    """Say how many samples of an output are below the limit of outputs, which judges all of them together."""
+    if floor is None:
+        return "as an output it is short of its limit"
+    few = sum(one.sqnr_db is not None and one.sqnr_db < floor for one in samples)
+    return f"{few} of {len(samples)} samples are below the output limit of {floor:g} dB, which judges all together"
+
+
 def _own(sample: SampleResult) -> str:
     """Say what the node adds in one sample: in steps of its output if it is quantized."""
     own = sample.introduced
@@ -186,7 +196,7 @@ class BackendsPage(Page):
     """Nodes by backends: whether one backend is at fault, or all of them agree against the reference."""
 
     view = ScreenId.BACKENDS
-    hint = "j k choose a node, h l or b a backend"
+    hint = "of several backends: j k choose a node, h l or b a backend"
     lists = True
 
     def __init__(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
 from typing import TYPE_CHECKING, cast
@@ -499,7 +500,8 @@ class MainScreen(Screen[None]):
             lines = self._draw_detail(max(self.detail.size.width, 100))
         else:
             height = _ALL_LINES if page.lists else self.page_panel.size.height
-            lines = page.draw(scene, max(self.page_panel.size.width, LEAST_WIDTH), height)
+            plain = replace(scene, colours=False)  # a file has none, and what only colours say would be lost
+            lines = page.draw(plain, max(self.page_panel.size.width, LEAST_WIDTH), height)
         profile = self._draw_profile(self.size.width, self.arrangement.profile) if self.arrangement.profile else []
         return ["".join(text for text, _ in line) for line in (*above, [], *profile, *lines)]
 

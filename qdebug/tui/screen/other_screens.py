@@ -39,16 +39,21 @@ _SIGNS = (
 )
 _NOTES = (
     "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
+    "a Relu's zero: a code at qmin that stands for 0 behind a Relu, be it right there or wrong",
     "below, above range: values of the reference that the codes cannot hold; what-if calls both clipped",
     "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
+    "parts of an error may cancel: one part can be larger than the whole",
     "arithmetic: the number that is judged < or > its limit: LSB beside saturation, or a share of the rounding bound",
     "gain: propagated error over the largest that comes in, each relative to its signal",
     "dB s7: SQNR of the output in its worst sample, here 7, if this node alone had its error; alone dB: in all",
-    "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each",
+    "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each, such as m=f32:xw/y",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
+    "filter numbers are compared in full: 19.97 fits sqnr<20, and shows as 20.0",
     "filter terms: rel>1e-2, saturated>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
+    "in_band: a float node no farther off than the rounding of its sums",
+    "ctrl+c ends the program at once; esc closes a line that asks",
     "profile: error along the topological order, largest of each stretch",
 )
 

@@ -463,3 +463,19 @@ async def test_a_file_that_could_not_be_written_is_there_to_be_mended(make_app, 
         await settle(pilot, until=lambda main: "wrote nodes.csv" in main.message)
         await opened(pilot, "e")
         assert main.line.value not in {"nodes.foo", "nodes.csv"}
+
+
+async def test_a_map_is_written_in_shades_and_an_overview_with_its_profile(
+    make_app, make_session, settle, opened, tmp_path
+):
+    app = make_app(make_session())
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot)
+        await opened(pilot, "1", "exclamation_mark", "e", list("over.txt"), "enter")
+        await settle(pilot, until=lambda main: "wrote over.txt" in main.message)
+        assert "SQNR" in (tmp_path / "over.txt").read_text()
+        await opened(pilot, "7")
+        await settle(pilot, until=lambda main: main.scene.glimpse is not None)
+        await opened(pilot, "e", list("map.txt"), "enter")
+        await settle(pilot, until=lambda main: "wrote map.txt" in main.message)
+        assert {*"░▒▓█"} & {*(tmp_path / "map.txt").read_text()}

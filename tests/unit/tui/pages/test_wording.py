@@ -1,5 +1,6 @@
 """What screens say of shares, samples and constants, and how they use the room of a wide terminal."""
 
+import re
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -238,3 +239,5 @@ def test_an_output_that_is_short_says_so_though_its_node_is_within(pages, make_s
         drawn.append(text(pages[ScreenId.SAMPLES].draw(replace(scene, result=result), 100, 24)))
     assert "limit of outputs" not in drawn[0]
     assert "within, but short of the output limit" in drawn[1]
+    assert re.search(r"\d of 3 samples are below the output limit of 20 dB|short of its limit", drawn[1])
+    assert "output limit" not in drawn[0]
