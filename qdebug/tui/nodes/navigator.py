@@ -341,8 +341,7 @@ class Navigator:
         whole = np.sort(self._place[paired or called])
         targets = whole if len(whole) else places  # who types all of a name means that
         ahead = targets[targets >= self.place]
-        round_the_end = [*ahead.tolist(), *targets.tolist()]
-        rows = [self.line_to_row(place) for place in round_the_end[:_LOOKED_AT]]
+        rows = [self.line_to_row(int(place)) for place in np.concatenate((ahead, targets))[:_LOOKED_AT]]
         seen = (row for row in rows if not self._found_in(pattern, row))
         compared = (row for row in rows if self.table.rows[row].missing is None and not self._found_in(pattern, row))
         # a name that is seen before that of a tensor, and of these one that is compared

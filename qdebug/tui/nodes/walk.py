@@ -158,10 +158,8 @@ def walk_to_origin(
             last[of.rows[table.rows[costly].tensor]] = True
             path = way_upwards(of, graph, None, start, last)
             passed = tuple(at for at in (table.row_of(of[each].tensor) for each in path) if at is not None)
-            which = (
-                "this one's error" if costly == costs[0] else "of those that lead to where it began, this one's error"
-            )
-            ended = f"no node is beyond its limit; {which} costs the output most"
+            among = "" if costly == costs[0] else "of the nodes above the start, "
+            ended = f"no node is beyond its limit; {among}this one's error costs the output most"
             return Walk(rows=passed or (row, costly), ended=ended, failing=False)
     return _along_the_worst(graph, table, row)
 

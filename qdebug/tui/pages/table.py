@@ -48,7 +48,7 @@ def load_pages() -> None:
 
 @cache
 def load_replaying_pages() -> None:
-    """Import what replays are made with; for the reader, once there is a verdict, which does not wait for it."""
+    """Import what replays are made with; for the reader, once that delays no verdict that is near."""
     from qdebug.model.gc_pause import gc_paused
 
     with gc_paused():

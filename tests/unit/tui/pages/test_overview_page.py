@@ -172,7 +172,7 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     scene.navigator.go(5)
     said = to_origin(scene)
     assert said.startswith("the largest cause, 1 edge up (17.5 dB alone)"), "7 does not lead there"
-    assert "of those that lead to where it began, this one's error" in said, "it is not what costs the output most"
+    assert "of the nodes above the start, this one's error" in said, "it is not what costs the output most"
 
 
 def test_a_marked_node_has_its_sign(pages, make_scene):
