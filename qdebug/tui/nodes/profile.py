@@ -146,14 +146,15 @@ def _plot(navigator: Navigator, cells: int, rows: int, glyphs: GlyphSet, limit: 
     values = severity(navigator.metric, table.values(navigator.metric, navigator.sample))[:size]
     line = -limit if decibels and limit is not None else None
     axis = choose_axis(values, rows, decibels=decibels, limit=line)
-    heights = axis.dots(values, rows)
-    heights[states == State.NONFINITE] = 4 * rows
+    worst = np.where(np.isnan(values), -np.inf, values)
+    worst[states == State.NONFINITE] = np.inf
+    heights = axis.dots(pool(worst, 2 * cells), rows)  # of what is drawn alone: a large net has many more rows
     beyond = (states == State.DIVERGED) | (states == State.NONFINITE)
     excused = table.acknowledged[:size]
     failing = _pooled(beyond & ~excused, cells)
     limit_row = None if line is None else rows - 1 - int((line - axis.bottom) / axis.step - 1e-9)
     lines = []
-    for row, text in enumerate(area(pool(heights, 2 * cells), rows, glyphs)):
+    for row, text in enumerate(area(heights, rows, glyphs)):
         label = axis.label(rows - 1 - row)
         label = label if row or len(label) + len(_BAD) > LABEL else f"{_BAD}{label}"
         pieces: list[Piece] = [(label.rjust(LABEL) + glyphs.bar, "muted")]

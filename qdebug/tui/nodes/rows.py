@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
-from threading import Lock
+from threading import RLock
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -253,10 +253,11 @@ class NodeTable:
         self.version = 0
         self.pending = size
         self.announced = False  # whether the screen is told of results that it has not looked at
-        self._lock = Lock()
+        self._lock = RLock()
         self._numbers: dict[str, np.ndarray] = {}
         self._of_sample: tuple[int, dict[str, np.ndarray]] = (-1, {})
-        self._first_known: tuple[int, int | None, int | None] = (-1, None, None)
+        self._firsts: dict[int | None, int | None] = {}
+        """The first row beyond its limit, of all samples or of one; kept while results come in."""
         self._lower: list[str] | None = None
         self._missing = np.zeros(size, dtype=bool)
         self.ordered = size  # constants and what only the reference has come last, without order
@@ -330,6 +331,7 @@ class NodeTable:
                     _put_sample(columns, row, result.samples, sample, whole=state)
                 self.acknowledged[row] = _excused(result)
                 self.state[row] = state
+                self._follow_first(row)
                 self.version += 1
 
     def row_of(self, tensor: str) -> int | None:
@@ -375,11 +377,25 @@ class NodeTable:
         """Return the first row beyond its limit, in topological order; None if there is none so far."""
         if self.first:  # constants have no order
             return None
-        version = self.version  # more may come meanwhile
-        if self._first_known[:2] != (version, sample):
-            rows = self.failing(sample)
-            self._first_known = (version, sample, int(rows[0]) if len(rows) else None)
-        return self._first_known[2]
+        try:
+            return self._firsts[sample]
+        except KeyError:  # not known yet, or not any more
+            with self._lock:
+                rows = self.failing(sample)
+                first = self._firsts[sample] = int(rows[0]) if len(rows) else None
+            return first
+
+    def _follow_first(self, row: int) -> None:
+        """Mend the first rows that are known after a new result; to look through all rows for each drawing takes long."""
+        for sample, first in list(self._firsts.items()):
+            if sample not in (None, self._of_sample[0]):
+                del self._firsts[sample]
+                continue
+            failing = State(int(self.states(sample)[row])).failing and not self.acknowledged[row]
+            if failing and (first is None or row < first):
+                self._firsts[sample] = row
+            elif row == first and not failing:
+                del self._firsts[sample]
 
     def find(self, name: str) -> int | None:
         """Return the row of a node or tensor, preferring the exact name of a node."""

@@ -39,6 +39,23 @@ def test_failing_and_first_divergence_follow_the_topological_order(make_table):
     assert make_table(4, failing=()).first_divergence() is None
 
 
+@pytest.mark.parametrize("order", [range(24), range(23, -1, -1)])
+def test_the_first_divergence_follows_results_that_come_in(make_table, order):
+    """Each answer is the one that all rows give, also for one sample and when a result is mended later."""
+    whole, mended = make_table(24, failing=(17, 9), nonfinite=(12,), samples=2), make_table(24, failing=(17,), samples=2)
+    table = make_table(24, filled=0, samples=2)
+
+    def answers():
+        return [(table.first_divergence(each), next(iter(table.failing(each)), None)) for each in (None, 1)]
+
+    for results in (whole.results, mended.results):
+        for row in order:
+            table.put(*[result for result in results[row : row + 1] if result is not None])
+            for known, seen in answers():
+                assert known == seen
+    assert table.first_divergence() == 17
+
+
 def test_one_sample_has_its_own_values(make_table):
     table = make_table(6, samples=3, filled=4)
     assert table.values("sqnr_db", 2)[1] == table.values("sqnr_db", 0)[1] - 2
