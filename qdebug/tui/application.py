@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -18,10 +19,12 @@ from textual.screen import Screen
 from textual.timer import Timer
 from textual.widget import Widget
 
+from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import UNICODE, GlyphSet
 from qdebug.tui.drawing.look import Look
 from qdebug.tui.drawing.palette import DARK, PALETTES, Palette
 from qdebug.tui.keys import KEYS, key_label
+from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.pages.table import load_pages, load_replaying_pages
 from qdebug.tui.reading.messages import Event as ReaderEvent
 from qdebug.tui.reading.messages import Failed, NamesLoaded, Opening
@@ -239,12 +242,16 @@ class QdebugApp(App[int]):
         return f"{self.look.palette.title} colours"
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """List the commands of the palette: the key table, by name."""
+        """List the commands of the palette: the key table by name, and each metric."""
         if screen is not self._main:
             return
         for row in KEYS:
             keys = " ".join(key_label(key) for key in row.keys)
             yield SystemCommand(row.help, f"{row.group}, key {keys}", partial(self._main.perform, row))
+            for metric in METRIC_CHOICES if row.action == "views.metric" else ():
+                said = f"metric {metric_title(metric)}: show it in the list and the profile"
+                chosen = partial(self._main.perform, replace(row, argument=metric))
+                yield SystemCommand(said, f"{row.group}, key {keys} walks them", chosen)
 
     def _fail(self, error: BaseException) -> None:
         self.failure = error

@@ -33,6 +33,7 @@ _LABELS = {
     "semicolon": ";",
     "colon": ":",
     "at": "@",
+    "circumflex_accent": "^",
     "right_square_bracket": "]",
     "left_square_bracket": "[",
     "slash": "/",
@@ -61,7 +62,7 @@ class KeyRow:
     group: str
     names: str
     action: str
-    argument: int | ScreenId | None
+    argument: int | str | ScreenId | None
     help: str
     footer: str = ""
     rank: int = 99
@@ -98,6 +99,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "slash", "finding.search", None, "search, find: part of a name, 'whole name', ~regex", "search", 5),
     KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
     KeyRow("Find", "N", "journey.match", -1, "the previous one"),
+    KeyRow("Find", "circumflex_accent", "journey.saturated", None, "next saturated element: its code is qmin or qmax"),
     KeyRow("Find", "f", "finding.filter", None, "filter: show the nodes that fit: rel>1e-2 & op~conv", "filter", 7),
     KeyRow("Find", "F", "finding.clear_filter", None, "clear the filter: show all nodes"),
     KeyRow("Find", "m", "finding.mark", None, "mark the node, or take its mark away"),
@@ -129,7 +131,7 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Do", "p", "writing.pair", None, "pair the tensor with a partner by hand, in the map file"),
     KeyRow("Do", "y", "writing.copy", None, "copy the name to the terminal's clipboard"),
     KeyRow("Do", "Y", "writing.copy_command", None, "copy the command that shows this again"),
-    KeyRow("Do", "e", "writing.export", None, "export, save what the screen shows: .svg .txt .csv .json .npz"),
+    KeyRow("Do", "e", "writing.export", None, "export, save the screen: .svg .txt .csv .json .npz; NAME! overwrites"),
     KeyRow("Do", "plus", "trying.step", 1, "what-if: a larger scale or zero point, 8 steps of l"),
     KeyRow("Do", "minus", "trying.step", -1, "what-if: a smaller one, 8 steps of h"),
     KeyRow("Do", "semicolon", "trying.calibrator", None, "what-if: what the next calibrator chooses"),

@@ -15,7 +15,7 @@ __all__ = ["budget_document"]
 
 _NAME = 40
 _UNLIKE = 0.25
-"""How far from 1 the sum of shares is told to be no chance."""
+"""How far from 1 the sum of shares, or of the parts of one, is told to be no chance."""
 _REASONS = 5
 
 
@@ -83,6 +83,8 @@ def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
         yield f"the shares add up to {added} of the error: some errors amplify each other at the output"
     else:
         yield f"the shares add up to {added} of the error: the errors are nearly independent of each other"
+    if any(node.parts and abs(sum(node.parts.values()) - node.share) > _UNLIKE * node.share for node in output.nodes):
+        yield "each part of a share was replayed alone: parts that cancel each other do not add up to it"
     if output.below:
         together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
         pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "MOST_CHANNELS",
+    "MOST_PLACES",
     "POOLED",
     "UNREAD",
     "Cancelled",
@@ -45,6 +46,8 @@ class Whole:
         axis: Which dimension counts the channels.
         channels: Facts of each channel.
         largest: Largest finite difference; 0 if there is none.
+        saturated: The first elements with codes at qmin or qmax, at most `MOST_PLACES`, numbered in C order; None if
+            there are no codes.
         pooled: Largest difference by channel and position in it, in at most `POOLED` rows and columns; `UNREAD` where
             none is known yet. Of a plane by row and column.
         missing: Elements, the last ones in C order, that are not read yet.
@@ -57,6 +60,7 @@ class Whole:
     axis: int
     channels: ChannelFacts = field(repr=False)
     largest: float
+    saturated: tuple[int, ...] | None
     pooled: np.ndarray = field(repr=False)
     missing: int = 0
     place: tuple[int, ...] | None = None
@@ -144,11 +148,15 @@ class Summing:
             axis=self._axis,
             channels=self._sums.facts(),
             largest=self._sums.largest,
+            saturated=self._sums.places,
             pooled=self._sums.map(),
             missing=self._size - self._read,
             place=self._place,
         )
 
+
+MOST_PLACES = 1000
+"""Saturated elements that are kept: more than anybody walks."""
 
 MOST_CHANNELS = 1 << 18
 """Channels up to which each has facts of its own: nobody reads longer lists."""
@@ -201,7 +209,7 @@ class ChannelSums:
         listed: bool = True,
         relu_floor: bool = False,
     ) -> None:
-        self._quant, self._pooled = quant, PooledMap(shape, axis)
+        self._quant, self._pooled, self._extent = quant, PooledMap(shape, axis), shape[axis]
         kept = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
         self._kept = bool(kept)
         self._squares, self._most = np.zeros(kept), np.zeros(kept)
@@ -209,7 +217,13 @@ class ChannelSums:
         self._read = np.zeros(kept, np.int64)
         self._saturated = np.zeros(0 if quant is None else kept, np.int64)
         self._floor = quant.zero_point == quant.qmin if quant is not None and relu_floor else np.zeros(1, bool)
+        self._places: list[int] = []
         self.largest = 0.0
+
+    @property
+    def places(self) -> tuple[int, ...] | None:
+        """The first saturated elements, numbered in C order; None if there are no codes."""
+        return None if self._quant is None else tuple(self._places)
 
     def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray, codes: np.ndarray | None) -> None:
         """Add a block.
@@ -237,12 +251,19 @@ class ChannelSums:
             if self._kept:
                 wide = dequantize(backend, None)  # of small floats; numpy has no extremes of some
                 self._sum(stretch, error.reshape(block), most, wide.reshape(block))
-        if self._kept and codes is not None and self._quant is not None:
-            own = codes.reshape(block)
-            where = slice(stretch.first, stretch.first + stretch.channels)
-            floor = self._floor[where] if self._floor.size == self._saturated.size else self._floor.all()
-            low = (own == self._quant.qmin) & ~np.reshape(floor, (1, -1, 1))
-            self._saturated[where] += np.count_nonzero(low | (own == self._quant.qmax), axis=(0, 2))
+        if codes is not None and self._quant is not None and (self._kept or len(self._places) < MOST_PLACES):
+            self._count(stretch, codes.reshape(block), self._quant)
+
+    def _count(self, stretch: Stretch, codes: np.ndarray, quant: QuantParams) -> None:
+        """Count the saturated elements of a block, and keep where the first ones are."""
+        where = slice(stretch.first, stretch.first + stretch.channels)
+        floor = self._floor[where] if self._floor.size == self._extent else self._floor.all()
+        saturated = ((codes == quant.qmin) & ~np.reshape(floor, (1, -1, 1))) | (codes == quant.qmax)
+        if self._kept:
+            self._saturated[where] += np.count_nonzero(saturated, axis=(0, 2))
+        if len(self._places) < MOST_PLACES:
+            found = np.flatnonzero(saturated)[: MOST_PLACES - len(self._places)]
+            self._places += (stretch.start + found).tolist()
 
     def _sum(self, stretch: Stretch, error: np.ndarray, most: np.ndarray, backend: np.ndarray) -> None:
         where = slice(stretch.first, stretch.first + stretch.channels)

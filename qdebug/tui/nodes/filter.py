@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 import numpy as np
 
@@ -25,6 +26,7 @@ NUMBERS = {
     "propagated": "propagated error, relative",
     "gain": "propagated error by the largest error in",
     "saturated": "share of saturated codes; 1% is a hundredth",
+    "worst_db": "SQNR in dB of an output if the node alone had its error",
     "row": "the number under #",
 }
 """Fields that are compared with a number."""
@@ -77,7 +79,7 @@ _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
-_UNITS = {"sqnr": "dB$", "lsb": "LSB$"}
+_UNITS = {"sqnr": "dB$", "worst_db": "dB$", "lsb": "LSB$"}
 """What may stand behind a number, as it stands on the screen."""
 _LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
 _SIGNS = ("<", ">", "=", "~", "!=")
@@ -221,8 +223,9 @@ class _Reader:
             return self._number(name, sign, value)
         if name in TEXTS:
             return self._text(name, sign, value)
-        known = " ".join((*NUMBERS, *TEXTS, "is"))
-        raise FilterError(f"no field {safe_text(name, limit=20)!r}; there are {known}")
+        near = get_close_matches(name, (*NUMBERS, *TEXTS, *_ALSO, "is"), n=1)
+        known = f"did you mean {near[0]}?" if near else "such as sqnr, rel, op, name; ? lists all"
+        raise FilterError(f"no field {safe_text(name, limit=20)!r}; {known}")
 
     def _number(self, name: str, sign: str, value: str) -> np.ndarray:
         if sign not in _COMPARE:
@@ -243,6 +246,10 @@ class _Reader:
             return self._table.counts
         if name == "saturated":
             return self._table.values("saturated")
+        if name == "worst_db":
+            column = np.full(self._table.size, np.nan)
+            column[list(self._table.costs)] = list(self._table.costs.values())
+            return column
         try:
             return self._table.values(_COLUMNS[name], self._sample)
         except KeyError:

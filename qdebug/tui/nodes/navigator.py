@@ -131,6 +131,8 @@ class Navigator:
         self.filter = ""
         self.trail = Trail()
         self._kept: np.ndarray | None = None
+        self._moved: tuple[int, int] | None = None
+        """Where the cursor was when a filter hid it, and where the filter put it."""
         self.matches = np.zeros(0, dtype=np.int64)
         self.order = np.arange(table.size, dtype=np.int32)
         self._place = self.order.copy()
@@ -373,13 +375,14 @@ class Navigator:
             FilterError: The expression cannot be read; the filter stays as it was.
         """
         self._kept = self._holds(expression) if expression.strip() else None
-        self.filter = expression.strip()
+        self.filter, self._moved = expression.strip(), None
         self._put_in_order()
         if self._kept is None:
             return "all nodes"
         if self.lines and self.place < 0:
-            after = self.order[self.order >= self.cursor]
+            after, hidden = self.order[self.order >= self.cursor], self.cursor
             self.cursor = int(after.min() if len(after) else self.order.max())
+            self._moved = hidden, self.cursor
         return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
 
     def choose_filter_so_far(self, text: str) -> tuple[str, str]:
@@ -405,8 +408,17 @@ class Navigator:
 
     def clear_filter(self) -> None:
         """Show all rows."""
-        self.filter, self._kept = "", None
+        self.filter, self._kept, self._moved = "", None, None
         self.arrange()
+
+    def take_filter_back(self) -> str:
+        """Show all rows, with the cursor where it was before the filter if it has not been moved since; say so."""
+        moved = self._moved
+        self.clear_filter()
+        if moved is None or moved[1] != self.cursor:
+            return "filter cleared"
+        self.cursor = moved[0]
+        return f"filter cleared, back at {self._name(self.cursor)}"
 
     def _holds(self, expression: str) -> np.ndarray:
         return filter_rows(expression, self.table, sample=self.sample, marked=self.trail.marks)
@@ -440,7 +452,14 @@ class Navigator:
     def next_metric(self) -> str:
         """Show the next metric."""
         choices = METRIC_CHOICES if self.sample is None else SAMPLE_METRICS
-        self.metric = choices[(choices.index(self.metric) + 1) % len(choices)]
+        return self.choose_metric(choices[(choices.index(self.metric) + 1) % len(choices)])
+
+    def choose_metric(self, metric: str) -> str:
+        """Show a metric of `METRIC_CHOICES`."""
+        choices = METRIC_CHOICES if self.sample is None else SAMPLE_METRICS
+        if metric not in choices:
+            return f"{metric_title(metric)} is not known of a single sample; , goes back to all samples"
+        self.metric = metric
         self.arrange()
         if self.sample is None:
             return f"metric {metric_title(self.metric)}"

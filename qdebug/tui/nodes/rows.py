@@ -21,7 +21,7 @@ from qdebug.compare.result.node_result import cost_of
 from qdebug.present.rows import on_rails
 
 if TYPE_CHECKING:
-    from qdebug.compare.result.result import NodeResult, SampleResult
+    from qdebug.compare.result.result import NodeResult, SampleResult, Verdict
     from qdebug.model import QuantParams
 
 __all__ = [
@@ -251,6 +251,8 @@ class NodeTable:
         self.state = np.zeros(size, dtype=np.uint8)
         self.acknowledged = np.zeros(size, dtype=bool)
         self.version = 0
+        self.costs: Mapping[int, float] = {}
+        """SQNR in dB that the error of a row alone leaves an output, the least first; see `conclude`."""
         self.pending = size
         self.announced = False  # whether the screen is told of results that it has not looked at
         self._lock = RLock()
@@ -334,6 +336,12 @@ class NodeTable:
                 self._follow_first(row)
                 self.version += 1
 
+    def conclude(self, verdict: Verdict) -> None:
+        """Take from a verdict what the error of single nodes costs: known where an output alone is beyond its limit."""
+        rows = ((self.row_of(each.tensor), each.sqnr_db) for each in verdict.contributors if each.how == "exact")
+        self.costs = {row: level for row, level in rows if row is not None}
+        self.version += 1
+
     def row_of(self, tensor: str) -> int | None:
         """Return the row of a backend tensor; None if it is not in the list."""
         return self._row_of.get(tensor)
@@ -386,7 +394,7 @@ class NodeTable:
             return first
 
     def _follow_first(self, row: int) -> None:
-        """Mend the first rows that are known after a new result; to look through all rows for each drawing takes long."""
+        """Mend the first rows that are known after a new result: looking through all rows for each drawing is slow."""
         for sample, first in list(self._firsts.items()):
             if sample not in (None, self._of_sample[0]):
                 del self._firsts[sample]

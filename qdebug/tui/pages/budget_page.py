@@ -129,7 +129,7 @@ class BudgetPage(Page):
         self._shown = {len(head) + line - start: number for number, line in enumerate(places) if line >= start}
         shown, left = lines[start : start + room], len(lines) - start - room
         if left > 0:
-            shown[-1] = [(scene.glyphs.fit_end(f" .. {left + 1} more lines, j goes on", width), "accent")]
+            shown[-1] = [(scene.glyphs.fit_end(f" .. {left + 1} more lines, G shows the last", width), "accent")]
             self._shown.pop(height - 1, None)
         return [*head, *shown]
 

@@ -49,6 +49,8 @@ class EditsPage(Page):
         self._gone: dict[int, list[str]] = {}
         self._of: tuple[int, int] | None = None
         self._here = ""
+        self._gained: dict[tuple[int, str], float] = {}
+        """What an edit added when it was chosen: from then on nothing is measured of it."""
         self._shown: dict[int, str] = {}
         self._written: tuple[tuple[str, ...], Path] | None = None
 
@@ -109,6 +111,9 @@ class EditsPage(Page):
         gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
         undone = {each.name for each in gone}
         marks[:] = [*(each for each in marks if each not in undone), edit.name]
+        facts = _facts(scene)
+        if facts is not None and edit.name in facts.gains:
+            self._gained[scene.backend, edit.name] = facts.gains[edit.name]
         if gone:
             return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
         return f"{name}: {KINDS[edit.kind]}"
@@ -242,11 +247,13 @@ class EditsPage(Page):
         return [*grid_lines(grid, scene, width), *more, *below]
 
     def _gain(self, scene: Scene, edit: Edit) -> str:
-        """Return what an edit would add to those that are marked; nothing of one that is, or is not known yet."""
+        """Return what an edit would add to those that are marked, or added when it was; "" if that is not known."""
         facts = _facts(scene)
-        if facts is None or edit.name not in facts.gains or edit.name in self._marked(scene):
+        gain = None if facts is None else facts.gains.get(edit.name)
+        if edit.name in self._marked(scene):
+            gain = self._gained.get((scene.backend, edit.name))
+        if gain is None:
             return ""
-        gain = facts.gains[edit.name]
         return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
 
     def _words(self, scene: Scene, width: int) -> list[Line]:
@@ -255,7 +262,7 @@ class EditsPage(Page):
         words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
         facts = _facts(scene)
         if facts is not None and facts.gains:
-            more = " to those that are chosen" if marked else ""
+            more = " to those that are chosen, or added when it was chosen" if marked else ""
             words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output")
         if marked and listed:
             words += [

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+
+import numpy as np
 
 from qdebug.present.rows import position
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.slab import Slab
-from qdebug.tui.elements.summing import Whole
+from qdebug.tui.elements.summing import MOST_PLACES, Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
 from qdebug.tui.reading.messages import LookedAt
 
@@ -144,6 +147,23 @@ class ElementCursor:
             more = "" if first == scene.navigator.step else f"; the worst of all is in step {first}"
             said += f" in step {scene.navigator.step}{more}"
         return said
+
+    def saturated(self, scene: Scene) -> str:
+        """Go to the next element with a code at qmin or qmax, without those that are a Relu's zero."""
+        whole = self.whole(scene)
+        if whole is None or scene.ready is None:
+            return alone(scene) or waiting(scene)
+        if whole.saturated is None:
+            return "the backend has no codes here: nothing is saturated"
+        so_far = " so far" if whole.missing else ""
+        if not whole.saturated:
+            other = "; . shows the next sample" if scene.navigator.samples > 1 else ""
+            return f"no element is saturated in {of_sample(scene).partition(',')[0] or 'this tensor'}{so_far}{other}"
+        here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
+        at = bisect_right(whole.saturated, here) % len(whole.saturated)
+        self.put(tuple(int(one) for one in np.unravel_index(whole.saturated[at], whole.shape)))
+        first = "first " if len(whole.saturated) == MOST_PLACES else ""
+        return f"saturated element {at + 1} of {'the ' + first if first else ''}{len(whole.saturated)}{so_far}"
 
     def jump(self, scene: Scene, text: str) -> str:
         """Go to an element that is written as numbers with commas; negative ones count from the end."""

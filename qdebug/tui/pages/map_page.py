@@ -170,9 +170,12 @@ class MapPage(ElementsPage):
         """Say what the map is of."""
         index, slab = self._cursor.index, self._cursor.in_part(scene)
         here = None if slab is None else slab.local(index)
+        down, right = (f"0..{numbers.grouped(max(size - 1, 0))}" for size in drawn.size)
+        flat = ("channels", "positions") if self.all_channels else ("rows", "columns")
         facts = [
-            ("channels x positions" if self.all_channels else f"plane [{','.join(map(str, index[:-2]))}]", "accent"),
-            (f"{numbers.grouped(drawn.size[0])} x {numbers.grouped(drawn.size[1])} elements", "muted"),
+            *([] if self.all_channels else [(f"plane [{','.join(map(str, index[:-2]))}]", "accent")]),
+            (f"down: {flat[0]} {down}", "accent" if self.all_channels else "muted"),
+            (f"right: {flat[1]} {right}", "accent" if self.all_channels else "muted"),
             (_cell(self._tiles), "muted"),
             *((part, "muted") for part in wrap(of_sample(scene), _SIDE)),
             (f"@{position(index)}", "cursor"),
@@ -185,7 +188,7 @@ class MapPage(ElementsPage):
             facts += [
                 (f"ref  {float(slab.reference[here]):.6g}", "plain"),
                 (f"backend {float(slab.backend[here]):.6g}", "plain"),
-                (f"diff {float(np.abs(slab.difference(here))):.4g}", "plain"),
+                (f"backend - ref {float(slab.difference(here)):+.4g}", "plain"),
             ]
         facts += [("", "plain"), *_of_channel(self._cursor.whole(scene), index)]
         facts.append((f"{legend_text(scene)} 0..{numbers.number(drawn.largest)}", "muted"))

@@ -19,7 +19,6 @@ from qdebug.tui.pages.page import (
     Line,
     Page,
     Scene,
-    cost_by_row,
     cost_sample,
     in_part,
     origin_row,
@@ -110,7 +109,7 @@ class OverviewPage(Page):
     """Ranked culprits; the cursor is that of the node list."""
 
     view = ScreenId.OVERVIEW
-    hint = "origin, what fails, what costs the output, what adds error"
+    hint = "origin, what fails, costs or adds error; enter opens"
     lists = True
 
     def __init__(self) -> None:
@@ -120,7 +119,7 @@ class OverviewPage(Page):
 
     def ranked(self, scene: Scene) -> np.ndarray:
         """Return the rows, worst first."""
-        origin, costs = origin_row(scene), cost_by_row(scene)
+        origin, costs = origin_row(scene), scene.table.costs
         key = (id(scene.table), scene.table.version, origin, len(costs))
         if key != self._key:
             self._ranked, self._key = culprits(scene.table, origin, list(costs)), key
@@ -134,7 +133,7 @@ class OverviewPage(Page):
         shown = list(_COLUMNS)
         if all(_explained(scene, int(row)) is None for row in ranked[:height]):
             shown.pop()
-        costs = cost_by_row(scene)
+        costs = scene.table.costs
         shown = shown if costs else shown[1:]
         for leaving in _LEAVE_FIRST:
             if _room(width, shown) >= _LEAST_NAME:

@@ -30,7 +30,6 @@ __all__ = [
     "Scene",
     "Table",
     "accepted",
-    "cost_by_row",
     "cost_sample",
     "grid_lines",
     "heading",
@@ -122,18 +121,8 @@ def origin_row(scene: Scene) -> int | None:
     return scene.table.row_of(way[-1]) if way else None
 
 
-def cost_by_row(scene: Scene) -> dict[int, float]:
-    """Return the SQNR in dB that the error of a node alone leaves an output, by its row, the least first.
-
-    The verdict knows these where an output alone is beyond its limit.
-    """
-    known = () if scene.result is None else scene.result.verdict.contributors
-    rows = ((scene.table.row_of(each.tensor), each.sqnr_db) for each in known if each.how == "exact")
-    return {row: level for row, level in rows if row is not None}
-
-
 def cost_sample(scene: Scene) -> int | None:
-    """Return the sample that `cost_by_row` is of: the one in which the output is worst; None if there is one only."""
+    """Return the sample that the table's costs are of: the one in which the output is worst; None if there is one."""
     return None if scene.result is None else scene.result.verdict.cost_sample
 
 

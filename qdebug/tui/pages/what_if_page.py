@@ -36,8 +36,8 @@ _STEPS_OF_2 = 64
 _MOST_STEPS = 32 * _STEPS_OF_2
 _PLOT_MOST, _UNDER_PLOT = 8, 3
 """Most lines of the histogram, and the lines under it: both ranges and the numbers at the ends."""
-_SWEEP_OCTAVES, _SWEEP_MOST = 3, 28
-"""Scales that the curve has on either side, and its most columns."""
+_SWEEP_OCTAVES, _SWEEP = 3, 28
+"""How far the curve goes on either side, and its scales besides the one that is tried: the same in any width."""
 _FIELDS = ("scale", "zero point")
 _ASKING = "the calibrators are being asked .."
 
@@ -60,7 +60,7 @@ class WhatIfPage(Page):
         self._steps = self._codes = 0
         self._choice: tuple[int, int] | None = None
         self._replay = False
-        self._swept: tuple[tuple[QuantParams, int], TrialFacts, np.ndarray] | None = None
+        self._swept: tuple[QuantParams, TrialFacts, np.ndarray] | None = None
 
     def _look_at(self, scene: Scene) -> None:
         """Begin anew on another tensor."""
@@ -250,12 +250,11 @@ class WhatIfPage(Page):
 
     def _sweep(self, scene: Scene, facts: TrialFacts, quant: QuantParams, width: int) -> list[Line]:
         """Draw the estimated SQNR over scales around the one that is tried, and say where it is best."""
-        columns = min(max(width - _LABEL - _SIDE, 8), _SWEEP_MOST) // 2 * 2 + 1
-        factors = 2.0 ** np.linspace(-_SWEEP_OCTAVES, _SWEEP_OCTAVES, columns)
-        if self._swept is None or self._swept[0] != (quant, columns) or self._swept[1] is not facts:
+        factors = 2.0 ** np.linspace(-_SWEEP_OCTAVES, _SWEEP_OCTAVES, _SWEEP + 1)
+        if self._swept is None or self._swept[0] != quant or self._swept[1] is not facts:
             found = [_estimated(facts.histogram, replace(quant, scale=quant.scale * factor)) for factor in factors]
             levels = np.array([-np.inf if each is None else each.sqnr_db for each in found])
-            self._swept = (quant, columns), facts, levels
+            self._swept = quant, facts, levels
         levels = self._swept[2]
         if not np.isfinite(levels).any():
             return []
@@ -267,8 +266,10 @@ class WhatIfPage(Page):
         recorded = None if facts.now is None else _estimated(facts.histogram, facts.now)
         if recorded is not None and recorded.sqnr_db > level:
             said = "the recorded one beats all"
-        grid = f"  {columns} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
-        middle = columns // 2
+        grid = f"  {_SWEEP + 1} scales, 1/{2**_SWEEP_OCTAVES}..{2**_SWEEP_OCTAVES}x"
+        each = -(-_SWEEP // max(width - _LABEL - _SIDE - 1, 8))  # scales from one column to the next
+        heights = heights[_SWEEP // 2 % each :: each]
+        columns, middle = len(heights), _SWEEP // 2 // each
         drawn = bars(heights, scene.glyphs)
         return [
             [

@@ -23,7 +23,7 @@ from qdebug.numerics.checkpoint import asking
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import PlannedRow, State, shown_sample
-from qdebug.tui.pages.page import Page, Scene, Table, cost_by_row
+from qdebug.tui.pages.page import Page, Scene, Table
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from qdebug.session import DiffSession
 
 __all__ = [
+    "OVER",
     "SUFFIXES",
     "TAKE_BACK",
     "command",
@@ -49,6 +50,9 @@ _UNTIL = re.compile(r"(.*?)[,;\s]*\buntil\s+(\S+)\s*", re.DOTALL)
 
 Write = Callable[["DiffSession", Path], str]
 
+
+OVER = "!"
+"""What is typed behind the name of a file that is to be written over."""
 
 TAKE_BACK = "-"
 """What is typed instead of a reason to accept a node no longer."""
@@ -112,7 +116,7 @@ def prepared(
     """Return the file, and what writes it; everything that changes on the screen is taken down now.
 
     Args:
-        text: The file's name as it was typed.
+        text: The file's name as it was typed; behind it a "!" where it may take the place of a file.
         scene: What is on the screen.
         screenshot: Gives the screen as SVG.
         words: Gives the lines of the screen, those that it scrolls to too.
@@ -122,20 +126,30 @@ def prepared(
     Raises:
         UsageError: The name says no form, the file exists, or there is nothing to write yet.
     """
-    path = Path(text.strip()).expanduser()
+    name = text.strip()
+    path = Path(name.removesuffix(OVER)).expanduser()
     if path.suffix not in SUFFIXES:
         raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
-    if path.exists():
-        raise UsageError(f"{str(path)!r} exists.", hint="Give another name.")
+    if path.exists() and not name.endswith(OVER):
+        raise UsageError(f"{str(path)!r} exists.", hint=f"Give another name, or {OVER} behind it to write over it.")
     if path.suffix == ".svg":
-        return path, partial(_write_text, text=screenshot(), what="the screen")
-    if path.suffix == ".txt":
-        return path, partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
+        write: Write = partial(_write_text, text=screenshot(), what="the screen")
+    elif path.suffix == ".txt":
+        write = partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
+    else:
+        write = _writer(path, scene, view, page)
+    return path, partial(_write_over, write=write) if path.exists() else write
+
+
+def _writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
+    """Return what writes what a screen lists, its comparison or its node, or elements.
+
+    Raises:
+        UsageError: There is nothing to write yet.
+    """
     table = page.table(scene) if page is not None and path.suffix == ".csv" else None
     if table is not None:
-        return path, partial(
-            _write_table, table=table, what=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}"
-        )
+        return partial(_write_table, table=table, what=f"{len(table[1])} {'line' if len(table[1]) == 1 else 'lines'}")
     if path.suffix == ".csv" and view not in {ScreenId.VALUES, ScreenId.MAP}:
         rows: Sequence[int] = [scene.navigator.line_to_row(line) for line in range(scene.navigator.lines)]
         if view is not ScreenId.NODES:
@@ -143,15 +157,15 @@ def prepared(
         kept = [(row, scene.table.rows[row], scene.table.results[row]) for row in rows]
         counts = [scene.table.count_of(row) for row in range(scene.table.size)]
         columns = (counts, scene.table.state.tolist())
-        return path, partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene), costs=cost_by_row(scene))
+        return partial(_write_csv, rows=kept, columns=columns, marks=_marks(scene), costs=scene.table.costs)
     if path.suffix == ".json":
-        return path, _json_writer(path, scene, view, page)
+        return _json_writer(path, scene, view, page)
     if scene.outcome is None or scene.planned.missing is not None:
         raise UsageError("This tensor is not compared, or not yet.", hint="Choose another node.")
 
     sample = shown_sample(scene.outcome, scene.navigator.sample)
     step, steps = scene.navigator.step, scene.navigator.steps
-    return path, partial(_export_whole, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
+    return partial(_export_whole, tensor=scene.planned.tensor, sample=sample, step=step, steps=steps)
 
 
 def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
@@ -204,6 +218,21 @@ def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Seq
     noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""
     text = json.dumps(whole, indent=2, allow_nan=False)
     return _write_text(_, path, text=text + "\n", what=f"the comparison{noted}")
+
+
+def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
+    """Write a file in the place of another one, which stays as it is until all of the new one is there."""
+    from tempfile import TemporaryDirectory  # not before something is written over
+
+    try:
+        with TemporaryDirectory(prefix=".qdebug-", dir=path.parent) as folder:
+            made = Path(folder) / path.name
+            said = write(source, made)
+            made.replace(path)
+    except OSError as error:
+        why = error.strerror or str(error)
+        raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
+    return f"{said}, over what it was"
 
 
 def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:

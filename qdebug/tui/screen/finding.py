@@ -137,10 +137,7 @@ class Finder:
         self._refused = ("", "")
 
         def clear(navigator: Navigator) -> str:
-            if not navigator.filter:
-                return "there is no filter; f sets one"
-            navigator.clear_filter()
-            return "all nodes"
+            return navigator.take_filter_back() if navigator.filter else "there is no filter; f sets one"
 
         self._screen.with_navigator(clear)
 

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
-from qdebug.tui.pages.page import Scene, cost_by_row, cost_sample, origin_row
+from qdebug.tui.pages.page import Scene, cost_sample, origin_row
 from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage, worst_first
+from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
     from qdebug.tui.screen.main_screen import MainScreen
@@ -86,6 +87,12 @@ class Journey:
             screen.with_navigator(lambda navigator: navigator.match(direction))
         else:
             self.failing(direction)
+
+    def saturated(self) -> None:
+        """Go to the next saturated element, on a screen that shows elements."""
+        if self._screen.view not in {ScreenId.VALUES, ScreenId.MAP}:
+            self._screen.views.show(ScreenId.VALUES)
+        self._screen.with_scene(self._screen.elements.saturated)
 
     def worst_input(self) -> None:
         """Go to the input that carries most error."""
@@ -205,7 +212,7 @@ def to_origin(scene: Scene) -> str:
             return f"no node is beyond its limit{so_far}: there is no origin to run to"
         begun = int(failing[-1])
     way = () if scene.result is None else scene.result.verdict.way
-    costs = cost_by_row(scene)
+    costs = table.costs
     walk = walk_to_origin(scene.opened.backend_graph, table, begun, way, list(costs))
     retraced = walk.rows if len(walk.rows) <= _RETRACED else (walk.rows[0], *walk.rows[-_RETRACED // 2 :])
     for row in retraced:

@@ -351,9 +351,7 @@ class MainScreen(Screen[None]):
             event.table.announced = False  # first: what comes from here on is told
             self._redraw_soon()
         elif isinstance(event, Finished):
-            self.compared[event.backend_at].result = event.result
-            self._drop(" so far", "not compared yet")
-            self._redraw_results()
+            self._take_finished(event)
         elif isinstance(event, DetailReady | Glimpsed | TrialReady | ConstantsReady):
             self._take_answer(event)
         elif isinstance(event, NoteKept):
@@ -367,6 +365,14 @@ class MainScreen(Screen[None]):
             self.say(f"{self.compared[event.backend_at].titles[1]} cannot be compared: {event.error}")
         self.finding.take()
         self.journey.take(event)
+
+    def _take_finished(self, event: Finished) -> None:
+        now = self.compared[event.backend_at]
+        now.result = event.result
+        if now.navigator is not None:
+            now.navigator.table.conclude(event.result.verdict)
+        self._drop(" so far", "not compared yet")
+        self._redraw_results()
 
     def _take_answer(self, event: DetailReady | Glimpsed | TrialReady | ConstantsReady) -> None:
         if isinstance(event, ConstantsReady):

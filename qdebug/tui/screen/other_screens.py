@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 from textual.app import ComposeResult
@@ -44,6 +45,8 @@ _NOTES = (
     "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
     "parts of an error may cancel: one part can be larger than the whole",
     "arithmetic: the number that is judged < or > its limit: LSB beside saturation, or a share of the rounding bound",
+    "max rel: largest |backend - ref| / |ref| of an element: large where the reference is nearly 0",
+    "mismatches: elements that differ at all: of float tensors nearly each, and no fault",
     "gain: propagated error over the largest that comes in, each relative to its signal",
     "dB s7: SQNR of the output in its worst sample, here 7, if this node alone had its error; alone dB: in all",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each, such as m=f32:xw/y",
@@ -102,8 +105,12 @@ def _group(group: str, width: int) -> list[list[Piece]]:
     return lines
 
 
-def _page(width: int) -> Sequence[Sequence[Piece]]:
-    return [[("Keys", "accent"), ("   esc closes, j k scroll", "muted")], [], *help_lines(width)]
+def _page(width: int, *, here: str) -> Sequence[Sequence[Piece]]:
+    """Draw the help; first what the screen under it can do."""
+    screen, _, keys = here.partition(": ")
+    own = [[("Here", "title"), (f"   on the screen {screen}", "muted")], *_hung("  ", keys, width), []] if keys else []
+    head: list[Piece] = [("Keys", "accent"), ("   esc closes, j k scroll, ctrl+p finds a key by a word", "muted")]
+    return [head, [], *own, *help_lines(width)]
 
 
 class ReadingScreen(ModalScreen[None]):
@@ -147,10 +154,11 @@ class HelpScreen(ReadingScreen):
 
     Args:
         look: Shared look.
+        here: The screen under it and what can be done there, such as "values: n N worst".
     """
 
-    def __init__(self, look: Look) -> None:
-        super().__init__(look, _page)
+    def __init__(self, look: Look, here: str) -> None:
+        super().__init__(look, partial(_page, here=here))
 
 
 class CommandScreen(CommandPalette):

@@ -154,9 +154,11 @@ class Views:
             return self._screen.say("the order of the nodes (2) can be turned around, here is none")
         return self._screen.with_navigator(Navigator.reverse)
 
-    def metric(self) -> None:
-        """Show the next metric."""
-        self._screen.with_navigator(Navigator.next_metric)
+    def metric(self, name: str | None = None) -> None:
+        """Show a metric, or the next one."""
+        self._screen.with_navigator(
+            lambda navigator: navigator.next_metric() if name is None else navigator.choose_metric(name)
+        )
 
     def sample(self, direction: int) -> None:
         """Look at the next or previous sample."""
@@ -205,7 +207,7 @@ class Views:
 
     def help(self) -> None:
         """Show the help."""
-        self._screen.qdebug.push_screen(HelpScreen(self._screen.look))
+        self._screen.qdebug.push_screen(HelpScreen(self._screen.look, self._hint(self._screen.view)))
 
     def verdict(self) -> None:
         """Show all that is said of the comparison as a whole."""
@@ -233,7 +235,4 @@ def _cleared(navigator: Navigator | None, what: str) -> str:
     if navigator is not None and what == "search" and navigator.pattern:
         navigator.search("", start=navigator.cursor)
         return "search cleared"
-    if navigator is not None and what == "filter" and navigator.filter:
-        navigator.clear_filter()
-        return "filter cleared"
-    return ""
+    return navigator.take_filter_back() if navigator is not None and what == "filter" and navigator.filter else ""

@@ -1,5 +1,6 @@
 """How much of an output's error each node's own error makes: shares that can be worked out by hand."""
 
+from dataclasses import replace
 from importlib.resources import files
 
 import jsonschema
@@ -170,6 +171,17 @@ def test_the_json_form_is_that_of_its_schema(digits):
     plain = DiffSession(*digits).budget().to_dict()
     jsonschema.Draft202012Validator(load_schema("budget")).validate(plain)
     assert plain["outputs"][0]["nodes"][0]["node"] == "conv2_quant"
+
+
+@pytest.mark.parametrize(("parts", "said"), [({"weights": 0.9, "rounding": 0.4}, True), ({"weights": 0.5}, False)])
+def test_parts_that_do_not_add_up_to_their_share_are_said_to(parts, said):
+    from qdebug.cli.reports import document_text
+
+    made = qdebug.budget(chain(), chain(first=0.1))
+    nodes = tuple(replace(node, share=0.5, parts=parts) for node in made.outputs[0].nodes)
+    made = replace(made, outputs=(replace(made.outputs[0], nodes=nodes),))
+    drawn = document_text(budget_document(made), "table", plain=True)
+    assert ("do not add up to it" in drawn) is said
 
 
 def test_an_output_that_is_not_finite_has_no_budget_and_is_not_called_right():

@@ -51,6 +51,7 @@ BYTES = {
     "greater_than_sign": b">",
     "apostrophe": b"'",
     "at": b"@",
+    "circumflex_accent": b"^",
     "plus": b"+",
     "minus": b"-",
     "semicolon": b";",

@@ -6,8 +6,10 @@ import pytest
 
 from qdebug.errors import AlignmentError, RecordingError, UsageError
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.keys import KEYS
+from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.other_screens import HelpScreen, help_lines
 from qdebug.tui.screens import ScreenId
@@ -214,7 +216,8 @@ async def test_the_palette_runs_the_commands_of_the_table(make_app, make_session
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         titles = {command.title for command in app.get_system_commands(main)}
-        assert titles == {row.help for row in KEYS}
+        metrics = {f"metric {metric_title(each)}: show it in the list and the profile" for each in METRIC_CHOICES}
+        assert titles == {row.help for row in KEYS} | metrics
         await pilot.press("ctrl+p")
         await pilot.pause(0.1)
         await pilot.press(*"first div")
@@ -225,6 +228,16 @@ async def test_the_palette_runs_the_commands_of_the_table(make_app, make_session
             await pilot.press("enter")
             await pilot.pause(0.3)
         assert main.navigator.cursor == 9
+        await pilot.press("ctrl+p")
+        await pilot.pause(0.1)
+        await pilot.press(*"metric cosine")
+        await pilot.pause(0.5)
+        await pilot.press("enter")
+        await pilot.pause(0.3)
+        if main.navigator.metric != "cosine":
+            await pilot.press("enter")
+            await pilot.pause(0.3)
+        assert main.navigator.metric == "cosine"
 
 
 async def test_clicking_selects_and_clicking_again_opens(make_app, make_session, settle):

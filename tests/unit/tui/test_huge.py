@@ -96,15 +96,16 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
         assert "100.5" in text(main) or "100" in text(main)
         await pilot.press("7", "@", *"0,1,3,4", "enter")
         main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))
-        await settle(pilot, until=lambda main: "diff 100.5" in text(main))
-        assert "700 x 1\u202f100 elements" in text(main)
+        await settle(pilot, until=lambda main: "backend - ref +100.5" in text(main))
+        assert "down: rows 0..699" in text(main)
+        assert "right: columns 0..1\u202f099" in text(main)
         assert main.scene.glimpse.plane.pooled.max() == 100.5
         assert (main.scene.glimpse.plane.pooled >= 0.5).all(), "all of the plane is read"
         await pilot.press("c")
         main = await settle(pilot, until=lambda main: "plane [0,2]" in text(main))
         assert (main.scene.glimpse.plane.pooled == 0.5).all()
         await pilot.press("v")
-        await settle(pilot, until=lambda main: "channels x positions" in text(main))
+        await settle(pilot, until=lambda main: "down: channels 0..2" in text(main))
         assert main.detail_ready.whole.pooled.max() == 100.5
 
 

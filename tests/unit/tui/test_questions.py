@@ -45,7 +45,7 @@ async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app
         await opened(pilot, "f")
         assert main.line.value == "sqnr<20", "the filter in force can be changed"
         await opened(pilot, "escape", "F")
-        assert main.message == "all nodes"
+        assert main.message == "filter cleared"
         await opened(pilot, "F")
         assert "there is no filter" in main.message
 
@@ -96,9 +96,13 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
         await opened(pilot, "f")
         assert main.view is ScreenId.NODES
         await opened(pilot, list("is=failing"), "enter", "escape")
-        assert (main.view, main.message) == (ScreenId.NODES, "filter cleared"), "the last thing done comes first"
+        assert main.view is ScreenId.NODES, "the last thing done comes first"
+        assert main.message == "filter cleared, back at block0/qlinearconv_0"
+        assert main.navigator.cursor == 0, "where the filter moved it from"
         await opened(pilot, "escape")
         assert main.view is ScreenId.GRAPH
+        await opened(pilot, "f", list("is=failing"), "enter", "j", "F")
+        assert (main.message, main.navigator.cursor) == ("filter cleared", 10), "it was moved on from there"
 
 
 async def test_a_filter_set_before_a_screen_is_taken_back_after_it(make_app, make_session, settle, opened):

@@ -44,6 +44,7 @@ def test_saturated_codes_are_counted_by_channel():
     codes = np.array([[[-128, 0], [127, 127]]], dtype=np.int8)
     whole = summed(codes * np.float32(0.5), codes, None, QUANT)
     assert whole.channels.saturated.tolist() == [1, 2]
+    assert whole.saturated == (0, 2, 3)
     assert whole.channels.share.tolist() == [0, 0], "without error nobody has a share of it"
 
 

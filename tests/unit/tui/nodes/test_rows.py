@@ -42,7 +42,10 @@ def test_failing_and_first_divergence_follow_the_topological_order(make_table):
 @pytest.mark.parametrize("order", [range(24), range(23, -1, -1)])
 def test_the_first_divergence_follows_results_that_come_in(make_table, order):
     """Each answer is the one that all rows give, also for one sample and when a result is mended later."""
-    whole, mended = make_table(24, failing=(17, 9), nonfinite=(12,), samples=2), make_table(24, failing=(17,), samples=2)
+    whole, mended = (
+        make_table(24, failing=(17, 9), nonfinite=(12,), samples=2),
+        make_table(24, failing=(17,), samples=2),
+    )
     table = make_table(24, filled=0, samples=2)
 
     def answers():

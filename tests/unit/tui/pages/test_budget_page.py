@@ -53,7 +53,7 @@ def scene(make_scene, make_ready):
 def test_lines_below_are_said_and_reached(page, scene):
     drawn = text(page.draw(scene, 60, 8)).splitlines()
     assert len(drawn) == 8
-    assert "more lines, j goes on" in drawn[-1]
+    assert "more lines, G shows the last" in drawn[-1]
     while "the last share" not in page.move(scene, 1):
         drawn = text(page.draw(scene, 60, 8)).splitlines()
         assert any(line.startswith("▸") for line in drawn), "what is chosen is to be seen"

@@ -88,6 +88,9 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
     one = look(1, first).tried.edits.effect
+    added = gains[scene.tried.edits.edits[0].name]
+    line = next(line for line in text(page.draw(look(1, first), 90, 24)).splitlines() if "[x]" in line)
+    assert line.rstrip().endswith(f"{added:+.2f}"), "what it added when it was chosen"
     scene = look(2, second)
     page.move(scene, 1)
     page.mark(scene)

@@ -10,6 +10,7 @@ from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import Contributor
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.columns import metric_text
+from qdebug.tui.nodes.filter import filter_rows
 from qdebug.tui.nodes.rows import State
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import culprits, strip_lines
@@ -161,8 +162,11 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     )
     verdict = replace(scene.result.verdict, status=Status.ACCUMULATED, contributors=contributors)
     scene = replace(scene, result=replace(scene.result, verdict=verdict))
+    scene.table.conclude(verdict)
     page = pages[ScreenId.OVERVIEW]
     assert page.rows(scene)[:2] == [7, 4]
+    assert np.flatnonzero(filter_rows("worst_db<10dB", scene.table)).tolist() == [7]
+    assert not filter_rows("worst_db<10dB", make_scene().table).any(), "there is no verdict, or it knows no cost"
     lines = text(page.draw(scene, 80, 18)).splitlines()
     assert "alone dB" in lines[0]
     assert " 3.05 " in next(line for line in lines if "#7 " in line)

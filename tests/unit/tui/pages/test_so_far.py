@@ -103,7 +103,8 @@ def test_a_map_of_a_plane_so_far(reading, look, monkeypatch):
     begun = look(reading, (0, 5, 0, 0), blocks=1)
     shown = drawn(page, begun)
     assert "SO FAR: 33% of the plane is read" in shown
-    assert "3 x 4 elements" in shown
+    assert "down: rows 0..2" in shown
+    assert "right: columns 0..3" in shown
     assert "0..50" in shown, "the largest one of the plane: that of the tensor is not known"
     assert begun.glimpse.plane.pooled.tolist() == [[50] * 4, [-1] * 4, [-1] * 4]
     shown = drawn(page, look(reading, (0, 5, 0, 0)))

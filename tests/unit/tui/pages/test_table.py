@@ -152,6 +152,26 @@ def test_a_saturated_element_is_named(pages, make_scene):
     assert "AT QMAX" in text(page.draw(scene, 80, 20))
 
 
+@pytest.mark.parametrize(("first", "there"), [(5, []), (127, [(0, 0), (0, 0)]), (-128, [(0, 2), (0, 0)])])
+def test_saturated_elements_are_walked_around(make_scene, first, there):
+    codes = np.array([[max(first, 5), 3, min(first, 5)]], dtype=np.int8)
+    if first == -128:
+        codes[0, 0] = 127
+    values = np.array([[9.0, 0.3, -9.0]], dtype=np.float32)
+    scene, cursor = make_scene(arrays=(values, values, None, codes, None, make_scene().planned.quant)), ElementCursor()
+    cursor.jump(scene, "0,1")
+    said = [cursor.saturated(scene) for _ in there or [0]]
+    if not there:
+        assert said == ["no element is saturated in sample 2; . shows the next sample"]
+        assert cursor.index == (0, 1)
+    else:
+        many = len({*there})
+        assert said == [f"saturated element {2 if at == (0, 2) else 1} of {many}" for at in there]
+        assert cursor.index == there[-1]
+    plain = make_scene(arrays=(values, values))
+    assert ElementCursor().saturated(plain) == "the backend has no codes here: nothing is saturated"
+
+
 @pytest.mark.parametrize(
     "arrays",
     [
@@ -209,13 +229,14 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     cursor.jump(scene, "0,1,4,5")
     drawn = page.draw(scene, 80, 18)
     assert "100 % of the error" in text(drawn)
-    assert "8 x 8 elements" in text(drawn)
+    assert "down: rows 0..7" in text(drawn)
+    assert f"backend - ref {backend[0, 1, 4, 5] - reference[0, 1, 4, 5]:+.4g}" in text(drawn)
     assert any(style == "first" for line in drawn for _, style in line)
     assert "an element is 4 x 4" in text(drawn)
     page.move(scene, 1)
     assert cursor.index == (0, 1, 5, 5)
     page.next_form(scene)
-    assert "channels x positions" in text(page.draw(scene, 80, 18))
+    assert "down: channels 0..1" in text(page.draw(scene, 80, 18))
     page.move(scene, -1)
     assert cursor.index == (0, 0, 5, 5)
     assert page.enter(scene) is ScreenId.VALUES

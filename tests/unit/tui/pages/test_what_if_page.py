@@ -106,6 +106,10 @@ def test_the_curve_says_which_scale_around_keeps_most(page, scene):
     assert level == pytest.approx(max(errors), abs=0.5)
     assert scale == pytest.approx(scales[int(np.argmax(errors))], rel=0.2)
     assert scale > 0.02, "the codes in use cut off the tails"
+    for width in (56, 70, 120):  # the same scales, however few have room
+        narrow = text(page.draw(replace(scene, tried=told(session())[-1]), width, 19))
+        assert line.partition("best ~")[2].strip() in narrow
+        assert "29 scales" in narrow
 
 
 def test_scale_and_zero_point_are_changed_and_taken_back(page, scene):

@@ -3,6 +3,7 @@ import errno
 import json
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import jsonschema
 import numpy as np
@@ -194,6 +195,25 @@ def test_nothing_is_overwritten(make_scene, folder):
     with pytest.raises(UsageError, match=r"'y\.svg' cannot be written: File exists"):
         act(None, path)
     assert path.read_text() == "came between"
+
+
+def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
+    (folder / "x.svg").write_text("mine")
+    path, act = exports.prepared("x.svg!", make_scene(), screenshot=lambda: "<svg/>")
+    assert path.read_text() == "mine", "until all of the new one is there"
+    assert act(None, path) == "the screen, over what it was"
+    assert path.read_text() == "<svg/>"
+    path, act = exports.prepared("new.svg!", make_scene(), screenshot=lambda: "<svg/>")
+    assert act(None, path) == "the screen"
+
+    def broken(_, path):
+        path.write_text("half")
+        raise OSError(errno.ENOSPC, "no space left")
+
+    with pytest.raises(UsageError, match=r"'x\.svg' cannot be written: no space left"):
+        exports._write_over(None, Path("x.svg"), write=broken)
+    assert (folder / "x.svg").read_text() == "<svg/>"
+    assert sorted(each.name for each in folder.iterdir()) == ["new.svg", "x.svg"], "nothing is left beside them"
 
 
 def test_what_is_not_compared_has_no_values_to_write(make_scene):
