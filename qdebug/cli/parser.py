@@ -200,7 +200,7 @@ def suffix_format(chosen: str | None, output: Path | None, *, forms: Sequence[st
     if said not in forms:
         endings = ", ".join(suffix for suffix, form in _BY_SUFFIX.items() if form in forms)
         raise UsageError(
-            f"Unknown form {ending!r}; known are: {endings}, and .txt for the table.",
+            f"Unknown report format {ending!r}; known are: {endings}, and .txt for the table.",
             hint=f"Choose one of these endings, or say the form: -f {forms[0]}.",
         )
     return said

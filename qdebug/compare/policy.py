@@ -437,8 +437,8 @@ def _contributed(short: Sequence[NodeResult], contributing: Contributions | None
     own = [each for node in short if node.tensor == exact[0].output for each in node.samples]
     level = next((each.sqnr_db for each in own if each.sample == contributing.sample), None)
     where = "" if contributing.sample is None else f" in sample {contributing.sample}, the worst"
-    where += "" if level is None or not where else f" with {_decibels(level, floor)} dB"
-    text = f" Costliest nodes{where}, each with the SQNR if it alone had an error: {named}"
+    where += "" if level is None or not where else f" (output SQNR {_decibels(level, floor)} dB)"
+    text = f" Costliest nodes{where}, each with the output's SQNR if it alone had an error: {named}"
     both = contributing.together
     if both is not None:
         text += f"; if these alone had errors: {_decibels(both.sqnr_db, floor)} dB"

@@ -239,13 +239,13 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         left = node.residual
         facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
         facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
-        facts.append(("for example", _places(left.elements)))
+        facts.append(("for example", f"wrong in {_places(left.elements)}"))
     if node.dtypes:
         facts.append(("types", node.dtypes))
     if node.elements:
         facts.append(("elements", numbers.grouped(node.elements)))
     if node.match is not None:
-        facts.append(("bit equal", f"{share(node.match)} of the elements to a replay by the arithmetic below"))
+        facts.append(("bit equal", f"{share(node.match)} of the elements are what the arithmetic below gives"))
     facts += _class_facts(node)
     if node.recorded is not None:
         fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"

@@ -170,10 +170,12 @@ def ranking_clause(output: OutputRanking) -> str:
     if output.top5_agreement is not None:
         parts[0] += f", top-5 {_of(output.top5_agreement, output.samples)}"
     if output.worst_rank:
-        ahead = "1 entry scores" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} entries score"
-        parts.append(f"in sample {output.worst_sample}, {ahead} no lower than the reference's winner")
+        others = (
+            "1 other entry scores" if output.worst_rank == 1 else f"{numbers.grouped(output.worst_rank)} others score"
+        )
+        parts.append(f"worst in sample {output.worst_sample}: {others} at least as high as the reference's winner")
     if output.tied:
-        parts.append(f"that winner is tied in {numbers.grouped(output.tied)}")
+        parts.append(f"ties in {numbers.grouped(output.tied)}")
     if output.unranked:
         parts.append(f"{numbers.grouped(output.unranked)} more without a winner in the reference")
     return "; ".join(parts)

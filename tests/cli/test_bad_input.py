@@ -58,7 +58,7 @@ def test_a_missing_file_is_named(run, words):
         (["diff", "REF", "WITHIN", "--allow-uncompared", "2", "--allow-uncompared", "a*"], ["number 2 beside"]),
         (["diff", "REF", "WITHIN", "-o", "no/such/folder.json"], ["does not exist", "mkdir"]),
         (["diff", "REF", "WITHIN", "-o", "."], ["is a directory"]),
-        (["diff", "REF", "WITHIN", "-o", "a.pdf"], ["Unknown form '.pdf'", ".json", "-f table"]),
+        (["diff", "REF", "WITHIN", "-o", "a.pdf"], ["Unknown report format '.pdf'", ".json", "-f table"]),
         (["diff", "REF", "WITHIN", "--seed", "3"], ["--seed is for model files", "Leave out --seed"]),
         (["diff", "REF", "WITHIN", "-f", "pdf"], ["invalid choice: 'pdf'"]),
         (["diff", "REF"], ["required: BACKEND"]),

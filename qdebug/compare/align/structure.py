@@ -239,7 +239,9 @@ def _find(context: Context, tensor: str, node: Node, sources: Sequence[str], tur
     quantized = node.op != operators.plain(node).name and be.graph.tensors[tensor].quant is not None
     whole = " + ".join([chosen.op, *(n.op for n in folded)])
     match = Match.FUSED if folded else Match.QUANTIZATION if quantized else Match.SIGNATURE
-    return paired(tensor, output, match, f"{node.op} has the inputs and does the work of {whole} {chosen.name!r}")
+    return paired(
+        tensor, output, match, f"{node.op} reads the same and does the same as {whole} {chosen.name!r} of the reference"
+    )
 
 
 def _better_of_its_kind(context: Context, node: Node, slot: int, chosen: Node) -> Node | None:

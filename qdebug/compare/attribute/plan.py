@@ -150,7 +150,8 @@ def find_entry(entries: Sequence[_Entry], name: str) -> _Entry:
         return hits[0]
     if nodes:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            hint="Give one of these names, or a longer part of one.",
         )
     known = (each for entry in entries for each in (entry.node, entry.tensor))
     raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, known)}")

@@ -33,7 +33,7 @@ def range_fits(of: Measured) -> Finding | None:
 def scale_fits(of: Measured) -> Finding | None:
     """Find a scale so large that rounding to the codes leaves too little of the reference's values."""
     coded = None if of.attribution is None else of.attribution.quantization_error
-    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale does not fit"))
+    return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale is too large"))
 
 
 def _fits(

@@ -54,7 +54,8 @@ def dead_zone(context: NodeContext) -> Finding | None:
     rest_is_right = worst <= DERIVED_LSB if coded else math.sqrt(squares) <= (attribution.allowed or 0.0)
     if min(dropped, kept) < DEAD_ZONE_MIN_ELEMENTS or not rest_is_right:
         return None
-    said = f"{dropped} of {count} elements are zero where a replay gives up to {zone:.4g}{' LSB' if coded else ''}"
+    most = f"{zone:.4g}{' LSB' if coded else ''}"
+    said = f"{dropped} of {count} elements are zero where a replay of the node gives up to {most}"
     said += ", and all that should be larger are right: a dead zone"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
@@ -85,12 +86,12 @@ def dead_channels(context: NodeContext) -> Finding | None:
         return None
     step = float(quant.scale[0])
     many = "channel" if len(dead) == 1 else "channels"
-    said = f"{many} {_ranges(dead)} {'is' if len(dead) == 1 else 'are'} all zero"
+    said = f"{many} {_ranges(dead)} {'is' if len(dead) == 1 else 'are'} all rounded to zero"
     return Finding(
         kind=FindingKind.DEAD_ZONE,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=f"{said}: no value there is above {largest:.3g}, and the step is {step:.3g}",
+        sentence=f"{said}: the values that arrive there are at most {largest:.3g} in size, and the step is {step:.3g}",
         amount=float(len(dead)),
         limit=0.0,
         unit=f"of {count} channels",

@@ -247,7 +247,8 @@ def wanted(recording: Recording, name: str) -> tuple[str, ...]:
         return tuple(tensor for _, tensor in hits)
     if nodes:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            hint="Give one of these names, or a longer part of one.",
         )
     raise UsageError(
         f"No node and no computed tensor is called {name!r}.{near_names(name, known)}",

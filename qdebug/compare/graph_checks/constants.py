@@ -417,7 +417,7 @@ def coarse_constant(node: Node, title: str, name: str, used: int, count: int) ->
 
 
 def _of_elements(node: Node, title: str, name: str, wrong: int, count: int) -> Finding:
-    said = f"{wrong} of {count} elements of {title} {name!r} differ from the reference"
+    said = f"{wrong} of {count} elements of {title} {name!r} differ from the reference by more than rounding"
     return replace(_finding(node, title, said, evidence=name), amount=float(wrong), limit=0.0, unit="elements")
 
 

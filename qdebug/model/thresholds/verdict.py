@@ -29,7 +29,7 @@ CODES_MIN_SQNR = threshold(
     10.0,
     unit="dB",
     decides="status",
-    why="Where rounding to a tensor's codes leaves less SQNR of the reference's values, its scale does not fit. It is "
+    why="Where rounding to a tensor's codes leaves less SQNR of the reference's values, its scale is too large. It is "
     "said, and the outputs decide.",
 )
 OUTPUT_MIN_SQNR = threshold(

@@ -59,7 +59,7 @@ class State(IntEnum):
     @property
     def failing(self) -> bool:
         """Whether the row is beyond its limit."""
-        return self in {State.DIVERGED, State.NONFINITE}
+        return self is State.DIVERGED or self is State.NONFINITE
 
 
 _WORDS = {
@@ -333,7 +333,8 @@ class NodeTable:
                     _put_sample(columns, row, result.samples, sample, whole=state)
                 self.acknowledged[row] = _excused(result)
                 self.state[row] = state
-                self._follow_first(row)
+                if self._firsts:
+                    self._follow_first(row, state)
                 self.version += 1
 
     def conclude(self, verdict: Verdict) -> None:
@@ -393,17 +394,18 @@ class NodeTable:
                 first = self._firsts[sample] = int(rows[0]) if len(rows) else None
             return first
 
-    def _follow_first(self, row: int) -> None:
+    def _follow_first(self, row: int, whole: State) -> None:
         """Mend the first rows that are known after a new result: looking through all rows for each drawing is slow."""
-        for sample, first in list(self._firsts.items()):
-            if sample not in (None, self._of_sample[0]):
+        for sample, first in tuple(self._firsts.items()):
+            if sample is not None and sample != self._of_sample[0]:
                 del self._firsts[sample]
                 continue
-            failing = State(int(self.states(sample)[row])).failing and not self.acknowledged[row]
-            if failing and (first is None or row < first):
+            state = whole if sample is None else State(int(self.states(sample)[row]))
+            if not state.failing or self.acknowledged[row]:
+                if row == first:
+                    del self._firsts[sample]
+            elif first is None or row < first:
                 self._firsts[sample] = row
-            elif row == first and not failing:
-                del self._firsts[sample]
 
     def find(self, name: str) -> int | None:
         """Return the row of a node or tensor, preferring the exact name of a node."""

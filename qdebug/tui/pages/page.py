@@ -262,7 +262,7 @@ def short_of_limit(scene: Scene) -> str:
     """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others."""
     if scene.result is None or scene.planned.tensor not in scene.result.verdict.short:
         return ""
-    return ", but short of the output limit"
+    return ", but below the limit of outputs"
 
 
 def accepted(entry: Acknowledgement) -> str:

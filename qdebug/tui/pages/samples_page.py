@@ -159,7 +159,7 @@ def sample_errors(samples: Sequence[SampleResult]) -> np.ndarray:
 def _below(samples: Sequence[SampleResult], floor: float | None) -> str:
     """Say how many samples of an output are below the limit of outputs, which judges all of them together."""
     if floor is None:
-        return "as an output it is short of its limit"
+        return "as an output it is beyond its limit"
     few = sum(one.sqnr_db is not None and one.sqnr_db < floor for one in samples)
     return f"{few} of {len(samples)} samples are below the output limit of {floor:g} dB, which judges all together"
 

@@ -163,7 +163,8 @@ class ComparisonInProgress:
 
     def hand_over(self, *results: NodeResult) -> None:
         """Put results where the screen sees them; one event at a time is under way, however many results."""
-        self.results |= {result.tensor: result for result in results}
+        for result in results:
+            self.results[result.tensor] = result
         table = self.table
         if table is None:
             return

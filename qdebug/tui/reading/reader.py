@@ -69,7 +69,7 @@ _FOLLOW_SECONDS = 0.5
 _PAINT_SECONDS = 0.3
 """How long the graphs wait at most until the names are on the screen: two threads at once would only delay them."""
 
-_LOAD_SECONDS = 2.0
+_LOAD_SECONDS = 5.0
 """What replays a network is loaded after this, be there a verdict or not."""
 
 _STAGE_SECONDS = 0.2

@@ -386,7 +386,8 @@ def _row_of_part(table: NodeTable, name: str) -> int:
     nodes = dict.fromkeys(table.rows[at].node for at in hits)
     if len(nodes) > 1:
         raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.", hint="Give one of these names, or more of it."
+            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+            hint="Give one of these names, or a longer part of one.",
         )
     if not hits:
         raise UsageError(

@@ -348,7 +348,6 @@ class MainScreen(Screen[None]):
             self.compared[event.backend_at].stage = event.stage
             self._verdict.redraw()
         elif isinstance(event, Computed):
-            event.table.announced = False  # first: what comes from here on is told
             self._redraw_soon()
         elif isinstance(event, Finished):
             self._take_finished(event)
@@ -431,6 +430,7 @@ class MainScreen(Screen[None]):
         self._redraw_due = False
         for each in self.compared:
             if each.navigator is not None:
+                each.navigator.table.announced = False  # first: what comes from here on is told
                 each.navigator.refresh()
         self._follow_culprit()
         self.redraw()

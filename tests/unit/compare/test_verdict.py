@@ -160,7 +160,7 @@ def test_an_output_with_much_error_is_said_where_all_is_within_the_limits():
 
 def test_a_node_that_alone_ruins_an_output_is_the_origin_before_one_whose_codes_cost_little_there():
     rows = nodes(Status.WITHIN, Status.WITHIN, Status.WITHIN)
-    said = Finding(kind=FindingKind.SCALE, role=FindingRole.COST, node="n1", sentence="its scale does not fit")
+    said = Finding(kind=FindingKind.SCALE, role=FindingRole.COST, node="n1", sentence="its scale is too large")
     rows = [replace(row, quant=QuantParams(dtype="int8", scale=0.5)) for row in rows]
     rows[1] = replace(rows[1], findings=(said,))
     graph = Graph(

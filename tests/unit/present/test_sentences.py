@@ -111,15 +111,16 @@ def test_the_verdict_is_safe_to_print(made):
             {},
             (
                 "top-1 agreement 14 of 16, top-5 16 of 16; "
-                "in sample 4, 3 entries score no lower than the reference's winner"
+                "worst in sample 4: 3 others score at least as high as the reference's winner"
             ),
         ),
         ({"top1_agreement": 1.0, "worst_rank": 0, "worst_sample": 0}, "top-1 agreement 16 of 16, top-5 16 of 16"),
         (
             {"top5_agreement": None, "worst_rank": 1, "tied": 2, "unranked": 1},
             (
-                "top-1 agreement 14 of 16; in sample 4, 1 entry scores no lower than the reference's winner; "
-                "that winner is tied in 2; 1 more without a winner in the reference"
+                "top-1 agreement 14 of 16; worst in sample 4: 1 other entry scores "
+                "at least as high as the reference's winner; "
+                "ties in 2; 1 more without a winner in the reference"
             ),
         ),
         (

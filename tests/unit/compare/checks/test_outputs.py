@@ -90,5 +90,7 @@ def test_channels_that_the_step_exceeds_are_noted_where_they_are_lost():
     cat, last = result.nodes[-2:]
     (found,) = (each for each in cat.findings if each.kind is FindingKind.DEAD_ZONE and each.unit != "dB")
     assert (found.role, found.amount, found.unit) == (FindingRole.NOTE, 6.0, "of 10 channels")
-    assert found.sentence.startswith("channels 4..9 are all zero: no value there is above 0.898, and the step is 3.5")
+    assert found.sentence.startswith(
+        "channels 4..9 are all rounded to zero: the values that arrive there are at most 0.898 in size, "
+    )
     assert not [each for each in last.findings if each.role is FindingRole.NOTE]  # they came in as zeros

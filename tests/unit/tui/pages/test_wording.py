@@ -238,6 +238,6 @@ def test_an_output_that_is_short_says_so_though_its_node_is_within(pages, make_s
         result = replace(scene.result, verdict=replace(scene.result.verdict, short=short))
         drawn.append(text(pages[ScreenId.SAMPLES].draw(replace(scene, result=result), 100, 24)))
     assert "limit of outputs" not in drawn[0]
-    assert "within, but short of the output limit" in drawn[1]
-    assert re.search(r"\d of 3 samples are below the output limit of 20 dB|short of its limit", drawn[1])
+    assert "within, but below the limit of outputs" in drawn[1]
+    assert re.search(r"\d of 3 samples are below the output limit of 20 dB|beyond its limit", drawn[1])
     assert "output limit" not in drawn[0]
