@@ -133,7 +133,8 @@ def model_explorer_files(result: RunComparison, reference: Graph, backend: Graph
             name = f"overlay-{len(overlays) + 1:02d}-{''.join(c if c.isalnum() else '_' for c in overlay.name)}.json"
             files[name] = _dumped(found)
             overlays.append(name)
-    guilty = result.origin or result.first_divergence
+    costly = (each.node for each in result.verdict.contributors if each.how == "exact")
+    guilty = result.origin or result.first_divergence or next(costly, None)
     files[OPENER] = _opener(overlays, ids.backend.get(guilty or "", ""))
     return files
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.api import diff
+from qdebug.compare.result.result import Contributor
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, RunInfo, TensorInfo
 from qdebug.present.reports.model_explorer import BACKEND, OPENER, REFERENCE, SYNC, model_explorer_files
 from qdebug.session import open_recording
@@ -87,6 +88,18 @@ def test_the_script_opens_both_panes_at_the_culprit(demo):
     }
     assert ast.literal_eval(constants["SELECTED"]) == "pwconv_quant"
     assert sorted(ast.literal_eval(constants["OVERLAYS"])) == sorted(n for n in demo[1] if n.startswith("overlay-"))
+
+
+def test_where_no_node_diverges_the_costliest_one_is_selected(tmp_path):
+    made = run_demo(tmp_path)
+    graphs = [open_recording(path).graph for path in (made.reference, made.backend)]
+    costs = [
+        Contributor(node=node, tensor=node, output="logits", sqnr_db=level, how=how)
+        for node, level, how in (("gemm_quant", 3.0, "bounded"), ("conv1_quant", 9.0, "exact"))
+    ]
+    verdict = replace(made.result.verdict, first_divergence=None, origin=None, contributors=tuple(costs))
+    files = model_explorer_files(replace(made.result, verdict=verdict), *graphs)
+    assert "SELECTED = 'conv1_quant'" in files[OPENER]
 
 
 def hostile(values):
