@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus, NodeExplanation, PresetMatch
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.present.text import safe_text
+from qdebug.present.text import QUOTED, safe_text
 
 __all__ = [
     "GROUP_TITLES",
@@ -34,7 +33,6 @@ GROUP_TITLES = ("nodes", "class", "witnesses", "runner-up", "op, types", "explai
 NODE_TITLES = ("status", "node", "op", "arithmetic", "match", "what is left")
 """Headings of the table of nodes."""
 
-_QUOTED = re.compile("'[^']*'")
 _PROVENANCE = {"measured": 0, "source": 1, "memory": 2}
 _PRESETS_SHOWN = 3
 _SIZE = 140
@@ -214,7 +212,7 @@ def rest_sentences(explanation: ExplainedRun) -> list[str]:
     for status in (ExplainStatus.NO_KERNEL, ExplainStatus.NO_INPUT):
         for node in explanation.of(status):
             reason = node.reason or "no reason is known"
-            found.setdefault((str(status), _QUOTED.sub("''", reason)), []).append((reason, node.node))
+            found.setdefault((str(status), QUOTED.sub("''", reason)), []).append((reason, node.node))
     beyond = [(node.reason, node.node) for node in explanation.of(ExplainStatus.IN_BAND) if node.reason]
     if beyond:
         found[str(ExplainStatus.IN_BAND), ""] = beyond  # together, whatever the numbers

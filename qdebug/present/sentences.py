@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.model.thresholds.verdict import DERIVED_LSB
 from qdebug.present import numbers
-from qdebug.present.text import safe_text
+from qdebug.present.text import QUOTED, safe_text
 
 __all__ = [
     "WAYS",
@@ -59,7 +58,6 @@ _CONSTANT = "constant"
 
 _REPRODUCED = ", more if a known arithmetic reproduces it"
 
-_QUOTED = re.compile("'[^']*'")
 
 _FIDELITY = {
     Fidelity.BIT_EQUAL: "bit_equal: recording did not change the result",
@@ -302,7 +300,7 @@ def benign_reasons(unmatched: Sequence[Unmatched]) -> list[tuple[int, str, str]]
     groups: dict[tuple[str, str], list[str]] = {}
     for entry in unmatched:
         if entry.kind is UnmatchedKind.BENIGN:
-            groups.setdefault((str(entry.side), _QUOTED.sub("''", entry.reason)), []).append(entry.reason)
+            groups.setdefault((str(entry.side), QUOTED.sub("''", entry.reason)), []).append(entry.reason)
     found = []
     for (side, _), reasons in sorted(groups.items(), key=lambda group: -len(group[1])):
         others = len(set(reasons)) - 1

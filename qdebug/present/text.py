@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from rich.text import Text
 
-__all__ = ["ELLIPSIS", "safe_text", "shorten", "styled"]
+__all__ = ["ELLIPSIS", "QUOTED", "safe_text", "shorten", "styled"]
 
 ELLIPSIS = "…"
 """Stands where a text was shortened."""
+
+QUOTED = re.compile(r"(?<!\w)'([^']*)'(?!\w)")
+"""A quoted name in a sentence; the apostrophe of "the model's" begins none."""
 
 _LIMIT = 1000
 """Characters that no name and no message needs more of."""

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from qdebug.errors import QdebugError
 from qdebug.present import numbers
 from qdebug.present.rows import metric_title
-from qdebug.present.text import safe_text
+from qdebug.present.text import QUOTED, safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, cut_start, wrap
 from qdebug.tui.keys import KeyRow, footer_keys, key_label
@@ -187,7 +187,6 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
     return [[(word if not at else " " * len(word), "accent"), (line, style)] for at, line in enumerate(wrapped)]
 
 
-_NAME = re.compile(r"'([^']*)'")
 _SHORT_NAMES = (32, 24, 16)
 """Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
 _LEAST_NAME, _MOST_NAME = 12, 60
@@ -201,7 +200,7 @@ def _with_short_names(text: str, room: int, height: int) -> str:
     for most in _SHORT_NAMES[: len(_SHORT_NAMES) - (height > 1)]:
         if len(wrap(shown, room)) <= max(height, 1):
             break
-        shown = _NAME.sub(lambda name, most=most: f"'{cut_start(name[1], most)}'", text)  # type: ignore[misc]
+        shown = QUOTED.sub(lambda name, most=most: f"'{cut_start(name[1], most)}'", text)  # type: ignore[misc]
     return shown
 
 
