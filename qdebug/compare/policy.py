@@ -443,7 +443,7 @@ def _contributed(short: Sequence[NodeResult], contributing: Contributions | None
     if both is not None:
         text += f"; if these alone had errors: {_decibels(both.sqnr_db, floor)} dB"
     if both is not None and both.without_db is not None:
-        text += f"; if all others had: {_decibels(both.without_db, floor)} dB; errors can add up or cancel"
+        text += f"; if all others had: {_decibels(both.without_db, floor)} dB; these need not add up to the whole"
     text += "."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
 

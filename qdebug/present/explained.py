@@ -243,7 +243,8 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.elements:
         facts.append(("elements", numbers.grouped(node.elements)))
     if node.match is not None:
-        facts.append(("bit equal", f"{share(node.match)} of the elements are what the arithmetic below gives"))
+        by = "the arithmetic below" if node.words else "a replay of the node"
+        facts.append(("bit equal", f"{share(node.match)} of the elements are what {by} gives"))
     facts += _class_facts(node)
     if node.recorded is not None:
         fits = "reproduce it" if node.recorded.reproduces else "do not reproduce it"

@@ -17,7 +17,15 @@ from qdebug.workflow.scales_choose import WRONG, ChosenScales, ScaleChoice, Scal
 from qdebug.workflow.scales_flags import ScaleFlag
 from qdebug.workflow.scales_try import OutputEffect, ScaleTrial
 
-__all__ = ["choose_document", "output_rows", "profile_document", "row_document", "trial_document", "trial_rows"]
+__all__ = [
+    "choose_document",
+    "output_error",
+    "output_rows",
+    "profile_document",
+    "row_document",
+    "trial_document",
+    "trial_rows",
+]
 
 _PROFILE_TITLES = ("tensor", "op", "values", "min", "max", "zeros", "bins")
 _NODE_TITLES = ("calibrator", "scale", "zero point", "clipped", "MSE", "SQNR dB", "how")
@@ -245,7 +253,7 @@ def trial_rows(
 def output_rows(outputs: Sequence[OutputEffect]) -> list[tuple[str, str, str]]:
     """Return what becomes of outputs, side by side: label, now, trial."""
     return [
-        (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", _output(each.now), _output(each.trial))
+        (f"output {safe_text(each.output, limit=_TENSOR)} rel L2", output_error(each.now), output_error(each.trial))
         for each in outputs
     ]
 
@@ -254,7 +262,8 @@ def _codes(quant: QuantParams | None) -> str:
     return numbers.MISSING if quant is None else f"{quant.dtype} {quant.qmin}..{quant.qmax}"
 
 
-def _output(stats: ErrorStats) -> str:
+def output_error(stats: ErrorStats) -> str:
+    """Return the error of an output in words: relative, and as SQNR."""
     return f"{numbers.number(stats.rel_l2)} ({numbers.number(stats.sqnr_db)} dB)"
 
 

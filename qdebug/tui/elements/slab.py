@@ -102,12 +102,15 @@ class Slab:
         return None if self.quant is None or at is None else float(self.quant.scale.ravel()[at])
 
     def code_of_reference(self, index: tuple[int, ...]) -> int | None:
-        """Return the code that the backend's scale gives the reference's value; None as of `scale_at`, or of NaN."""
+        """Return the code that the backend's scale gives the reference's value, whatever the range of codes is.
+
+        None as of `scale_at`, or of NaN.
+        """
         at, quant, value = self._place_of_scale(index), self.quant, float(self.reference[index])
         if at is None or quant is None or quant.qmin is None or quant.qmax is None or not np.isfinite(value):
             return None
-        code = round(value / float(quant.scale.ravel()[at])) + int(quant.zero_point.ravel()[at])
-        return min(max(code, quant.qmin), quant.qmax)
+        steps = value / float(quant.scale.ravel()[at])
+        return round(steps) + int(quant.zero_point.ravel()[at]) if np.isfinite(steps) else None
 
     def _place_of_scale(self, index: tuple[int, ...]) -> int | None:
         """Return the number of an element's scale among the backend's; None if it has none of its own."""

@@ -552,7 +552,8 @@ class Navigator:
             return f"{self._name(int(failing[0]))} fails, and has no results of single samples; , goes back to all"
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
-        return f"no node is beyond its limit{self._so_far()}"
+        costly = "; W goes to what costs the output most" if self.table.costs else ""
+        return f"no node is beyond its limit{self._so_far()}{costly}"
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])

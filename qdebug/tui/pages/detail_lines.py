@@ -92,7 +92,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
     lines += [] if _doubtful(navigator, result) else _paired(result, width, glyphs)
     lines += samples if sample is None else []
     if ready is not None and result.metrics is not None:
-        lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps)]
+        lines += [[], *_worst(ready, width, glyphs, steps=navigator.steps, constant=bool(navigator.table.first))]
     return lines
 
 
@@ -284,6 +284,8 @@ def _errors(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
 
 def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str, str]]:
     facts = {fact.title: fact.value for fact in metric_facts(stats)}
+    if stats is not None:
+        facts["mismatches"] += f" of {numbers.grouped(stats.count)}"
     items = []
     for title in titles:
         value = facts.get(title, numbers.MISSING)
@@ -347,7 +349,7 @@ def _samples(result: NodeResult, sample: int | None, width: int, glyphs: GlyphSe
     return [head, *([(" " * indent, "muted"), (line, "plain")] for line in rest)]
 
 
-def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int) -> list[Line]:
+def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int, constant: bool) -> list[Line]:
     rows = worst_rows(ready.worst)
     if not rows:
         return [] if ready.complete else [[("looking for the worst elements ..", "muted")]]
@@ -360,8 +362,9 @@ def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int) -> l
         at = next((at for at, column in enumerate(columns) if column[0] == leaving), None)
         if at is not None and sum(widths) + 2 * len(widths) > width:
             del widths[at], columns[at]
-    of = f"{ready.values_sample}, all {steps} steps" if steps > 1 else f"{ready.values_sample}"
-    lines: list[Line] = [[(f"worst elements of sample {of}", "accent")]]
+    of = f" of sample {ready.values_sample}, all {steps} steps" if steps > 1 else f" of sample {ready.values_sample}"
+    of = "" if constant else of  # which has no samples
+    lines: list[Line] = [[(f"worst elements{of}", "accent")]]
     for number, cells in enumerate(zip(*columns, strict=True)):
         text = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths, strict=True))
         lines.append([(glyphs.plain(text), "muted" if number == 0 else "plain")])

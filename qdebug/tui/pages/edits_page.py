@@ -15,7 +15,7 @@ from qdebug.errors import UsageError
 from qdebug.present import numbers
 from qdebug.present.reports.document import Grid
 from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, faithful_words
-from qdebug.present.reports.scales import output_rows
+from qdebug.present.reports.scales import output_error, output_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, grid_lines, heading, in_room, paragraph, window
 from qdebug.tui.reading.messages import EditWish, worst_first
@@ -238,10 +238,14 @@ class EditsPage(Page):
             outputs = tuple(sorted(outputs, key=lambda each: worst_first(each.trial.sqnr_db))[: max(most - 1, 1)])
             more = paragraph(f"{_count(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
         of = f"sample {wish.sample}" if wish.sample is not None else _count(effect.samples, "sample")
+        plain = (
+            {} if facts.plain is None or not _far_off(facts) else {each.output: each for each in facts.plain.outputs}
+        )
+        replayed = [[output_error(plain[each.output].trial)] if each.output in plain else [] for each in outputs]
         grid = Grid(
-            titles=(of, "recorded", f"with {_count(len(wish.edits), 'edit')}"),
-            rows=output_rows(outputs),
-            right=frozenset({1, 2}),
+            titles=(of, "recorded", *(["replay"] if plain else []), f"with {_count(len(wish.edits), 'edit')}"),
+            rows=[(*row[:2], *alone, row[2]) for row, alone in zip(output_rows(outputs), replayed, strict=True)],
+            right=frozenset({1, 2, 3}),
             names=frozenset({0}),
         )
         return [*grid_lines(grid, scene, width), *more, *below]
@@ -263,7 +267,8 @@ class EditsPage(Page):
         facts = _facts(scene)
         if facts is not None and facts.gains:
             more = " to those that are chosen, or added when it was chosen" if marked else ""
-            words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output")
+            over = ", over a replay without edits" if _far_off(facts) else ""
+            words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output{over}")
         if marked and listed:
             words += [
                 f"chosen: {cost_words([edit for edit in listed if edit.name in marked])}",

@@ -150,6 +150,8 @@ class ElementCursor:
 
     def saturated(self, scene: Scene) -> str:
         """Go to the next element with a code at qmin or qmax, without those that are a Relu's zero."""
+        if scene.planned.missing is None and scene.planned.quant is None:
+            return "the backend has no codes here: nothing is saturated"
         whole = self.whole(scene)
         if whole is None or scene.ready is None:
             return alone(scene) or waiting(scene)
@@ -270,7 +272,7 @@ def of_sample(scene: Scene) -> str:
         scene.ready.values_sample if scene.ready is not None else 0 if scene.glimpse is None else scene.glimpse.sample
     )
     stats = None if scene.outcome is None else scene.outcome.metrics
-    why = "worst max abs" if stats is not None and stats.worst_sample == seen else "the first"
+    why = "largest max abs" if stats is not None and stats.worst_sample == seen else "the first"
     why = why if scene.navigator.sample is None else "chosen"
     several = scene.navigator.samples > 1
     step = [f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else []

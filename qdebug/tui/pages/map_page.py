@@ -240,7 +240,7 @@ def _cell(tiles: tuple[float, float]) -> str:
         numbers.grouped(round(size)) if size >= 100 else f"{size:.3g}" if size >= 1 else f"1/{1 / size:.0f}"
         for size in tiles
     )
-    return f"a cell is {high} x {wide}"
+    return f"cell: {high} x {wide} elements"
 
 
 def legend_text(scene: Scene) -> str:

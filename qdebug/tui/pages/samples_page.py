@@ -100,7 +100,7 @@ class SamplesPage(Page):
         self._shown = {len(lines) + 1 + at - shown.start: at for at in shown}
         wide = bar_width >= _LEAST_BAR
         added = "introduced".rjust(_OWN) if own else ""
-        lines.append([(f"    sample  status          SQNR dB     max abs{added}" + "        error" * wide, "accent")])
+        lines.append([(f"    sample  status          SQNR dB     max abs{added}" + "       rel L2" * wide, "accent")])
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
         for at in shown:
             here = at == chosen

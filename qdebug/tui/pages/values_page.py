@@ -67,7 +67,8 @@ class ValuesPage(ElementsPage):
         self._axes = _axes(slab)
         high, wide = _size(slab, self._axes)
         self._turned = min(wide, room) * min(high, columns) > min(high, room) * min(wide, columns)
-        lines = [head, _where(scene, slab, self._cursor.index, self._axes, turned=self._turned)]
+        where = _where(scene, slab, self._cursor.index, self._axes, turned=self._turned)
+        lines: list[Line] = [head, [(scene.glyphs.fit_end(where, width), "muted")]]
         if (slab.partial or scene.outcome is None) and (said := judged(scene)):
             lines.append([(scene.glyphs.fit(said, width), "accent")])
             room = max(room - 1, 1)
@@ -161,7 +162,7 @@ class ValuesPage(ElementsPage):
                     if at is None:  # on its way
                         line.append((("..").rjust(self._cell), "muted"))
                         continue
-                    railed = side == 1 and _saturated(slab, at)
+                    railed = side == 1 and _saturated(slab, at) and not _relus(scene, slab, at)
                     sign = scene.glyphs.cursor if chosen else "^" if railed else ""
                     text = f"{sign}{_fitting(scene, write(at), self._cell - 1)}".rjust(self._cell)
                     line.append((text, "unknown" if railed and not chosen else _style(slab, at, side == 2, chosen)))
@@ -204,9 +205,19 @@ def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:
     return codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
 
 
-def _rail(slab: Slab, at: tuple[int, ...]) -> str:
+def _relus(scene: Scene, slab: Slab, at: tuple[int, ...]) -> bool:
+    """Tell whether an element at the end of its codes is a Relu's zero, which is not saturated."""
+    rails, codes, quant = None if scene.outcome is None else scene.outcome.saturation, slab.backend_codes, slab.quant
+    if rails is None or not rails.floor or codes is None or quant is None:
+        return False
+    return bool(codes[at] == quant.qmin and not slab.backend[at])
+
+
+def _rail(scene: Scene, slab: Slab, at: tuple[int, ...]) -> str:
     if not _saturated(slab, at) or slab.backend_codes is None or slab.quant is None:
         return ""
+    if _relus(scene, slab, at):
+        return ", at qmin: a Relu's zero"
     return ", AT QMIN" if slab.backend_codes[at] == slab.quant.qmin else ", AT QMAX"
 
 
@@ -253,13 +264,13 @@ def hex_of(value: np.generic) -> str:
     return value.tobytes()[:: 1 if value.dtype.byteorder == ">" else -1].hex()
 
 
-def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> Line:
+def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, int], *, turned: bool) -> str:
+    """Say which elements are shown, and what the marks mean."""
     names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
-    text += f"; dimension {len(index) + axes[1]} goes down" if turned and len(index) > 1 else ""
-    text += "; ^ qmin, qmax" if slab.backend_codes is not None else ""
-    return [(text, "muted")]
+    text += "; ^ saturated" if slab.backend_codes is not None else ""
+    return text + (f"; dimension {len(index) + axes[1]} goes down" if turned and len(index) > 1 else "")
 
 
 def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank: str) -> list[Line]:
@@ -286,7 +297,7 @@ def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank:
         parts.append(f"the reference's would be {wanted}")
     scale = slab.scale_at(index)
     if slab.quant is not None:
-        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{_rail(slab, index)}")
+        parts.append(f"of {slab.quant.qmin}..{slab.quant.qmax}{_rail(scene, slab, index)}")
     if scale is not None:
         parts.append(f"scale {scale:.6g}")
     lines: list[Line] = []

@@ -231,7 +231,10 @@ class WhatIfPage(Page):
             f"trial: {self._title(scene)}{changed}",
         )
         words: list[Line] = []
-        for text in (_basis(facts, error), *_replay_words(ready if known and self._replay else None)):
+        said = [_basis(facts, error), *_replay_words(ready if known and self._replay else None)]
+        said += [] if replay is None else _as_recorded(scene, replay)
+        said += [] if facts.now is not None else ["X lists what can be changed of its weights"]
+        for text in said:
             words += paragraph(safe_text(text, limit=400), scene, width)
         for label in _LEAVE_FIRST:
             if len(rows) + len(words) + 2 > height:
@@ -306,6 +309,22 @@ def _basis(facts: TrialFacts, error: QuantError | None) -> str:
     if error is None:
         return f"only statistics of {facts.values} were kept: no error is known"
     return f"exact, of {values}" if error.exact else f"~ estimated from the histogram of {values}"
+
+
+def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
+    """Say what an output has in the recording, where a replay with the recorded scale gives something else."""
+    for each in replay.outputs:
+        row = scene.table.row_of(each.output)
+        result = None if row is None else scene.table.results[row]
+        stats = None if result is None else result.metrics
+        if each.against != "reference" or stats is None or stats.sqnr_db is None:
+            continue
+        then, now = numbers.number(stats.sqnr_db), numbers.number(each.now.sqnr_db)
+        if then != now:
+            return [
+                f"recorded, {safe_text(each.output, limit=40)} has {then} dB; replayed with the recorded scale {now} dB"
+            ]
+    return []
 
 
 def _replay_words(ready: TrialReady | None) -> Sequence[str]:

@@ -273,6 +273,7 @@ def status(
     result = navigator.table.results[navigator.cursor]
     shown = shown_sample(result, navigator.sample) if values else navigator.sample
     sample = "all samples" if shown is None else f"sample {shown}"
+    sample = sample if shown is None or navigator.sample is not None else f"all, showing sample {shown}"
     parts = [_place(navigator)]
     if navigator.filter:
         parts.append("filter")

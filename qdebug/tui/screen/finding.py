@@ -29,7 +29,8 @@ class Finder:
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
-        self._wanted_element: tuple[tuple[object, ...], str] | None = None
+        self._wanted_element: tuple[tuple[object, ...], str | None] | None = None
+        """Where, and the element to go to once it is read: its index as text, None for the next saturated one."""
         self._refused = ("", "")  # a filter that cannot be read to its end, to be mended, and the one in force with it
 
     def _anchor(self, navigator: Navigator) -> Callable[[], int]:
@@ -173,6 +174,21 @@ class Finder:
         said = self._screen.elements.jump(scene, text)
         return f"{said.rstrip(' .')}; then it goes to {safe_text(text, limit=40)}" if waits else said
 
+    def saturated(self) -> None:
+        """Go to the next saturated element now, or once the elements are read."""
+        if self._screen.view not in {ScreenId.VALUES, ScreenId.MAP}:
+            self._screen.views.show(ScreenId.VALUES)
+        self._wanted_element = None
+
+        def go(scene: Scene) -> str:
+            said, ready = self._screen.elements.saturated(scene), scene.ready
+            if scene.planned.missing is None and (ready is None or (ready.whole is None and not ready.problem)):
+                self._wanted_element = self._shown_tensor(scene), None
+                return f"{said.rstrip(' .')}; then it goes to a saturated one"
+            return said
+
+        self._screen.with_scene(go)
+
     def _shown_tensor(self, scene: Scene) -> tuple[object, ...]:
         navigator = scene.navigator
         return self._screen.backend, scene.planned.tensor, navigator.sample, navigator.step, self._screen.view
@@ -184,5 +200,8 @@ class Finder:
             return
         if wanted[0] != self._shown_tensor(scene):
             self._wanted_element = None
+        elif wanted[1] is None:
+            if scene.ready is not None and (scene.ready.whole is not None or scene.ready.problem):
+                self.saturated()
         elif self._screen.elements.shape(scene) is not None or (scene.ready is not None and scene.ready.problem):
             self._screen.say(self.to_element(wanted[1]))

@@ -15,7 +15,6 @@ from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
 from qdebug.tui.pages.page import Scene, cost_sample, origin_row
 from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage, worst_first
-from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
     from qdebug.tui.screen.main_screen import MainScreen
@@ -87,12 +86,6 @@ class Journey:
             screen.with_navigator(lambda navigator: navigator.match(direction))
         else:
             self.failing(direction)
-
-    def saturated(self) -> None:
-        """Go to the next saturated element, on a screen that shows elements."""
-        if self._screen.view not in {ScreenId.VALUES, ScreenId.MAP}:
-            self._screen.views.show(ScreenId.VALUES)
-        self._screen.with_scene(self._screen.elements.saturated)
 
     def worst_input(self) -> None:
         """Go to the input that carries most error."""

@@ -40,9 +40,11 @@ _SIGNS = (
 )
 _NOTES = (
     "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
+    "nothing is lost by saturation where below and above range are 0",
     "a Relu's zero: a code at qmin that stands for 0 behind a Relu, be it right there or wrong",
     "below, above range: values of the reference that the codes cannot hold; what-if calls both clipped",
-    "introduced: error that the node adds itself, own: its share of the error; propagated: what comes in",
+    "introduced: error that the node adds itself; propagated: what comes in",
+    "own, added here: share of introduced: its RMSE squared, over the sum of its square and that of propagated",
     "parts of an error may cancel: one part can be larger than the whole",
     "arithmetic: the number that is judged < or > its limit: LSB beside saturation, or a share of the rounding bound",
     "max rel: largest |backend - ref| / |ref| of an element: large where the reference is nearly 0",
@@ -57,7 +59,7 @@ _NOTES = (
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
     "in_band: a float node no farther off than the rounding of its sums",
     "ctrl+c ends the program at once; esc closes a line that asks",
-    "profile: error along the topological order, largest of each stretch",
+    "profile: error along the topological order, largest of each stretch; bad marks the bad end of its axis",
 )
 
 
@@ -72,6 +74,7 @@ def help_lines(width: int) -> Sequence[Sequence[Piece]]:
     signs: list[list[Piece]] = [[("Signs", "title")]]
     for sign, text in _SIGNS:
         signs += _hung(f"  {sign} ", text, width)
+    signs += [[], [("Words", "title")]]
     for note in _NOTES:
         signs += [[(f"  {line}", "muted")] for line in wrap(note, max(width - 2, 10))]
     if not wide:

@@ -106,7 +106,11 @@ class Views:
         if isinstance(target, Constant):
             self._screen.constants.open(target.name)
             return self._screen.message
-        return self.show(target) if isinstance(target, ScreenId) else target
+        if not isinstance(target, ScreenId) or target is self._screen.view:
+            return self.show(target) if isinstance(target, ScreenId) else target
+        self._screen.untouched = False
+        self._done.append(self._screen.view)  # the way back leads through what was left by going deeper
+        return self._change(target)
 
     def back(self) -> None:
         """Take back the last thing done: the line that asks, a screen, the zoom, the search, the filter."""

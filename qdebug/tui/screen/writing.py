@@ -142,7 +142,7 @@ class Writing:
         return self._screen.prompt.ask(
             Question(
                 label="write",
-                placeholder=f"a new file, of {self._screen.view}: {' '.join(exports.SUFFIXES)}",
+                placeholder=f"{' '.join(exports.SUFFIXES)}; NAME{exports.OVER} overwrites",
                 text=refused or exports.suggested_name(scene, self._screen.view),
                 given=self._export,
             )

@@ -92,7 +92,7 @@ async def test_the_screens_of_a_huge_tensor_are_of_all_of_it(make_app, huge, set
         def text(main):
             return "\n".join("".join(piece for piece, _ in line) for line in main._draw_page(118, 30))
 
-        assert "3 channels along dimension 1 of sample 2, worst max abs; min, max: backend" in text(main)
+        assert "3 channels along dimension 1 of sample 2, largest max abs; min, max: backend" in text(main)
         assert "100.5" in text(main) or "100" in text(main)
         await pilot.press("7", "@", *"0,1,3,4", "enter")
         main = await settle(pilot, until=lambda main: "plane [0,1]" in text(main))

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 import threading
 
 import h5py
@@ -170,7 +171,8 @@ async def test_look_at_one_element(walk):
     main, text = await walk("!", "@", list("0,20,1,1"), "enter")
     assert main.elements.index == (0, 20, 1, 1)
     assert "@0,20,1,1" in text
-    assert "AT QMIN" in text
+    assert "at qmin: a Relu's zero" in text
+    assert "^" not in text.split("^ saturated")[1], "a Relu's zero is not marked as saturated"
 
 
 async def test_see_where_in_the_tensor_the_error_is(walk):
@@ -250,6 +252,22 @@ async def test_back_from_a_constant_its_node_is_shown_again(walk):
         assert node(main) == PLANTED
     main, _ = await walk("2", "g", "o")
     assert "no node computes this tensor" in main.message
+
+
+async def test_the_way_back_leads_through_each_screen_that_was_left_by_going_deeper(walk):
+    main, _ = await walk("1", "enter", "9", "enter", "escape")
+    assert main.view is ScreenId.SAMPLES
+    main, _ = await walk("escape", "escape")
+    assert main.view is ScreenId.OVERVIEW
+
+
+async def test_a_saturated_element_is_gone_to_once_it_is_read(walk):
+    main, text = await walk("/", list("x_Quant"), "enter", "^")
+    assert main.view is ScreenId.VALUES
+    assert re.search(r"saturated element \d+ of ", main.message)
+    assert ", AT QM" in text
+    main, _ = await walk("2", "g", "^")
+    assert main.message == "the backend has no codes here: nothing is saturated"
 
 
 async def test_walk_to_an_input_and_back(walk):

@@ -47,7 +47,7 @@ def make_ready(make_session):
 
 @pytest.fixture
 def scene(make_scene, make_ready):
-    return replace(make_scene(row=0), tried=make_ready(), result=object())
+    return replace(make_scene(row=0), tried=make_ready())
 
 
 def test_lines_below_are_said_and_reached(page, scene):

@@ -186,7 +186,7 @@ def test_the_sample_that_is_shown_is_told_from_the_noisiest(make_navigator, read
     navigator.go(9)
     shown = ready(navigator.table.results[9])
     text = said(lines_of(navigator, shown, 100, UNICODE))
-    assert "sample 2, worst max abs" in text
+    assert "sample 2, largest max abs" in text
     assert "worst SQNR: sample 2" in text
     navigator.choose_sample(0)
     assert "sample 0, chosen" in said(lines_of(navigator, replace(shown, values_sample=0), 140, UNICODE))

@@ -54,6 +54,8 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     request = TrialRequest(id=1, row=3, tensor=tensors(session)[0], wish=page.trial(scene))
     Trials(told.append).answer(off, request, lambda: False)
     facts = told[-1].edits
+    titles = next(line.split() for line in text(page.draw(replace(scene, tried=told[-1]), 120, 30)).splitlines()[1:])
+    assert titles[-5:] == ["recorded", "replay", "with", "1", "edit"], "what the gains are over stands beside it"
     assert 5 < facts.plain.outputs[0].now.sqnr_db < 7
     assert facts.plain.outputs[0].trial.sqnr_db > 20
     drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())

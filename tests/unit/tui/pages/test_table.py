@@ -248,7 +248,7 @@ def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
     backend[0, 1, 40] = 2
     scene = make_scene(arrays=(reference, backend))
     drawn = text(pages[ScreenId.MAP].draw(scene, 80, 18))
-    assert "a cell is 1/4 x 1.8" in drawn
+    assert "cell: 1/4 x 1.8" in drawn
     assert sum("▀" * 20 in line for line in drawn.splitlines()) == 4
 
 
