@@ -38,7 +38,7 @@ class ValuesPage(ElementsPage):
     """
 
     view = ScreenId.VALUES
-    hint = "arrows, n worst, ^ saturated, c channel, @ jumps, v codes"
+    hint = "arrows, n worst, ^ saturated, c channel, v codes"
     hint_alone = "arrows, c C channel, @ jumps, v codes"
     has_forms = True
 

@@ -273,7 +273,7 @@ def status(
     result = navigator.table.results[navigator.cursor]
     shown = shown_sample(result, navigator.sample) if values else navigator.sample
     sample = "all samples" if shown is None else f"sample {shown}"
-    sample = sample if shown is None or navigator.sample is not None else f"all, showing sample {shown}"
+    sample = sample if shown is None or navigator.sample is not None else f"all, sample {shown} shown"
     parts = [_place(navigator)]
     if navigator.filter:
         parts.append("filter")
@@ -282,6 +282,8 @@ def status(
     if navigator.sort != "order" or navigator.reversed:
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right = glyphs.plain("  ".join(parts)) + " "
+    if cell_len(message) > width - len(right) - 2:  # rather without the number of the row
+        right = glyphs.plain("  ".join(parts[1:])) + " "
     room = max(width - len(right) - 2, 4)
     if message and cell_len(message) > room:  # what was just said matters more than where the list stands
         return [[(_ended(message, width - 1, glyphs), "accent")]]

@@ -197,4 +197,6 @@ def test_on_a_screen_of_elements_the_sample_that_is_shown_is_named(make_navigato
     navigator = make_navigator(24)
     navigator.go(9)
     assert words(status(navigator, "", 80, UNICODE)).endswith("all samples ")
-    assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("sample 2 ")
+    assert words(status(navigator, "", 80, UNICODE, values=True)).endswith("all, sample 2 shown ")
+    said = words(status(navigator, "x" * 55, 80, UNICODE, values=True))
+    assert said.endswith("  all, sample 2 shown "), "of what there is no room for, the number of the row goes first"
