@@ -462,7 +462,7 @@ class Navigator:
         self.metric = metric
         self.arrange()
         if self.sample is None:
-            return f"metric {metric_title(self.metric)}"
+            return f"metric {metric_title(self.metric)}, {choices.index(metric) + 1} of {len(choices)}"
         return f"metric {metric_title(self.metric)}; the list knows {len(choices)} metrics of a single sample"
 
     def step_sample(self, direction: int) -> str:

@@ -85,7 +85,7 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
         said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
     if result.constants is not None and result.constants.max_abs:
         size = numbers.number(result.constants.rel_l2)
-        said.append(("constants", f"rel L2 {size}, from weights, bias or attributes that differ", "plain"))
+        said.append(("constants", f"rel L2 {size} of its result, by weights, bias or attributes that differ", "plain"))
     judged = judged_words(result)
     if judged is not None:
         said.append(("judged", f"arithmetic, {judged}", "plain"))

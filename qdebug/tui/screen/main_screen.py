@@ -370,7 +370,7 @@ class MainScreen(Screen[None]):
         now.result = event.result
         if now.navigator is not None:
             now.navigator.table.conclude(event.result.verdict)
-        self._drop(" so far", "not compared yet")
+        self._drop(" so far", "not compared yet", "computing again")
         self._redraw_results()
 
     def _take_answer(self, event: DetailReady | Glimpsed | TrialReady | ConstantsReady) -> None:

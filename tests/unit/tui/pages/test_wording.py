@@ -202,7 +202,7 @@ def test_what_weights_add_is_told_where_they_are_not_the_references(pages, make_
     stats = scene.outcome.metrics
     for constants, told in ((replace(stats, rel_l2=0.125), True), (replace(stats, max_abs=0.0), False), (None, False)):
         scene.table.put(replace(scene.outcome, constants=constants))
-        assert ("rel L2 0.125, from weights" in text(page.draw(scene, 100, 22))) is told
+        assert ("rel L2 0.125 of its result, by weights" in text(page.draw(scene, 100, 22))) is told
 
 
 def test_columns_of_channels_that_have_no_room_can_be_gone_to(pages, make_scene):
