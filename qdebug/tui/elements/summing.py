@@ -196,7 +196,7 @@ class ChannelSums:
         shape: Extents, one at least.
         axis: The dimension that counts channels.
         quant: Quantization of the codes; None where there are none.
-        listed: Whether each channel has facts of its own.
+        listed: Whether each channel has facts of its own, and the first saturated elements are kept.
         relu_floor: Whether codes at qmin that stand for 0 are a Relu's zeros, which are not saturated.
     """
 
@@ -218,12 +218,17 @@ class ChannelSums:
         self._saturated = np.zeros(0 if quant is None else kept, np.int64)
         self._floor = quant.zero_point == quant.qmin if quant is not None and relu_floor else np.zeros(1, bool)
         self._places: list[int] = []
+        self._listed = listed
         self.largest = 0.0
 
     @property
     def places(self) -> tuple[int, ...] | None:
         """The first saturated elements, numbered in C order; None if there are no codes."""
         return None if self._quant is None else tuple(self._places)
+
+    @property
+    def _wants_places(self) -> bool:
+        return self._listed and len(self._places) < MOST_PLACES
 
     def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray, codes: np.ndarray | None) -> None:
         """Add a block.
@@ -251,7 +256,7 @@ class ChannelSums:
             if self._kept:
                 wide = dequantize(backend, None)  # of small floats; numpy has no extremes of some
                 self._sum(stretch, error.reshape(block), most, wide.reshape(block))
-        if codes is not None and self._quant is not None and (self._kept or len(self._places) < MOST_PLACES):
+        if codes is not None and self._quant is not None and (self._kept or self._wants_places):
             self._count(stretch, codes.reshape(block), self._quant)
 
     def _count(self, stretch: Stretch, codes: np.ndarray, quant: QuantParams) -> None:
@@ -261,7 +266,7 @@ class ChannelSums:
         saturated = ((codes == quant.qmin) & ~np.reshape(floor, (1, -1, 1))) | (codes == quant.qmax)
         if self._kept:
             self._saturated[where] += np.count_nonzero(saturated, axis=(0, 2))
-        if len(self._places) < MOST_PLACES:
+        if self._wants_places:
             found = np.flatnonzero(saturated)[: MOST_PLACES - len(self._places)]
             self._places += (stretch.start + found).tolist()
 

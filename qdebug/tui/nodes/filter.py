@@ -237,7 +237,7 @@ class _Reader:
             found = safe_text(value, limit=20)
             raise FilterError(f"expected a number after {name}{sign}, not {found!r}") from None
         if name == "saturated" and wanted > 1:
-            raise FilterError(f"saturated is a share, at most 1 or 100%; write {safe_text(plain, limit=20)}%")
+            raise FilterError("saturated is a share, at most 1 or 100%, such as saturated>1%")
         column = self._column(name)
         if np.isinf(wanted) and sign in {"=", "=="}:
             return np.asarray(column == wanted)

@@ -406,6 +406,14 @@ class Navigator:
             problem = f"no node has that in its name; a field is compared, such as {example}"
         return fitting, problem
 
+    def before_filter(self) -> int:
+        """Return the row that a filter moved the cursor from; where it is, if it was moved since, or by none."""
+        return self._moved[0] if self._moved is not None and self._moved[1] == self.cursor else self.cursor
+
+    def came_from(self, row: int) -> None:
+        """Let taking the filter back lead to this row, if the cursor is not moved meanwhile."""
+        self._moved = (row, self.cursor) if self.filter and row != self.cursor else None
+
     def clear_filter(self) -> None:
         """Show all rows."""
         self.filter, self._kept, self._moved = "", None, None
@@ -458,7 +466,7 @@ class Navigator:
         """Show a metric of `METRIC_CHOICES`."""
         choices = METRIC_CHOICES if self.sample is None else SAMPLE_METRICS
         if metric not in choices:
-            return f"{metric_title(metric)} is not known of a single sample; , goes back to all samples"
+            return f"{metric_title(metric)} is not known of a single sample; 9 chooses all of them"
         self.metric = metric
         self.arrange()
         if self.sample is None:
@@ -552,7 +560,7 @@ class Navigator:
             return f"{self._name(int(failing[0]))} fails, and has no results of single samples; , goes back to all"
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
-        costly = "; W goes to what costs the output most" if self.table.costs else ""
+        costly = "; W goes up to what costs the output most" if self.table.costs else ""
         return f"no node is beyond its limit{self._so_far()}{costly}"
 
 

@@ -179,5 +179,5 @@ def _state(scene: Scene) -> str:
         done, total = ready.replayed
         counted = f": {done} of {total} replays so far" if total else ""
         return f"replaying {ready.doing}{counted}; it waits while another screen is shown"
-    sample = cost_sample(scene)
+    sample = cost_sample(scene) if table.costs else None
     return "the budget of all samples" + ("" if sample is None else f"; the overview's dB s{sample} is of one alone")

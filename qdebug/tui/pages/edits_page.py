@@ -49,10 +49,11 @@ class EditsPage(Page):
         self._gone: dict[int, list[str]] = {}
         self._of: tuple[int, int] | None = None
         self._here = ""
-        self._gained: dict[tuple[int, str], float] = {}
-        """What an edit added when it was chosen: from then on nothing is measured of it."""
+        self._gained: dict[tuple[int, int | None, str], float] = {}
+        """What an edit added when it was chosen, by backend and sample: from then on nothing is measured of it."""
+        self._gained_of: object = None  # the recordings that this is of
         self._shown: dict[int, str] = {}
-        self._written: tuple[tuple[str, ...], Path] | None = None
+        self._written: tuple[tuple[str, ...], Path, str] | None = None
 
     def _marked(self, scene: Scene) -> list[str]:
         """Return the names of the edits that are marked; their edits are those of the last answer."""
@@ -102,6 +103,11 @@ class EditsPage(Page):
         at = self._at(listed)
         edit = listed[at]
         self._here, name = edit.name, f"{edit.kind} of {safe_text(edit.unit.node.name, limit=40)}"
+        known, ready = _facts(scene), scene.tried
+        if self._gained_of is not scene.opened:
+            self._gained, self._gained_of = {}, scene.opened
+        self._gained.pop(self._gain_key(scene, edit), None)
+        measured = known is not None and ready is not None and ready.request.wish == self._wish(scene)
         if edit.name in marks:
             marks.remove(edit.name)
             left = self._listed(scene)
@@ -111,9 +117,8 @@ class EditsPage(Page):
         gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
         undone = {each.name for each in gone}
         marks[:] = [*(each for each in marks if each not in undone), edit.name]
-        facts = _facts(scene)
-        if facts is not None and edit.name in facts.gains:
-            self._gained[scene.backend, edit.name] = facts.gains[edit.name]
+        if known is not None and measured and edit.name in known.gains:
+            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name]
         if gone:
             return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
         return f"{name}: {KINDS[edit.kind]}"
@@ -162,22 +167,28 @@ class EditsPage(Page):
 
         def made(session: DiffSession) -> str:
             text = replace(find_repair(session, options), stopped=_BY_HAND).to_json()
-            self._written = names, path
+            self._written = names, path, text
             return text
 
         return made
 
     def command(self, scene: Scene, files: Sequence[str]) -> Sequence[str] | None:
         """Return the command that goes on with the marks; None where they are not written yet."""
-        if self._written is None or self._written[0] != self._wish(scene).edits or not self._written[1].exists():
+        if self._written is None or self._written[0] != self._wish(scene).edits:
             return None
-        return ["qdebug", "repair", *files, "--resume", str(self._written[1])]
+        _, path, text = self._written
+        try:
+            there = path.read_text(encoding="utf-8").rstrip()
+        except (OSError, UnicodeDecodeError):
+            return None
+        return ["qdebug", "repair", *files, "--resume", str(path)] if there == text.rstrip() else None
 
     def table(self, scene: Scene) -> Table | None:
         """Return the edits with what they cost."""
-        marked, facts = {*self._marked(scene)}, _facts(scene)
-        gains = {} if facts is None else facts.gains
-        lines = [(edit.name in marked, *edit.to_dict().values(), gains.get(edit.name)) for edit in self._listed(scene)]
+        marked = {*self._marked(scene)}
+        lines = [
+            (edit.name in marked, *edit.to_dict().values(), self._gain(scene, edit)) for edit in self._listed(scene)
+        ]
         return ("chosen", "kind", "node", "op", "tensor", "reference_node", "macs", "bytes", "gain_db"), lines
 
     # Drawing
@@ -195,7 +206,8 @@ class EditsPage(Page):
         grid = Grid(
             titles=("", *EDIT_TITLES, "gain dB"),
             rows=[
-                ("[x]" if edit.name in marked else "[ ]", *edit_cells(edit), self._gain(scene, edit)) for edit in listed
+                ("[x]" if edit.name in marked else "[ ]", *edit_cells(edit), self._gain_cell(scene, edit))
+                for edit in listed
             ],
             right=frozenset({4, 5, 6}),
             names=frozenset({2}),
@@ -250,12 +262,18 @@ class EditsPage(Page):
         )
         return [*grid_lines(grid, scene, width), *more, *below]
 
-    def _gain(self, scene: Scene, edit: Edit) -> str:
-        """Return what an edit would add to those that are marked, or added when it was; "" if that is not known."""
-        facts = _facts(scene)
-        gain = None if facts is None else facts.gains.get(edit.name)
+    def _gain_key(self, scene: Scene, edit: Edit) -> tuple[int, int | None, str]:
+        return scene.backend, scene.navigator.sample, edit.name
+
+    def _gain(self, scene: Scene, edit: Edit) -> float | None:
+        """Return what an edit would add to those that are marked, or added when it was; None if that is not known."""
         if edit.name in self._marked(scene):
-            gain = self._gained.get((scene.backend, edit.name))
+            return self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
+        facts = _facts(scene)
+        return None if facts is None else facts.gains.get(edit.name)
+
+    def _gain_cell(self, scene: Scene, edit: Edit) -> str:
+        gain = self._gain(scene, edit)
         if gain is None:
             return ""
         return numbers.MISSING if math.isnan(gain) else f"{gain:+.2f}"
@@ -267,7 +285,7 @@ class EditsPage(Page):
         facts = _facts(scene)
         if facts is not None and facts.gains:
             more = " to those that are chosen, or added when it was chosen" if marked else ""
-            over = ", over a replay without edits" if _far_off(facts) else ""
+            over = ", over a replay without edits" if _far_off(facts) and not marked else ""
             words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output{over}")
         if marked and listed:
             words += [

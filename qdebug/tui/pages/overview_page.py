@@ -278,7 +278,7 @@ def _coverage(scene: Scene) -> str:
     sample = scene.navigator.sample
     said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
     said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
-    said += ", so far ranked by own error" if scene.result is None else ""
+    said += ", what each costs is not known yet" if scene.result is None else ""
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing
     if missing:
         said += f", {numbers.grouped(missing)} more {'has' if missing == 1 else 'have'} no partner"

@@ -269,7 +269,8 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, in
     names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
-    text += "; ^ saturated" if slab.backend_codes is not None else ""
+    known = scene.outcome is not None  # else nobody knows which are a Relu's zeros
+    text += "" if slab.backend_codes is None else "; ^ saturated" if known else "; ^ qmin, qmax"
     return text + (f"; dimension {len(index) + axes[1]} goes down" if turned and len(index) > 1 else "")
 
 

@@ -232,8 +232,8 @@ class WhatIfPage(Page):
         )
         words: list[Line] = []
         said = [_basis(facts, error), *_replay_words(ready if known and self._replay else None)]
-        said += [] if replay is None else _as_recorded(scene, replay)
-        said += [] if facts.now is not None else ["X lists what can be changed of its weights"]
+        said += [] if replay is None or facts.now is None else _as_recorded(scene, replay)
+        said += [] if facts.now is not None or not _weighted(scene) else ["X lists what can be changed of its weights"]
         for text in said:
             words += paragraph(safe_text(text, limit=400), scene, width)
         for label in _LEAVE_FIRST:
@@ -311,13 +311,22 @@ def _basis(facts: TrialFacts, error: QuantError | None) -> str:
     return f"exact, of {values}" if error.exact else f"~ estimated from the histogram of {values}"
 
 
+def _weighted(scene: Scene) -> bool:
+    """Tell whether the node of the tensor reads constants."""
+    graph = scene.opened.backend_graph
+    node = graph.producer(scene.planned.tensor)
+    return node is not None and any(graph.is_constant(name) for name in node.inputs)
+
+
 def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
     """Say what an output has in the recording, where a replay with the recorded scale gives something else."""
     for each in replay.outputs:
         row = scene.table.row_of(each.output)
         result = None if row is None else scene.table.results[row]
         stats = None if result is None else result.metrics
-        if each.against != "reference" or stats is None or stats.sqnr_db is None:
+        if each.against != "reference" or result is None or stats is None or stats.sqnr_db is None:
+            continue
+        if replay.samples != len(result.samples):  # what is not replayed has an error of its own
             continue
         then, now = numbers.number(stats.sqnr_db), numbers.number(each.now.sqnr_db)
         if then != now:

@@ -171,7 +171,7 @@ class ComparisonInProgress:
         table.put(*results)
         if not table.announced:
             table.announced = True
-            self._post(Computed(backend_at=self.at, table=table))
+            self._post(Computed(backend_at=self.at))
 
 
 def _constants_of(recording: Recording, tensor: str) -> list[str]:

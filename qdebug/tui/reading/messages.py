@@ -365,13 +365,13 @@ class Opened:
 class Computed:
     """There are more results.
 
+    Told anew once `announced` of its table is taken back.
+
     Args:
         backend_at: Which comparison.
-        table: Has them; told anew once its `announced` is taken back.
     """
 
     backend_at: int = 0
-    table: NodeTable
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,7 +16,9 @@ __all__ = ["Constants"]
 
 _VIEWS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
 """Screens that show constants; any other one shows the node again."""
-_KEPT = frozenset({"constants.next", "journey.match", "finding.element", "writing.copy", "writing.export"})
+_KEPT = frozenset(
+    {"constants.next", "journey.match", "finding.element", "finding.saturated", "writing.copy", "writing.export"}
+)
 """Actions on the constant that is open, beside moving and looking; any other one shows the node again."""
 
 

@@ -6,6 +6,7 @@ import csv
 import datetime as dt
 import io
 import json
+import os
 import re
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -130,7 +131,11 @@ def prepared(
     path = Path(name.removesuffix(OVER)).expanduser()
     if path.suffix not in SUFFIXES:
         raise UsageError(f"Unknown format {path.suffix or path.name!r}.", hint=f"Give it one of {' '.join(SUFFIXES)}.")
-    if path.exists() and not name.endswith(OVER):
+    try:
+        there = path.exists()
+    except OSError as error:  # of a name that is too long
+        raise UsageError(f"{safe_text(path, limit=60)!r} is no file name: {error.strerror}.") from error
+    if there and not name.endswith(OVER):
         raise UsageError(f"{str(path)!r} exists.", hint=f"Give another name, or {OVER} behind it to write over it.")
     if path.suffix == ".svg":
         write: Write = partial(_write_text, text=screenshot(), what="the screen")
@@ -138,7 +143,7 @@ def prepared(
         write = partial(_write_text, text="".join(f"{line.rstrip()}\n" for line in words()), what="the screen")
     else:
         write = _writer(path, scene, view, page)
-    return path, partial(_write_over, write=write) if path.exists() else write
+    return path, partial(_write_over, write=write) if there else write
 
 
 def _writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) -> Write:
@@ -222,17 +227,26 @@ def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Seq
 
 def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
     """Write a file in the place of another one, which stays as it is until all of the new one is there."""
-    from tempfile import TemporaryDirectory  # not before something is written over
+    from shutil import copymode  # not before something is written over
+    from tempfile import TemporaryDirectory
 
+    target = path.resolve()  # what a link stands for
+    if not os.access(target, os.W_OK):
+        raise UsageError(f"{str(path)!r} cannot be written over: it is read-only.", hint="Give another name.")
     try:
-        with TemporaryDirectory(prefix=".qdebug-", dir=path.parent) as folder:
+        with TemporaryDirectory(prefix=".qdebug-", dir=target.parent) as folder:
             made = Path(folder) / path.name
-            said = write(source, made)
-            made.replace(path)
+            try:
+                said = write(source, made)
+            except UsageError as error:
+                raise UsageError(error.message.replace(str(made), str(path)), hint=error.hint) from error
+            copymode(target, made)
+            made.replace(target)
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
-    return f"{said}, over what it was"
+    what, sign, more = said.partition("; ")
+    return f"{what}, over what it was{sign}{more}"
 
 
 def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:

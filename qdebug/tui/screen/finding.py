@@ -33,9 +33,10 @@ class Finder:
         """Where, and the element to go to once it is read: its index as text, None for the next saturated one."""
         self._refused = ("", "")  # a filter that cannot be read to its end, to be mended, and the one in force with it
 
-    def _anchor(self, navigator: Navigator) -> Callable[[], int]:
-        """Remember where the cursor is, by its tensor: more of a recording may come in while someone types."""
-        tensor = navigator.table.rows[navigator.cursor].tensor if navigator.table.size else ""
+    def _anchor(self, navigator: Navigator, at: int | None = None) -> Callable[[], int]:
+        """Remember a row, that of the cursor, by its tensor: more of a recording may come in while someone types."""
+        here = navigator.cursor if at is None else at
+        tensor = navigator.table.rows[here].tensor if navigator.table.size else ""
 
         def row() -> int:
             now = self._screen.navigator
@@ -88,6 +89,7 @@ class Finder:
         if not self._screen.arrangement.usable:
             return self._screen.say("the terminal is too small to type a text in")
         before, begun = navigator.filter, self._anchor(navigator)
+        origin = self._anchor(navigator, navigator.before_filter())
         self._screen.untouched = False
 
         said: list[str] = []
@@ -99,6 +101,7 @@ class Finder:
                 return ""
             now.go(begun())
             fitting, problem = now.choose_filter_so_far(text)
+            now.came_from(origin())
             problem = problem and f"{_SO_FAR}{problem}"
             said[:] = [problem or fitting]
             return said[0]
@@ -118,6 +121,7 @@ class Finder:
             choose(before)
             if self._screen.navigator is not None:
                 self._screen.navigator.go(begun())
+                self._screen.navigator.came_from(origin())
             return "the filter is as before"
 
         if self._screen.view is not ScreenId.NODES:
@@ -176,6 +180,8 @@ class Finder:
 
     def saturated(self) -> None:
         """Go to the next saturated element now, or once the elements are read."""
+        if self._screen.scene is None:
+            return self._screen.without_scene("there is no tensor")
         if self._screen.view not in {ScreenId.VALUES, ScreenId.MAP}:
             self._screen.views.show(ScreenId.VALUES)
         self._wanted_element = None
@@ -187,7 +193,7 @@ class Finder:
                 return f"{said.rstrip(' .')}; then it goes to a saturated one"
             return said
 
-        self._screen.with_scene(go)
+        return self._screen.with_scene(go)
 
     def _shown_tensor(self, scene: Scene) -> tuple[object, ...]:
         navigator = scene.navigator

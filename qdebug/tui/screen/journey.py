@@ -201,9 +201,9 @@ def to_origin(scene: Scene) -> str:
         if origin is not None:
             return f"at the origin that the verdict names{scene.navigator.jump(origin)}"
         failing = table.failing(scene.navigator.sample)
-        if not len(failing):
+        if not len(failing) and not table.costs:
             return f"no node is beyond its limit{so_far}: there is no origin to run to"
-        begun = int(failing[-1])
+        begun = int(failing[-1]) if len(failing) else next(iter(table.costs))
     way = () if scene.result is None else scene.result.verdict.way
     costs = table.costs
     walk = walk_to_origin(scene.opened.backend_graph, table, begun, way, list(costs))

@@ -45,7 +45,7 @@ async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app
         await opened(pilot, "f")
         assert main.line.value == "sqnr<20", "the filter in force can be changed"
         await opened(pilot, "escape", "F")
-        assert main.message == "filter cleared"
+        assert main.message == "filter cleared, back at block0/relu_2"
         await opened(pilot, "F")
         assert "there is no filter" in main.message
 
@@ -101,6 +101,10 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
         assert main.navigator.cursor == 0, "where the filter moved it from"
         await opened(pilot, "escape")
         assert main.view is ScreenId.GRAPH
+        await opened(pilot, "g", "f", list("is=failing"), "enter", "f", "escape", "F")
+        assert main.navigator.cursor == 0, "looking at the filter again moves nothing"
+        await opened(pilot, "f", list("is=failing"), "enter", "f", list("is=failing & row>9"), "enter", "F")
+        assert main.navigator.cursor == 0, "a filter that is changed is one filter"
         await opened(pilot, "f", list("is=failing"), "enter", "j", "F")
         assert (main.message, main.navigator.cursor) == ("filter cleared", 10), "it was moved on from there"
 

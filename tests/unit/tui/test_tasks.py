@@ -243,6 +243,13 @@ async def test_the_scale_of_a_weight_which_the_backend_alone_has_opens_with_its_
     assert "sizes of its values" in text
 
 
+async def test_saturated_elements_of_a_constant_are_walked_on_the_constant(walk):
+    main, _ = await walk("!", "o", "5", "^", until=lambda text: "LSB" in text)
+    assert main.now.constants is not None
+    assert "w" in node(main)
+    assert "saturated" in main.message
+
+
 async def test_back_from_a_constant_its_node_is_shown_again(walk):
     main, _ = await walk("!", "4", "o", "5", "escape", "escape")
     assert (node(main), main.view) == (PLANTED, ScreenId.TENSOR)

@@ -87,7 +87,7 @@ def test_one_sample_has_its_own_numbers_and_states(table):
         ("rel>x", "a number after rel>, not 'x'"),
         ("rel>20dB", "a number after rel>, not '20dB'"),
         ("rel~3", "is a number"),
-        ("saturated>2", "at most 1 or 100%; write 2%"),
+        ("saturated>2", "at most 1 or 100%, such as saturated>1%"),
         ("op>3", "is a text"),
         ("op~'('", "no regular expression yet"),
         ("nonsense>3", "no field 'nonsense'"),

@@ -30,11 +30,11 @@ def session():
 @pytest.fixture
 def looked(session, make_scene):
     """Return a page, and a function that gives the scene on a tensor with what the reader tells of it and the marks."""
-    page, told = EditsPage(), []
+    page, told, opened = EditsPage(), [], make_scene().opened
     trials = Trials(told.append)
 
     def look(row, tensor):
-        scene = make_scene(row=row)
+        scene = replace(make_scene(row=row), opened=opened)
         scene.navigator.choose_sample(None)
         request = TrialRequest(id=1, row=row, tensor=tensor, wish=page.trial(scene))
         trials.answer(session, request, lambda: False)
@@ -93,6 +93,13 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     added = gains[scene.tried.edits.edits[0].name]
     line = next(line for line in text(page.draw(look(1, first), 90, 24)).splitlines() if "[x]" in line)
     assert line.rstrip().endswith(f"{added:+.2f}"), "what it added when it was chosen"
+    page.move(scene, 1)
+    assert "range" in page.mark(scene), "the answer is of other marks"
+    marked = [line for line in text(page.draw(look(1, first), 90, 24)).splitlines() if "[x]" in line]
+    assert not re.search(r"[+-]\d+\.\d+$", marked[1].rstrip()), "what it adds to the other one was not measured"
+    assert [line[-1] for line in page.table(look(1, first))[1] if line[0]] == [added, None]
+    page.mark(scene)
+    page.move(scene, -1)
     scene = look(2, second)
     page.move(scene, 1)
     page.mark(scene)
@@ -113,6 +120,10 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     assert set(_edits(path)) == set(page.trial(scene).edits)
     assert json.loads(path.read_text())["search"]["samples"] == 1
     assert page.command(scene, ("a", "b")) == ["qdebug", "repair", "a", "b", "--resume", str(path)]
+    path.write_text("{}")
+    assert page.command(scene, ("a", "b")) is None, "something else is in the file"
+    path.unlink()
+    write(session, path)
     page.move(scene, 100)
     assert "no longer chosen" in page.mark(scene)
     assert len(page.trial(scene).edits) == 1

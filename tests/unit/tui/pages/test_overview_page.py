@@ -170,6 +170,9 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     lines = text(page.draw(scene, 80, 18)).splitlines()
     assert "alone dB" in lines[0]
     assert " 3.05 " in next(line for line in lines if "#7 " in line)
+    scene.navigator.go(0)
+    assert to_origin(scene).startswith("the largest cause is here (it alone leaves the output 3.05 dB)")
+    assert scene.row == 7, "nothing leads up from the start: the costliest node of all"
     scene.navigator.go(20)
     assert to_origin(scene).startswith(
         "the largest cause, 13 edges up (it alone leaves the output 3.05 dB): no node is beyond its limit"

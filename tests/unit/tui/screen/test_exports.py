@@ -206,6 +206,30 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
     path, act = exports.prepared("new.svg!", make_scene(), screenshot=lambda: "<svg/>")
     assert act(None, path) == "the screen"
 
+    link = folder / "link.svg"
+    link.symlink_to(folder / "x.svg")
+    (folder / "x.svg").chmod(0o600)
+    path, act = exports.prepared("link.svg!", make_scene(), screenshot=lambda: "<svg>2</svg>")
+    assert act(None, path) == "the screen, over what it was"
+    assert link.is_symlink()
+    assert (folder / "x.svg").read_text() == "<svg>2</svg>"
+    assert (folder / "x.svg").stat().st_mode & 0o777 == 0o600
+    link.unlink()
+
+    def said(_, path):
+        path.write_text("<svg/>")
+        return "the edits; Y goes on"
+
+    assert exports._write_over(None, Path("x.svg"), write=said) == "the edits, over what it was; Y goes on"
+
+    def refused(_, path):
+        raise UsageError(f"{str(path)!r} cannot be written: bad shape.")
+
+    with pytest.raises(UsageError, match=r"^'x\.svg' cannot be written: bad shape"):
+        exports._write_over(None, Path("x.svg"), write=refused)
+    with pytest.raises(UsageError, match="is no file name"):
+        exports.prepared(f"{'x' * 300}.svg", make_scene(), screenshot=str)
+
     def broken(_, path):
         path.write_text("half")
         raise OSError(errno.ENOSPC, "no space left")
