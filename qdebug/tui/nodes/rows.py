@@ -290,6 +290,8 @@ class NodeTable:
     def prepare(self) -> None:
         """Do now what the first search or sort would wait for; for the reader, who has the time."""
         _ = self._row_of, self.by_name, self.by_op
+        for name in ("introduced", "saturated"):
+            self.values(name)
 
     @cached_property
     def _row_of(self) -> Mapping[str, int]:
