@@ -375,14 +375,13 @@ class Navigator:
             FilterError: The expression cannot be read; the filter stays as it was.
         """
         self._kept = self._holds(expression) if expression.strip() else None
-        self.filter, self._moved = expression.strip(), None
+        self.filter = expression.strip()
         self._put_in_order()
         if self._kept is None:
             return "all nodes"
         if self.lines and self.place < 0:
-            after, hidden = self.order[self.order >= self.cursor], self.cursor
+            after = self.order[self.order >= self.cursor]
             self.cursor = int(after.min() if len(after) else self.order.max())
-            self._moved = hidden, self.cursor
         return f"{numbers.grouped(self.lines)} of {numbers.grouped(self.table.size)} nodes"
 
     def choose_filter_so_far(self, text: str) -> tuple[str, str]:

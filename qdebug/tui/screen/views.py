@@ -47,10 +47,10 @@ class Views:
         """How many steps lead back."""
         return len(self._done)
 
-    def deepen(self, view: ScreenId) -> None:
-        """Go to a screen, from which the way back leads here, be it the same screen."""
+    def deepen(self, view: ScreenId) -> str:
+        """Go to a screen, from which the way back leads here, be it the same screen; give its hint."""
         self._done.append(self._screen.view)
-        self._change(view)
+        return self._change(view)
 
     def did(self, what: str) -> None:
         """Remember that a search or a filter was set, or the zoom: the way back takes the last thing back first."""
@@ -106,11 +106,10 @@ class Views:
         if isinstance(target, Constant):
             self._screen.constants.open(target.name)
             return self._screen.message
-        if not isinstance(target, ScreenId) or target is self._screen.view:
-            return self.show(target) if isinstance(target, ScreenId) else target
+        if not isinstance(target, ScreenId):
+            return target
         self._screen.untouched = False
-        self._done.append(self._screen.view)  # the way back leads through what was left by going deeper
-        return self._change(target)
+        return self.show(target) if target is self._screen.view else self.deepen(target)
 
     def back(self) -> None:
         """Take back the last thing done: the line that asks, a screen, the zoom, the search, the filter."""

@@ -218,26 +218,17 @@ async def test_the_palette_runs_the_commands_of_the_table(make_app, make_session
         titles = {command.title for command in app.get_system_commands(main)}
         metrics = {f"metric {metric_title(each)}: show it in the list and the profile" for each in METRIC_CHOICES}
         assert titles == {row.help for row in KEYS} | metrics
-        await pilot.press("ctrl+p")
-        await pilot.pause(0.1)
-        await pilot.press(*"first div")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
-        await pilot.pause(0.3)
-        if main.navigator.cursor != 9:
+        for words, attribute, reached in (("first div", "cursor", 9), ("metric cosine", "metric", "cosine")):
+            await pilot.press("ctrl+p")
+            await pilot.pause(0.1)
+            await pilot.press(*words)
+            await pilot.pause(0.5)
             await pilot.press("enter")
             await pilot.pause(0.3)
-        assert main.navigator.cursor == 9
-        await pilot.press("ctrl+p")
-        await pilot.pause(0.1)
-        await pilot.press(*"metric cosine")
-        await pilot.pause(0.5)
-        await pilot.press("enter")
-        await pilot.pause(0.3)
-        if main.navigator.metric != "cosine":
-            await pilot.press("enter")
-            await pilot.pause(0.3)
-        assert main.navigator.metric == "cosine"
+            if getattr(main.navigator, attribute) != reached:
+                await pilot.press("enter")
+                await pilot.pause(0.3)
+            assert getattr(main.navigator, attribute) == reached
 
 
 async def test_clicking_selects_and_clicking_again_opens(make_app, make_session, settle):
