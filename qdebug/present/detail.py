@@ -98,7 +98,7 @@ def side_facts(detail: NodeDetail) -> list[SideFact]:
         SideFact("codes", *_both(detail, lambda info: _codes(info.quant))),
     ]
     if result.placement:
-        facts.append(SideFact("ran on", numbers.MISSING, safe_text(result.placement, limit=120)))
+        facts.append(SideFact("ran on", "not recorded", safe_text(result.placement, limit=120)))
     if stats is not None:
         facts.append(
             SideFact(

@@ -109,7 +109,7 @@ def headline(explanation: ExplainedRun) -> str:
 def _status_words(status: ExplainStatus) -> str:
     """Return a status, and what it means where it is no word of everyday speech."""
     means = {
-        ExplainStatus.IN_BAND: "no farther off than the rounding error of its sums",
+        ExplainStatus.IN_BAND: "its own arithmetic is no farther off than the rounding error of its sums",
         ExplainStatus.NO_KERNEL: "it cannot be computed here",
         ExplainStatus.NO_INPUT: "what it reads was not recorded",
         ExplainStatus.UNEXPLAINED: "no known arithmetic reproduces it",

@@ -164,7 +164,7 @@ def _around_clamp(context: Context, tensor: str, reference: str, clamp: Node) ->
     """Pair a tensor with what enters the Relu or Clip of its name; if that was not recorded, with what comes out."""
     before = clamp.inputs[0]
     if before in context.ref.recorded:
-        reason = f"the backend leaves {clamp.op} to the codes that follow: compared with what enters {clamp.name!r}"
+        reason = f"the codes behind it do the {clamp.op}: it is compared with what enters {clamp.name!r}"
         return paired(tensor, before, Match.FUSED, reason)
     bounds = bounds_of(context.ref, clamp)
     view = Transform(clamp_low=bounds[0], clamp_high=bounds[1]) if bounds else None

@@ -106,7 +106,8 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
         own = "introduced" if navigator.sort == "introduced" else "arithmetic"
         fixed.append(ListColumn(own, own, _OWN, right=True, sort="introduced"))
     title = "saturated" if navigator.sample is None else "sat. of all"  # the one number here that no sample has
-    fixed.append(ListColumn("saturated", title, len(title), right=True, sort="saturated"))
+    cells = len(title) + (navigator.sort == "saturated")  # its arrow
+    fixed.append(ListColumn("saturated", title, cells, right=True, sort="saturated"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
     name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)

@@ -26,6 +26,7 @@ NUMBERS = {
     "propagated": "propagated error, relative",
     "gain": "propagated error by the largest error in",
     "saturated": "share of saturated codes; 1% is a hundredth",
+    "clipped": "share of the reference's values beyond the range of the codes",
     "worst_db": "SQNR in dB of an output if the node alone had its error",
     "row": "the number under #",
 }
@@ -79,6 +80,7 @@ _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
+_SHARES = ("saturated", "clipped")
 _UNITS = {"sqnr": "dB$", "worst_db": "dB$", "lsb": "LSB$"}
 """What may stand behind a number, as it stands on the screen."""
 _LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")
@@ -236,8 +238,8 @@ class _Reader:
         except ValueError:
             found = safe_text(value, limit=20)
             raise FilterError(f"expected a number after {name}{sign}, not {found!r}") from None
-        if name == "saturated" and wanted > 1:
-            raise FilterError("saturated is a share, at most 1 or 100%, such as saturated>1%")
+        if name in _SHARES and wanted > 1:
+            raise FilterError(f"{name} is a share, at most 1 or 100%, such as {name}>1%")
         column = self._column(name)
         if np.isinf(wanted) and sign in {"=", "=="}:
             return np.asarray(column == wanted)
@@ -246,8 +248,8 @@ class _Reader:
     def _column(self, name: str) -> np.ndarray:
         if name == "row":
             return self._table.counts
-        if name == "saturated":
-            return self._table.values("saturated")
+        if name in _SHARES:
+            return self._table.values(name)
         if name == "worst_db":
             column = np.full(self._table.size, np.nan)
             column[list(self._table.costs)] = list(self._table.costs.values())

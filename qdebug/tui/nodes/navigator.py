@@ -420,12 +420,12 @@ class Navigator:
 
     def take_filter_back(self) -> str:
         """Show all rows, with the cursor where it was before the filter if it has not been moved since; say so."""
-        moved = self._moved
+        moved, cleared = self._moved, f"filter {safe_text(self.filter, limit=40)!r} cleared"
         self.clear_filter()
         if moved is None or moved[1] != self.cursor:
-            return "filter cleared"
+            return cleared
         self.cursor = moved[0]
-        return f"filter cleared, back at {self._name(self.cursor)}"
+        return f"{cleared}, back at {self._name(self.cursor)}"
 
     def _holds(self, expression: str) -> np.ndarray:
         return filter_rows(expression, self.table, sample=self.sample, marked=self.trail.marks)

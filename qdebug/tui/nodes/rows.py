@@ -134,9 +134,13 @@ def column(rows: Sequence[PlannedRow], name: str) -> list[Any]:
 
 
 def display_names(rows: Sequence[PlannedRow]) -> list[str]:
-    """Return the name of each line: its node, and its tensor too where one node produces several."""
+    """Return the name of each line: its node, with the tensor or the side where several lines are of one name."""
     counts = Counter(row.node for row in rows if row.tensor)
-    return [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
+    names = [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
+    for at, row in enumerate(rows):
+        if not row.tensor and row.node and counts[row.node]:  # the backend made one node of it and others
+            names[at] = f"{row.node}{_OF_REFERENCE}"
+    return names
 
 
 def _display_name(node: str, tensor: str, several: bool) -> str:  # noqa: FBT001
@@ -145,6 +149,8 @@ def _display_name(node: str, tensor: str, several: bool) -> str:  # noqa: FBT001
     return f"{node}{_OF_SEVERAL}{tensor}" if several else node
 
 
+_OF_REFERENCE = " (ref.)"
+"""Ends the name of a node that the reference alone has, where a node of the backend has the same."""
 _OF_SEVERAL = " > "
 """Stands between the name of a node that has several tensors and that of one of them."""
 
@@ -160,6 +166,9 @@ def number_of(result: NodeResult, name: str) -> float:
     if name == "saturated":
         rails = result.saturation
         value = on_rails(rails) / rails.total if rails is not None and rails.total else None
+    elif name == "clipped":
+        rails = result.saturation
+        value = (rails.clipped_low + rails.clipped_high) / rails.total if rails is not None and rails.total else None
     elif name in {"introduced", "propagated"}:
         stats = result.introduced if name == "introduced" else result.propagated
         value = None if stats is None else stats.rel_l2

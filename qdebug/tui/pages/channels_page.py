@@ -31,7 +31,7 @@ class ChannelsPage(ElementsPage):
     """One line a channel: by error, or by number."""
 
     view = ScreenId.CHANNELS
-    hint = "j k choose, h l columns, s order, enter the map"
+    hint = "j k choose, h l columns, s order, enter opens the map"
     lists = True
     has_worst = False  # the order of the lines says it
 
@@ -92,6 +92,7 @@ class ChannelsPage(ElementsPage):
         noun = "channel" if many == "1" else "channels"
         sample = of_sample(scene)
         said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: backend"
+        said += "; saturated: elements" if len(whole.channels.saturated) else ""
         foot = paragraph(said.strip(), scene, width)
         fits = len(lines) + len(foot) <= height
         return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(said, width), "muted")]])]

@@ -54,6 +54,7 @@ _RAILS = {
     "reference below range": "below range",
     "reference above range": "above range",
 }
+_CLIPPED = tuple(_RAILS)[-2:]
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
 """Columns of the worst elements that go where there is no room, the first one first."""
@@ -299,6 +300,8 @@ def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
+    if items and {facts[label] for label in _CLIPPED} == {"0"}:  # one fact, and the one that is asked for
+        items = [*items[: -len(_CLIPPED)], ("clipped", "nothing of the reference")]
     return _packed("saturation", items, width, glyphs) if items else []
 
 

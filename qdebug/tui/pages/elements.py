@@ -8,7 +8,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from qdebug.present.rows import position
+from qdebug.present import numbers
+from qdebug.present.rows import on_rails, position
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import MOST_PLACES, Whole
@@ -159,8 +160,8 @@ class ElementCursor:
             return "the backend has no codes here: nothing is saturated"
         so_far = " so far" if whole.missing else ""
         if not whole.saturated:
-            other = "; . shows the next sample" if scene.navigator.samples > 1 else ""
-            return f"no element is saturated in {of_sample(scene).partition(',')[0] or 'this tensor'}{so_far}{other}"
+            here = of_sample(scene).partition(",")[0]
+            return f"no element is saturated in {here or 'this tensor'}{so_far}{_elsewhere(scene) if here else ''}"
         here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
         at = bisect_right(whole.saturated, here) % len(whole.saturated)
         self.put(tuple(int(one) for one in np.unravel_index(whole.saturated[at], whole.shape)))
@@ -296,6 +297,15 @@ def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
     worst = () if scene.ready is None else scene.ready.worst
     step = scene.navigator.step
     return [element.index for element in worst if element.step == step and _inside(element.index, shape)]
+
+
+def _elsewhere(scene: Scene) -> str:
+    """Say how many elements are saturated in all samples, of a sample or step that has none."""
+    rails = None if scene.outcome is None else scene.outcome.saturation
+    if rails is None:
+        return ""
+    many = on_rails(rails)
+    return f"; {numbers.grouped(many)} in all samples, . shows the next one" if many else ", nor in any other"
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

@@ -233,14 +233,14 @@ def _of_channel(whole: Whole | None, index: tuple[int, ...]) -> list[tuple[str, 
 
 
 def _cell(tiles: tuple[float, float]) -> str:
-    """Say how many elements a cell of the map stands for, or how many cells for an element."""
+    """Say how many elements a tile of the map stands for, or how many tiles for an element."""
     if max(tiles) <= 1:
-        return f"an element is {1 / tiles[0]:.0f} x {1 / tiles[1]:.0f} cells"
+        return f"an element: {1 / tiles[0]:.0f} x {1 / tiles[1]:.0f} tiles"
     high, wide = (
         numbers.grouped(round(size)) if size >= 100 else f"{size:.3g}" if size >= 1 else f"1/{1 / size:.0f}"
         for size in tiles
     )
-    return f"cell: {high} x {wide} elements"
+    return f"tile: {high} x {wide} elements"
 
 
 def legend_text(scene: Scene) -> str:

@@ -46,7 +46,7 @@ class SamplesPage(Page):
     """One line a sample; the one chosen is looked at on every screen."""
 
     view = ScreenId.SAMPLES
-    hint = "j k choose one for all screens, n worst, enter its tensor"
+    hint = "j k choose for all screens, n worst, enter opens its tensor"
     lists = True
     has_worst = True
 

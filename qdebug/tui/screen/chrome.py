@@ -189,7 +189,8 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
 
 _SHORT_NAMES = (32, 24, 16)
 """Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
-_LEAST_NAME, _MOST_NAME = 12, 60
+_LEAST_NAME, _MOST_NAME = 12, 56
+_FIRST_AT = "diverges at "
 _FEW = 2
 """Lines of a verdict that names the first divergence before it says that it is one."""
 
@@ -216,7 +217,7 @@ def _short_verdict(navigator: Navigator, result: RunComparison, text: str, room:
     rest = text.partition(why)[2] if why and why in text else ""
     if here and rest:
         return f"diverges first here. {rest.lstrip('. ')}".rstrip()
-    return f"first at {_named(first.node, room - len('first at '), why)}{rest}"
+    return f"{_FIRST_AT}{_named(first.node, room - len(_FIRST_AT), why)}{rest}"
 
 
 def _named(name: str, room: int, why: str) -> str:
@@ -304,6 +305,8 @@ def _place(navigator: Navigator) -> str:
         return f"constant {navigator.place + 1} of {size}"
     if navigator.filter:
         of = f"{lines} shown of {size}"
+        if not navigator.lines:
+            return f"none of {size} fits"
         return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
     if navigator.sort != "order" or navigator.reversed:
         return f"line {numbers.grouped(navigator.place + 1)} of {lines}"

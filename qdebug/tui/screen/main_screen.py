@@ -49,6 +49,7 @@ from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Finder
 from qdebug.tui.screen.journey import Journey
 from qdebug.tui.screen.moving import Moving
+from qdebug.tui.screen.other_screens import ReadingScreen
 from qdebug.tui.screen.pointing import Pointing
 from qdebug.tui.screen.prompt import Prompt
 from qdebug.tui.screen.trying import Trying
@@ -434,6 +435,8 @@ class MainScreen(Screen[None]):
                 each.navigator.refresh()
         self._follow_culprit()
         self.redraw()
+        if isinstance(self.qdebug.screen, ReadingScreen):  # over this one, with the verdict
+            self.qdebug.screen.redraw()
 
     def _follow_culprit(self) -> None:
         """Until the user moves, the overview's cursor is on the worst culprit."""

@@ -40,9 +40,9 @@ _SIGNS = (
 )
 _NOTES = (
     "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
-    "nothing is lost by saturation where below and above range are 0",
+    "nothing is lost by saturation where nothing of the reference is clipped: clipped=0 in a filter",
     "a Relu's zero: a code at qmin that stands for 0 behind a Relu, be it right there or wrong",
-    "below, above range: values of the reference that the codes cannot hold; what-if calls both clipped",
+    "below, above range: values of the reference that the codes cannot hold; both together are called clipped",
     "introduced: error that the node adds itself; propagated: what comes in",
     "own, added here: share of introduced: its RMSE squared, over the sum of its square and that of propagated",
     "parts of an error may cancel: one part can be larger than the whole",
@@ -51,13 +51,14 @@ _NOTES = (
     "mismatches: elements that differ at all: of float tensors nearly each, and no fault",
     "gain: propagated error over the largest that comes in, each relative to its signal",
     "dB s7: SQNR of the output in its worst sample, here 7, if this node alone had its error; alone dB: in all",
+    "screen 1 has at most 200: the origin, the first divergence, what fails, costs an output most, adds most",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each, such as m=f32:xw/y",
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
     "filter numbers are compared in full: 19.97 fits sqnr<20, and shows as 20.0",
     "filter terms: rel>1e-2, saturated>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
-    "in_band: a float node no farther off than the rounding of its sums",
+    "in_band: a float node whose own arithmetic is no farther off than the rounding of its sums",
     "ctrl+c ends the program at once; esc closes a line that asks",
     "profile: error along the topological order, largest of each stretch; bad marks the bad end of its axis",
 )
@@ -150,6 +151,10 @@ class ReadingScreen(ModalScreen[None]):
     def action_step(self, lines: int) -> None:
         """Scroll."""
         self._text.step(lines)
+
+    def redraw(self) -> None:
+        """Draw anew, as more may be known."""
+        self._text.redraw()
 
 
 class HelpScreen(ReadingScreen):

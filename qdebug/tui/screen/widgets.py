@@ -286,10 +286,14 @@ class NodeList(ScrollView, can_focus=False):
             line, top = self._navigator.place, self.scroll_offset.y
             margin = min(2, (self.rows_shown - 1) // 2)
             if line < top + margin:
-                self.scroll_to(y=max(line - margin, 0), animate=False)
+                self._scroll(max(line - margin, 0))
             elif line > top + self.rows_shown - 1 - margin:
-                self.scroll_to(y=min(line - self.rows_shown + 1 + margin, self.max_scroll_y), animate=False)
+                self._scroll(min(line - self.rows_shown + 1 + margin, self.max_scroll_y))
         self._paint_changed()
+
+    def _scroll(self, line: int) -> None:
+        """Scroll now, also where the scroll bar of a list that has just grown is still to come."""
+        self.scroll_to(y=line, animate=False, force=True)
 
     def _paint_changed(self) -> None:
         """Paint anew: only the rows between which the cursor moved, if nothing else can have changed."""

@@ -40,6 +40,22 @@ async def test_the_verdict_stands_so_far_until_everything_is_compared(make_app, 
         assert main.navigator.table.pending == 0
 
 
+async def test_the_whole_verdict_follows_what_is_compared(make_app, make_session, settle):
+    session = make_session(pause_at=12)
+    app = make_app(session)
+    async with app.run_test(size=SIZE) as pilot:
+        await settle(pilot, until=lambda main: main.navigator and main.navigator.table.compared == 12)
+        await pilot.press("V")
+        await pilot.pause()
+        assert "SO FAR 12 of 24 compared" in "\n".join(screen_text(app))
+        session.resume.set()
+        await settle(pilot)
+        text = "\n".join(screen_text(app))
+        assert "SO FAR" not in text
+        assert "VERDICT The backend diverges first at QLinearAdd" in text
+        assert "esc closes" in text
+
+
 async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, make_session, settle):
     import threading
 

@@ -45,7 +45,7 @@ async def test_a_filter_is_applied_as_it_is_typed_and_can_be_taken_back(make_app
         await opened(pilot, "f")
         assert main.line.value == "sqnr<20", "the filter in force can be changed"
         await opened(pilot, "escape", "F")
-        assert main.message == "filter cleared, back at block0/relu_2"
+        assert main.message == "filter 'sqnr<20' cleared, back at block0/relu_2"
         await opened(pilot, "F")
         assert "there is no filter" in main.message
 
@@ -97,7 +97,7 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
         assert main.view is ScreenId.NODES
         await opened(pilot, list("is=failing"), "enter", "escape")
         assert main.view is ScreenId.NODES, "the last thing done comes first"
-        assert main.message == "filter cleared, back at block0/qlinearconv_0"
+        assert main.message == "filter 'is=failing' cleared, back at block0/qlinearconv_0"
         assert main.navigator.cursor == 0, "where the filter moved it from"
         await opened(pilot, "escape")
         assert main.view is ScreenId.GRAPH
@@ -106,7 +106,7 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
         await opened(pilot, "f", list("is=failing"), "enter", "f", list("is=failing & row>9"), "enter", "F")
         assert main.navigator.cursor == 0, "a filter that is changed is one filter"
         await opened(pilot, "f", list("is=failing"), "enter", "j", "F")
-        assert (main.message, main.navigator.cursor) == ("filter cleared", 10), "it was moved on from there"
+        assert (main.message, main.navigator.cursor) == ("filter 'is=failing' cleared", 10), "it was moved on from there"
 
 
 async def test_a_filter_set_before_a_screen_is_taken_back_after_it(make_app, make_session, settle, opened):
@@ -114,7 +114,7 @@ async def test_a_filter_set_before_a_screen_is_taken_back_after_it(make_app, mak
     async with app.run_test(size=SIZE) as pilot:
         main = await settle(pilot)
         await opened(pilot, "f", list("op~conv"), "enter", "3", "2", "escape")
-        assert (main.view, main.message) == (ScreenId.NODES, "filter cleared")
+        assert (main.view, main.message) == (ScreenId.NODES, "filter 'op~conv' cleared")
 
 
 async def test_a_filter_is_taken_back_though_the_way_back_was_gone_on_another_backend(
@@ -126,7 +126,7 @@ async def test_a_filter_is_taken_back_though_the_way_back_was_gone_on_another_ba
         await opened(pilot, "f", list("op~conv"), "enter", "b", "escape", "b")
         assert main.navigator.filter
         await opened(pilot, "escape")
-        assert main.message == "filter cleared"
+        assert main.message == "filter 'op~conv' cleared"
         assert not main.navigator.filter
         await opened(pilot, "escape")
         assert "nothing to go back to" in main.message
@@ -487,3 +487,18 @@ async def test_a_map_is_written_in_shades_and_an_overview_with_its_profile(
         await opened(pilot, "e", list("map.txt"), "enter")
         await settle(pilot, until=lambda main: "wrote map.txt" in main.message)
         assert {*"░▒▓█"} & {*(tmp_path / "map.txt").read_text()}
+
+
+@pytest.mark.parametrize(("filtered", "fit"), [("sqnr<-9", 0), ("sqnr>300", 1)])
+async def test_the_list_shows_the_node_again_after_a_filter_of_few(
+    make_app, make_session, settle, opened, filtered, fit
+):
+    app = make_app(make_session(200))
+    async with app.run_test(size=SIZE) as pilot:
+        main = await settle(pilot)
+        main.navigator.go(120)
+        await opened(pilot, "2", "f", list(filtered), "enter")
+        assert main.navigator.lines == fit
+        await opened(pilot, "escape")
+        place, top = main.navigator.place, main.listing.scroll_offset.y
+        assert top < place == 120 < top + main.listing.rows_shown

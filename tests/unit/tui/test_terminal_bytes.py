@@ -124,7 +124,7 @@ def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
     ("burst", "node", "said"),
     [
         (b"fop=relu\rjj", "block2/relu_10", "line 3 of 6 shown of 26"),
-        (b"fop=relu\rjF", "block1/relu_6", "filter cleared"),
+        (b"fop=relu\rjF", "block1/relu_6", "filter 'op=relu' cleared"),
         (b"/relu\rnn", "block2/relu_10", "match 3 of 6"),
         (b"2/relu\r/conv\rn", "block2/qlinearconv_8", "match 3 of 6"),
         (b"fop=relu\r/_14\r", "block3/relu_14", "1 match"),

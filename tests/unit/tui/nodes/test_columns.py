@@ -10,7 +10,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Jud
 from qdebug.tui.drawing.glyphs import ASCII, UNICODE
 from qdebug.tui.nodes.columns import header_cells, lay_out, mark, row_cells
 from qdebug.tui.nodes.filter import filter_rows
-from qdebug.tui.nodes.navigator import Navigator
+from qdebug.tui.nodes.navigator import SORTS, Navigator
 from qdebug.tui.nodes.rows import NodeTable, PlannedRow, State, sign
 from qdebug.tui.pages.overview_page import OverviewPage
 from qdebug.tui.pages.page import sign_of
@@ -40,6 +40,16 @@ def test_what_does_not_fit_is_counted_and_can_be_reached(make_navigator):
     wide = lay_out(navigator, 400)
     assert not wide.after
     assert seen == {column.key for column in wide.columns}
+
+
+def test_each_heading_is_whole_when_the_list_is_sorted_by_it(make_navigator):
+    navigator = make_navigator()
+    for sort in SORTS[1:]:
+        navigator.sort = sort
+        layout = lay_out(navigator, 160)
+        heads = header_cells(navigator, layout, UNICODE)
+        marked = {head.strip() for column, head in zip(layout.columns, heads, strict=True) if column.sort == sort}
+        assert marked == {f"{column.title}▾" for column in layout.columns if column.sort == sort}
 
 
 def test_cells_say_what_the_row_is(make_navigator):

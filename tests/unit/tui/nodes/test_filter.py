@@ -23,6 +23,8 @@ def test_numbers_are_compared_and_the_unknown_fits_nothing(table):
     assert rows("row>=20 & row<22", table) == [20, 21]
     assert rows("row>=22", table) == [22, 23], "what has no partner has no number"
     assert rows("sat>1%", table) == rows("sat>0.01", table) != []
+    assert rows("clipped>0.5%", table) == rows("sat>0", table) != []
+    assert rows("clipped>1%", table) == []
     assert rows("sqnr=inf", table) == [0]
     assert rows("sqnr<20dB & lsb>0LSB", table) == rows("sqnr<20 & lsb>0", table)
 
@@ -87,6 +89,7 @@ def test_one_sample_has_its_own_numbers_and_states(table):
         ("rel>x", "a number after rel>, not 'x'"),
         ("rel>20dB", "a number after rel>, not '20dB'"),
         ("rel~3", "is a number"),
+        ("clipped>2", "at most 1 or 100%, such as clipped>1%"),
         ("saturated>2", "at most 1 or 100%, such as saturated>1%"),
         ("op>3", "is a text"),
         ("op~'('", "no regular expression yet"),

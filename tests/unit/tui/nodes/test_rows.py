@@ -14,6 +14,14 @@ def test_rows_stand_in_the_backends_order_and_the_references_own_come_last(make_
     assert table.names[-1] == "folded"
 
 
+def test_two_nodes_of_one_name_are_told_apart():
+    """A backend names what it makes of several nodes by one of them; the reference has that one alone, too."""
+    ours = PlannedRow(node="Conv@1", op="Conv", tensor="relu", reference_tensor="relu")
+    theirs = PlannedRow(node="Conv@1", op="Conv", tensor="", reference_tensor="conv", missing="fused")
+    other = PlannedRow(node="Shape@0", op="Shape", tensor="", reference_tensor="shape", missing="folded")
+    assert NodeTable([ours, theirs, other]).names == ["Conv@1", "Conv@1 (ref.)", "Shape@0"]
+
+
 def test_results_fill_their_row_and_nothing_else(make_table):
     table = make_table(8, filled=3, failing=(1,))
     assert table.compared == 3
@@ -22,6 +30,7 @@ def test_results_fill_their_row_and_nothing_else(make_table):
     assert np.isinf(table.values("sqnr_db")[0])
     assert np.isnan(table.values("sqnr_db")[3])
     assert table.values("saturated")[1] == pytest.approx((1 - 0 + 2) / 144)
+    assert table.values("clipped")[1] == pytest.approx(1 / 144)
     assert np.isnan(table.values("saturated")[2]), "a tensor without quantization has no rails"
 
 

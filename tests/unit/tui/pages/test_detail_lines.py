@@ -82,6 +82,18 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     assert "worst SQNR: sample 2 of 0..2: diverged" in text
 
 
+@pytest.mark.parametrize("clipped", [0, 1])
+def test_saturation_says_whether_anything_is_lost_by_it(make_navigator, ready, clipped):
+    navigator = make_navigator(24)
+    result = navigator.table.results[9]
+    result = replace(result, saturation=replace(result.saturation, clipped_high=clipped))
+    navigator.table.results[9] = result
+    navigator.go(9)
+    text = said(lines_of(navigator, ready(result), 78, UNICODE))
+    assert ("clipped nothing of the reference" in text) is not bool(clipped)
+    assert ("above range 1 (0.69 %)" in text) is bool(clipped)
+
+
 def test_the_ground_of_a_pair_is_said_to_its_end(make_navigator, ready):
     navigator = make_navigator(24)
     reason = "the weights have a BatchNormalization folded in; " * 4 + "that is the end"

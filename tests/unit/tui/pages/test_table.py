@@ -162,7 +162,7 @@ def test_saturated_elements_are_walked_around(make_scene, first, there):
     cursor.jump(scene, "0,1")
     said = [cursor.saturated(scene) for _ in there or [0]]
     if not there:
-        assert said == ["no element is saturated in sample 2; . shows the next sample"]
+        assert said == ["no element is saturated in sample 2; 7 in all samples, . shows the next one"]
         assert cursor.index == (0, 1)
     else:
         many = len({*there})
@@ -232,7 +232,7 @@ def test_the_map_shows_where_and_follows_the_cursor(pages, make_scene):
     assert "down: rows 0..7" in text(drawn)
     assert f"backend - ref {backend[0, 1, 4, 5] - reference[0, 1, 4, 5]:+.4g}" in text(drawn)
     assert any(style == "first" for line in drawn for _, style in line)
-    assert "an element is 4 x 4" in text(drawn)
+    assert "an element: 4 x 4 tiles" in text(drawn)
     page.move(scene, 1)
     assert cursor.index == (0, 1, 5, 5)
     page.next_form(scene)
@@ -248,7 +248,7 @@ def test_a_flat_plane_is_drawn_as_large_as_there_is_room(pages, make_scene):
     backend[0, 1, 40] = 2
     scene = make_scene(arrays=(reference, backend))
     drawn = text(pages[ScreenId.MAP].draw(scene, 80, 18))
-    assert "cell: 1/4 x 1.8" in drawn
+    assert "tile: 1/4 x 1.8" in drawn
     assert sum("▀" * 20 in line for line in drawn.splitlines()) == 4
 
 

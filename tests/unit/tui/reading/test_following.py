@@ -65,7 +65,7 @@ async def test_another_run_on_the_same_path_is_shown(followed, tmp_path):
     async def act(check_shown, path):
         await check_shown("4 of 4 compared", "first divergence at n2")
         first.discard()
-        await check_shown("b.h5 was removed; shown is what was read of it before", "VERDICT", "first at n2")
+        await check_shown("b.h5 was removed; shown is what was read of it before", "VERDICT", "diverges at n2")
         second = recorder(path, wrong=4)
         await check_shown("b.h5 was written anew, and is opened again", "6 of 6 compared", "first divergence at n4")
         second.close()
@@ -88,7 +88,7 @@ async def test_a_file_that_is_removed_before_the_first_look_is_told(followed, tm
         first.discard()
         looks.append("from now on")
         await check_shown(
-            "b.h5 was removed; shown is what was read of it before", "VERDICT", "INCOMPLETE", "first at n2"
+            "b.h5 was removed; shown is what was read of it before", "VERDICT", "INCOMPLETE", "diverges at n2"
         )
 
     await followed(act)

@@ -62,10 +62,10 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=scene.result, failure=None)
     node = scene.result.first_divergence
     drawn = words(verdict_lines(now, 50, 1, UNICODE))
-    assert drawn.startswith(f" VERDICT first at …{node[-11:]}: SQNR")
+    assert drawn.startswith(f" VERDICT diverges at …{node[-11:]}: SQNR")
     assert len(drawn) <= 50
     named = words(verdict_lines(now, 70, 1, UNICODE))
-    assert named.startswith(f" VERDICT first at {node}: SQNR")
+    assert named.startswith(f" VERDICT diverges at {node}: SQNR")
     assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
 
 
