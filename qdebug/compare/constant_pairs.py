@@ -69,7 +69,9 @@ class ConstantPairs:
             one, other = (
                 _held(run, operators.titled_input(each, slot)) for run, each in ((self._be, ours), (self._ref, theirs))
             )
-            said = f"the {title} of {node.op} {node.name!r} and of {main.op} {main.name!r}"
+            said = (
+                f"the {title} of the backend's {node.op} {node.name!r} and of the reference's {main.op} {main.name!r}"
+            )
             if made := bool(folded and one and not other and title == "bias"):  # by what is folded into the product
                 other = self._made_bias(one, segment.beside(main))
                 said = f"the {title} of {node.op} {node.name!r}, where {main.op} {main.name!r} has none"

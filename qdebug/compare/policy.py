@@ -583,7 +583,7 @@ def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | No
             text += f" {every} within the limit."
         if origin is not None and origin.node != first.node:
             place = f"{origin.op} {origin.node!r}{_in_the_model(origin, graph)}"
-            text += f" What is wrong at the output comes from {place}."
+            text += f" The error of the output comes from {place}."
     elif not count:
         text = "No tensor was compared."
     elif of.having(Status.IDENTICAL).all():

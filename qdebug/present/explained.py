@@ -238,10 +238,6 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         facts.append(("wrong", f"{numbers.grouped(left.wrong)} elements, by at most {left.max_lsb} LSB"))
         facts += [("pattern", f"{left.pattern}: {left.detail}"), ("likely", left.likely)]
         facts.append(("for example", f"wrong in {_places(left.elements)}"))
-    if node.dtypes:
-        facts.append(("types", node.dtypes))
-    if node.elements:
-        facts.append(("elements", numbers.grouped(node.elements)))
     if node.match is not None:
         by = "the arithmetic below" if node.words else "a replay of the node"
         facts.append(("bit equal", f"{share(node.match)} of the elements are what {by} gives"))
@@ -253,6 +249,10 @@ def node_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.band is not None:
         exact = "equal to the replay bit for bit" if node.band.exact else _band(node)
         facts.append(("float", exact))
+    if node.dtypes:
+        facts.append(("types", node.dtypes))
+    if node.elements:
+        facts.append(("elements", numbers.grouped(node.elements)))
     return [(label, safe_text(text, limit=600)) for label, text in facts]
 
 
@@ -268,17 +268,18 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     facts = []
     if node.words:
         facts.append(("arithmetic" if node.status is ExplainStatus.EXPLAINED else "compared with", node.words))
-    label = "variants" if node.status is ExplainStatus.EXPLAINED else ""
+    label = "reproduced by" if node.status is ExplainStatus.EXPLAINED else ""
     for at, variant in enumerate(_shortened(node.variants)):
         facts.append((label if not at else "", variant))
     for at, preset in enumerate(node.presets):
         detail = f": {preset.detail}" if preset.detail else ""
         facts.append(("" if at else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
-        facts.append(("pooled", _pooled(node)))
+        facts.append(("of these", _pooled(node)))
         held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
-        different = "sum or code" if node.witnesses == 1 else "different sums or codes"
-        facts.append(("witnesses", f"{numbers.grouped(node.witnesses)} {different}, in {held}"))
+        different = "value tells" if node.witnesses == 1 else "different values tell"
+        said = f"{numbers.grouped(node.witnesses)} {different} arithmetics apart, in {held}"
+        facts.append(("evidence", said))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
@@ -292,8 +293,9 @@ def _pooled(node: NodeExplanation) -> str:
     both = f"{_counted(node.alone, 'variant')} {verb} this node"
     left = _counted(len(node.variants), "different function")
     if node.siblings == 1:
-        return f"{both}, as {left}; no other node shares its evidence"
-    return f"{both}, {left} its siblings too ({_counted(node.siblings, 'node')} of one kind and types)"
+        return f"{both}, as {left}; no other node has its kind and types"
+    nodes = _counted(node.siblings, "node")
+    return f"{both}; of the {nodes} of its kind and types, {left} {'fits' if len(node.variants) == 1 else 'fit'} all"
 
 
 def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:

@@ -146,13 +146,14 @@ def shape(extents: tuple[int | None, ...] | None) -> str:
     return "x".join("?" if extent is None else str(extent) for extent in extents) or "scalar"
 
 
-def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: int = 4) -> str:
+def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: int = 4, what: str = "values") -> str:
     """Return several numbers as one: the number if they agree, a short list, or their count and range.
 
     Args:
         numbers: One or more numbers; integers are shown in full.
         most: How many different ones are listed.
         digits: Significant digits of floats.
+        what: What they are, several of them.
     """
 
     def one(value: float) -> str:
@@ -169,5 +170,5 @@ def values(numbers: list[float] | tuple[float, ...], *, most: int = 4, digits: i
         return ", ".join(map(one, numbers))
     usable = [value for value in numbers if not math.isnan(value)]
     if not usable:
-        return f"{len(numbers)} values, all NaN"
-    return f"{len(numbers)} values, {one(min(usable))} to {one(max(usable))}"
+        return f"{len(numbers)} {what}, all NaN"
+    return f"{len(numbers)} {what}, {one(min(usable))} to {one(max(usable))}"

@@ -202,8 +202,8 @@ def quant_text(quant: QuantParams | None) -> str:
     """Return scale / zero point in a few words, for one value or for many channels."""
     if quant is None:
         return numbers.MISSING
-    scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1)
-    zeros = numbers.values([int(value) for value in quant.zero_point.ravel()], most=1)
+    scales = numbers.values([float(value) for value in quant.scale.ravel()], most=1, what="scales")
+    zeros = numbers.values([int(value) for value in quant.zero_point.ravel()], most=1, what="zero points")
     return f"{scales} / {zeros}"
 
 

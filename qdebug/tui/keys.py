@@ -96,7 +96,9 @@ KEYS: tuple[KeyRow, ...] = (
     KeyRow("Find", "w", "journey.worst_input", None, "worst input: the one that carries most error"),
     KeyRow("Find", "W", "journey.origin", None, "origin: run to the culprit, or what costs most", "origin", 2),
     KeyRow("Find", "O", "journey.output", None, "output: the worst one of the network; then the next one"),
-    KeyRow("Find", "slash", "finding.search", None, "search, find: part of a name, 'whole name', ~regex", "search", 5),
+    KeyRow(
+        "Find", "slash", "finding.search", None, "search, find: part of a name, 'whole name', #7, ~regex", "search", 5
+    ),
     KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
     KeyRow("Find", "N", "journey.match", -1, "the previous one"),
     KeyRow("Find", "circumflex_accent", "finding.saturated", None, "next saturated element: its code is qmin or qmax"),

@@ -26,7 +26,7 @@ from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Consta
 __all__ = ["KINDS", "Edit", "EditCatalog"]
 
 KINDS: Mapping[str, str] = {
-    "bias": "the bias takes back the mean error of each channel",
+    "bias": "the bias takes back the recorded mean error of each channel",
     "range": "the codes of the result get the range with the least squared error",
     "equalize": "channels are scaled so that this weight and the next have the same range in each",
     "wide-sum": "the result is exact, as with sums of 32 bits: the backend's is not, as where narrow ones overflow",

@@ -87,7 +87,8 @@ def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
         yield "each part of a share was replayed alone: parts that cancel each other do not add up to it"
     if output.below:
         together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
-        pruned = f"; {output.pruned} of them were replayed only together" if output.pruned else ""
+        some = "they" if output.pruned == output.below else f"{output.pruned} of them"
+        pruned = f"; {some} were replayed only together" if output.pruned else ""
         others = "nodes" if not output.nodes else "other nodes"
         yield f"{output.below} {others} with less than {_percent(output.least)} each {together}{pruned}"
     if output.left is None:

@@ -244,8 +244,8 @@ def trial_rows(
         both("codes", _codes),
         lost("clipped", lambda error: f"{numbers.grouped(error.clipped_low + error.clipped_high)} ({_clipped(error)})"),
         lost("MSE", lambda error: numbers.number(error.mse)),
-        lost("SQNR dB of rounding", lambda error: numbers.number(error.sqnr_db)),
-        lost("used codes", lambda error: numbers.grouped(error.used_codes)),
+        lost("SQNR dB of codes", lambda error: numbers.number(error.sqnr_db)),
+        lost("span of codes", lambda error: numbers.grouped(error.used_codes)),
     ]
     return [*rows, *output_rows(outputs)]
 

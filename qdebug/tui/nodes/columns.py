@@ -20,6 +20,8 @@ _NAME_FLOOR = 8
 _NAME_MOST = 72
 _INTRODUCED_FROM = 60
 _OWN = 12
+_MARKED = "'"
+"""Sign of a node that the user has marked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +129,10 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
 
 def mark(table: NodeTable, row: int, state: int, first: int | None, *, marked: bool = False) -> str:
     """Return the two characters before a row: first divergence or the user's mark, then the state."""
-    return ("!" if row == first else "'" if marked else " ") + sign(table, row, state)
+    state_sign = sign(table, row, state)
+    if row == first:  # which fails, and needs no sign of that
+        return f"!{_MARKED if marked else state_sign}"
+    return f"{_MARKED if marked else ' '}{state_sign}"
 
 
 def row_cells(navigator: Navigator, row: int, layout: ColumnLayout, glyphs: GlyphSet) -> list[str]:
@@ -172,8 +177,9 @@ def metric_text(table: NodeTable, row: int, key: str, sample: int | None = None)
         return numbers.metric(
             key, getattr(next((one for one in result.samples if one.sample == sample), None), key, None)
         )
-    if key == "propagated":
-        return numbers.number(None if result.propagated is None else result.propagated.rel_l2)
+    if key in {"introduced", "propagated"}:  # relative, as they are sorted, filtered and drawn
+        stats = result.introduced if key == "introduced" else result.propagated
+        return numbers.number(None if stats is None else stats.rel_l2)
     return row_cell(result, key).text
 
 

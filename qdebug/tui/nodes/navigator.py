@@ -156,9 +156,7 @@ class Navigator:
 
     def _same(self, other: Navigator, row: int) -> int | None:
         """Return the row of the tensor that another table has in a row; None if there is none."""
-        planned = other.table.rows[row]
-        found = self.table.row_of(planned.tensor)
-        return found if found is not None or planned.tensor else self.table.find(planned.reference_tensor)
+        return self.table.row_like(other.table.rows[row])
 
     @property
     def place(self) -> int:

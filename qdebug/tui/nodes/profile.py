@@ -206,7 +206,8 @@ def _marks(navigator: Navigator, plot: _Plot, glyphs: GlyphSet) -> list[Piece]:
     if first is not None:
         left, middle = (_cell(first, cells, table.ordered, left=side) for side in (True, False))
         beside = navigator.cursor == first and table.ordered * 2 <= cells
-        at = left if not beside else middle - 1 if middle > left else middle + 1
+        crowded = table.ordered * 2 > cells  # a node has no mark of its own, and several cells may fail
+        at = left if crowded else middle if not beside else middle - 1 if middle > left else middle + 1
         marks[at] = ("!", "first")
     if navigator.cursor < table.ordered and (first != navigator.cursor or table.ordered * 2 <= cells):
         marks[_cell(navigator.cursor, cells, table.ordered)] = (glyphs.here, "cursor")

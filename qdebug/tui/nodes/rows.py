@@ -418,6 +418,12 @@ class NodeTable:
             elif first is None or row < first:
                 self._firsts[sample] = row
 
+    def row_like(self, planned: PlannedRow) -> int | None:
+        """Return the row of the same tensor as a row of another table; None if there is none."""
+        if planned.tensor:
+            return self.row_of(planned.tensor)
+        return self._row_of_left.get(planned.reference_tensor, self._row_of_reference.get(planned.reference_tensor))
+
     def find(self, name: str) -> int | None:
         """Return the row of a node or tensor, preferring the exact name of a node."""
         for attribute in ("node", "tensor", "reference_tensor"):
@@ -441,11 +447,13 @@ class NodeTable:
         """Return the rows whose node, tensor or operator matches, in topological order.
 
         Args:
-            pattern: Part of a name in any case; 'whole name' in quotes; ~ and a regular expression.
+            pattern: Part of a name in any case; 'whole name' in quotes; ~ and a regular expression; # and a number.
 
         Raises:
             ValueError: The regular expression cannot be read.
         """
+        if pattern.startswith("#") and pattern[1:].isdecimal():
+            return np.flatnonzero(self._number == int(pattern[1:]))
         if pattern.startswith("~"):
             try:
                 regex = re.compile(pattern[1:], re.IGNORECASE)

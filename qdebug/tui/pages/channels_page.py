@@ -92,7 +92,6 @@ class ChannelsPage(ElementsPage):
         noun = "channel" if many == "1" else "channels"
         sample = of_sample(scene)
         said = f" {many} {noun} along dimension {whole.axis}{' of ' if sample else ''}{sample}; min, max: backend"
-        said += "; saturated: elements" if len(whole.channels.saturated) else ""
         foot = paragraph(said.strip(), scene, width)
         fits = len(lines) + len(foot) <= height
         return [*lines, *(foot if fits else [[(scene.glyphs.fit_end(said, width), "muted")]])]
@@ -212,7 +211,7 @@ def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
         ("max", real(facts.high)),
     ]
     if len(facts.saturated):
-        columns.append(("saturated", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
+        columns.append(("sat. count", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
     columns += _scales("scale", whole.quant)
     columns += _scales("ref scale", whole.reference_quant)
     for name, quant in weight_scales(scene, len(facts.rmse)):

@@ -24,7 +24,7 @@ from qdebug.present.detail import (
     side_facts,
     worst_rows,
 )
-from qdebug.present.rows import judged_words
+from qdebug.present.rows import judged_words, row_cell
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import bars, pool
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
@@ -54,6 +54,7 @@ _RAILS = {
     "reference below range": "below range",
     "reference above range": "above range",
 }
+_NOTHING = "nothing of the reference"
 _CLIPPED = tuple(_RAILS)[-2:]
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
@@ -301,7 +302,10 @@ def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
     if items and {facts[label] for label in _CLIPPED} == {"0"}:  # one fact, and the one that is asked for
-        items = [*items[: -len(_CLIPPED)], ("clipped", "nothing of the reference")]
+        items = [*items[: -len(_CLIPPED)], ("clipped", _NOTHING)]
+    added = row_cell(result, "clipping").text if items else numbers.MISSING
+    if added != numbers.MISSING and items[-1][1] != _NOTHING:
+        items.append(("adds up to", added))
     return _packed("saturation", items, width, glyphs) if items else []
 
 
@@ -357,7 +361,9 @@ def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int, cons
     if not rows:
         return [] if ready.complete else [[("looking for the worst elements ..", "muted")]]
     columns = [list(column) for column in zip(_WORST_TITLES, *rows, strict=True)]
-    if steps > 1:  # an index says which element only with its step; the sample stands above
+    if constant:  # which has no samples
+        del columns[1]
+    elif steps > 1:  # an index says which element only with its step; the sample stands above
         columns[1] = ["step", *(str(element.step) for element in ready.worst)]
     columns = [column for column in columns if set(column[1:]) != {numbers.MISSING}]
     widths = [max(map(len, column)) for column in columns]
@@ -366,7 +372,7 @@ def _worst(ready: DetailReady, width: int, glyphs: GlyphSet, *, steps: int, cons
         if at is not None and sum(widths) + 2 * len(widths) > width:
             del widths[at], columns[at]
     of = f" of sample {ready.values_sample}, all {steps} steps" if steps > 1 else f" of sample {ready.values_sample}"
-    of = "" if constant else of  # which has no samples
+    of = "" if constant else of
     lines: list[Line] = [[(f"worst elements{of}", "accent")]]
     for number, cells in enumerate(zip(*columns, strict=True)):
         text = "  ".join(cell.rjust(size) for cell, size in zip(cells, widths, strict=True))

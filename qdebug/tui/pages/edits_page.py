@@ -117,8 +117,10 @@ class EditsPage(Page):
         gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
         undone = {each.name for each in gone}
         marks[:] = [*(each for each in marks if each not in undone), edit.name]
-        if known is not None and measured and edit.name in known.gains:
-            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name]
+        before = [self._gained.get(self._gain_key(scene, each)) for each in gone]
+        if known is not None and measured and edit.name in known.gains and None not in before:
+            # measured over those it replaces: what it adds to what is left is the sum
+            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name] + sum(filter(None, before))
         if gone:
             return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
         return f"{name}: {KINDS[edit.kind]}"
@@ -284,7 +286,7 @@ class EditsPage(Page):
         words = [f"{listed[self._at(listed)].kind}: {KINDS[listed[self._at(listed)].kind]}"] if listed else []
         facts = _facts(scene)
         if facts is not None and facts.gains:
-            more = " to those that are chosen, or added when it was chosen" if marked else ""
+            more = " now, over any that it replaces; of a chosen one: what it added" if marked else ""
             over = ", over a replay without edits" if _far_off(facts) and not marked else ""
             words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output{over}")
         if marked and listed:
@@ -307,7 +309,7 @@ def _far_off(facts: EditFacts | None) -> str:
     if then == now:
         return ""
     said = f"a replay without edits gives the worst output {then} dB, and {now} dB as recorded"
-    return f"{said}: gains are of the replay, and what else the backend does is in none of them"
+    return f"{said}: the difference is the backend's own arithmetic, which no edit repairs"
 
 
 def _facts(scene: Scene) -> EditFacts | None:

@@ -160,8 +160,8 @@ class ElementCursor:
             return "the backend has no codes here: nothing is saturated"
         so_far = " so far" if whole.missing else ""
         if not whole.saturated:
-            here = of_sample(scene).partition(",")[0]
-            return f"no element is saturated in {here or 'this tensor'}{so_far}{_elsewhere(scene) if here else ''}"
+            of = of_sample(scene).partition(",")[0]
+            return f"no element is saturated in {of or 'this tensor'}{so_far}{_elsewhere(scene) if of else ''}"
         here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
         at = bisect_right(whole.saturated, here) % len(whole.saturated)
         self.put(tuple(int(one) for one in np.unravel_index(whole.saturated[at], whole.shape)))

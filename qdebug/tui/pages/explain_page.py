@@ -51,11 +51,14 @@ class ExplainPage(Page):
         more = f"j for {left} more {'line' if left == 1 else 'lines'}" if left > 0 else "the end" if self._top else ""
         return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
 
-    def move(self, _: Scene, lines: int) -> str:
+    def move(self, scene: Scene, lines: int) -> str:
         """Scroll."""
         top = min(max(self._top + lines, 0), max(self._lines - self._room, 0))
+        if top == self._top and lines > 0:
+            searching = ", so far: its arithmetic is being looked for" if _searching(scene) else ""
+            return f"the explanation ends here{searching}"
         if top == self._top:
-            return "the explanation ends here" if lines > 0 else "the explanation begins here"
+            return "the explanation begins here"
         self._top = top
         return ""
 
@@ -85,7 +88,9 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
         said.append(("of that", f"{own} is added here, {rest} comes in", "plain"))
     if result.constants is not None and result.constants.max_abs:
         size = numbers.number(result.constants.rel_l2)
-        said.append(("constants", f"rel L2 {size} of its result, by weights, bias or attributes that differ", "plain"))
+        said.append(
+            ("constants", f"rel L2 {size} of its result, by weights (rounded to codes), bias or attributes", "plain")
+        )
     judged = judged_words(result)
     if judged is not None:
         said.append(("judged", f"arithmetic, {judged}", "plain"))
@@ -100,14 +105,26 @@ def _of_diff(result: NodeResult, samples: int) -> list[Fact]:
     return said
 
 
+def _computed(scene: Scene) -> bool:
+    """Tell whether a node of the graph computes the tensor; an input is computed by none."""
+    return not scene.planned.tensor or scene.opened.backend_graph.producer(scene.planned.tensor) is not None
+
+
+def _searching(scene: Scene) -> bool:
+    """Tell whether an arithmetic is still being looked for."""
+    known = scene.ready is not None and (scene.ready.explained is not None or scene.ready.problem)
+    return scene.outcome is not None and _computed(scene) and not known
+
+
 def _of_search(scene: Scene) -> list[Fact]:
     """Return what the search for an arithmetic found."""
     result, ready = scene.outcome, scene.ready
-    if scene.planned.tensor and scene.opened.backend_graph.producer(scene.planned.tensor) is None:
+    if not _computed(scene):
         return [("arithmetic", "none: no node of the graph computes this tensor", "muted")]
     if ready is None or ready.explained is None:
         if result is not None and result.explained is not None:
-            return [("arithmetic", f"reproduced bit for bit by {safe_text(result.explained)}", "fine")]
+            more = "; others that fit as well are being looked for .." if _searching(scene) else ""
+            return [("arithmetic", f"reproduced bit for bit: {safe_text(result.explained)}{more}", "fine")]
         if ready is not None and ready.problem:
             return [("arithmetic", safe_text(ready.problem), "fail")]
         return [("arithmetic", "looking for one that reproduces every element ..", "muted")]

@@ -200,25 +200,26 @@ class _Picture:
         columns = self._columns(levels, facts)
         placed: dict[str, _Placed] = {}
         passing: dict[tuple[str, int], _Placed] = {}
-        names: dict[int, dict[str, str]] = {}
-        for level, (left, right) in columns.items():
+        for level, span in columns.items():
             items = [edge for edge in self._around.levels[level] if level]
             lanes = self._passing(level, levels)
-            spots = self._stack(level, items, lanes, span=(left, right), facts=len(facts), passing=passing)
-            inner = right - left - 1
-            shown = [spot.edge for spot in spots if spot.edge is not None and level]
-            glyphs = self._scene.glyphs
-            brief = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, inner) for edge in shown]
-            texts = glyphs.apart(brief, inner)
-            names[level] = {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
+            spots = self._stack(level, items, lanes, span=span, facts=len(facts), passing=passing)
             placed |= {spot.edge.tensor: spot for spot in spots if spot.edge is not None}
         self._edges(levels, columns, placed, passing)
-        for level in columns:
+        shown = [spot.edge for spot in placed.values() if spot.edge is not None]
+        for level, (left, right) in columns.items():
+            names = self._names(shown, right - left - 1)
             for edge in self._around.levels[level]:
                 if edge.tensor in placed and level:
-                    self._neighbour(placed[edge.tensor], names[level][edge.tensor])
+                    self._neighbour(placed[edge.tensor], names[edge.tensor])
         self._centre(placed[self._around.centre.tensor], facts)
         return placed
+
+    def _names(self, shown: Sequence[Edge], width: int) -> dict[str, str]:
+        """Return the names of all that is shown, by tensor, in the cells of a column: each differs from all others."""
+        glyphs = self._scene.glyphs
+        brief = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, width) for edge in shown]
+        return {edge.tensor: text for edge, text in zip(shown, glyphs.apart(brief, width), strict=True)}
 
     def _levels(self) -> list[int]:
         """Return the levels that there is room for, the node's own among them: as many each way."""
@@ -452,11 +453,12 @@ def _heads(around: Neighbourhood, scene: Scene, width: int) -> Line:
     said = " no inputs" if not many else " 1 input" if many == 1 else f" {many} inputs, worst first"
     said += f", read by {readers}" if readers else ", read by none"
     lines = (
-        ("━ most error", "─ less", "┄ none, or not known")
+        ("━ most error", "─ less", "┄ none, unknown, const.")
         if scene.glyphs.braille
         else ("= most error", "- less", ". none")
     )
     key = "  ".join(lines)
+    key = key if cell_len(said) + cell_len(key) + 2 < width else " ".join(lines)
     gap = width - cell_len(said) - cell_len(key) - 1
     return [(said, "accent"), (" " * gap + key, "muted")] if gap > 1 else [(said, "accent")]
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.present import numbers
 from qdebug.present.rows import position
-from qdebug.tui.drawing.draw import heat_levels, heat_lines, height_of, legend, pool_plane
+from qdebug.tui.drawing.draw import NOT_FINITE, heat_levels, heat_lines, height_of, legend, pool_plane
 from qdebug.tui.drawing.glyphs import wrap
 from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.elements.summing import Whole
@@ -88,7 +88,7 @@ class MapPage(ElementsPage):
         spot = (int(here[0] / self._tiles[0]), int(here[1] / self._tiles[1]))
         map_lines = heat_lines(levels, scene.glyphs, colours=scene.colours, cursor=spot)
         self._map = len(lines), levels.shape[0], height_of(1, scene.glyphs, colours=scene.colours)
-        beside = self._beside(scene, drawn)
+        beside = self._beside(scene, drawn, broken=bool((levels == NOT_FINITE).any()))
         for at in range(min(max(len(map_lines), len(beside)), height - len(lines))):
             line: Line = [
                 (" ", "plain"),
@@ -166,7 +166,7 @@ class MapPage(ElementsPage):
         flat = int(np.ravel_multi_index(rest, sizes)) if rest else 0
         return (index[axis] if index else 0, flat)
 
-    def _beside(self, scene: Scene, drawn: _Drawn) -> list[tuple[str, str]]:
+    def _beside(self, scene: Scene, drawn: _Drawn, *, broken: bool) -> list[tuple[str, str]]:
         """Say what the map is of."""
         index, slab = self._cursor.index, self._cursor.in_part(scene)
         here = None if slab is None else slab.local(index)
@@ -192,7 +192,8 @@ class MapPage(ElementsPage):
             ]
         facts += [("", "plain"), *_of_channel(self._cursor.whole(scene), index)]
         facts.append((f"{legend_text(scene)} 0..{numbers.number(drawn.largest)}", "muted"))
-        facts.append(("! NaN or infinite", "muted"))
+        if broken:
+            facts.append(("! NaN or infinite", "muted"))
         if drawn.so_far:
             facts.append(("blank: not read yet", "muted"))
         return [(scene.glyphs.fit(text, _SIDE), style) for text, style in facts]

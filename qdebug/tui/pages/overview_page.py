@@ -276,7 +276,7 @@ def _coverage(scene: Scene) -> str:
     missing = table.size - table.comparable
     many = numbers.grouped(scene.navigator.samples)
     sample = scene.navigator.sample
-    said = "" if sample is None else f" list of all {many} samples, profile of sample {sample};"
+    said = "" if sample is None else f" list, strips of all {many} samples, profile of sample {sample};"
     said += f" compared {numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
     said += ", what each costs is not known yet" if scene.result is None else ""
     unlike = int((table.state == State.INCOMPARABLE).sum()) - missing

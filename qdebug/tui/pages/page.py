@@ -259,10 +259,20 @@ def _said_of(scene: Scene, state: State) -> str:
 
 
 def short_of_limit(scene: Scene) -> str:
-    """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others."""
-    if scene.result is None or scene.planned.tensor not in scene.result.verdict.short:
+    """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others.
+
+    While a node is beyond its limit, no output is judged beside it: that node may be why.
+    """
+    result, stats = scene.result, None if scene.outcome is None else scene.outcome.metrics
+    if result is None:
         return ""
-    return ", but below the limit of outputs"
+    if scene.planned.tensor in result.verdict.short:
+        return ", but below the limit of outputs"
+    floor, level = scene.opened.limits.get("min_output_sqnr"), None if stats is None else stats.sqnr_db
+    low = floor is not None and level is not None and level < floor
+    if not low or result.first_divergence is None or scene.planned.tensor not in scene.opened.backend_graph.outputs:
+        return ""
+    return f", but below {floor:g} dB, not judged as an output while a node fails"
 
 
 def accepted(entry: Acknowledgement) -> str:

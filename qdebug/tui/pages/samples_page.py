@@ -34,6 +34,7 @@ __all__ = ["BackendsPage", "SamplesPage", "sample_errors"]
 
 _LEAST_BAR = 5
 """A bar of fewer cells tells nothing."""
+_WORST = "worst SQNR "
 _OWN = 14
 _OWN_FROM = 90
 """Cells of a page that has room for what the node adds in each sample."""
@@ -94,13 +95,20 @@ class SamplesPage(Page):
             lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.reason)}", scene, width)
         room = max(height - len(lines) - 1, 1)
         own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
-        bar_width = max(width - 57 - own * _OWN, 0)
+        bar_width = max(width - 51 - len(_WORST) - own * _OWN, 0)
         shown = window(chosen, len(samples) + 1, room)
         lines[0] = heading(scene, width, f"lines{part}" if (part := in_part(shown, len(samples) + 1)) else "")
         self._shown = {len(lines) + 1 + at - shown.start: at for at in shown}
         wide = bar_width >= _LEAST_BAR
         added = "introduced".rjust(_OWN) if own else ""
-        lines.append([(f"    sample  status          SQNR dB     max abs{added}" + "       rel L2" * wide, "accent")])
+        lines.append(
+            [
+                (
+                    f"    sample  status          SQNR dB     max abs{added}" + f"{'':{len(_WORST)}} rel L2" * wide,
+                    "accent",
+                )
+            ]
+        )
         top = float(np.max(error, initial=0.0, where=np.isfinite(error)))
         for at in shown:
             here = at == chosen
@@ -115,7 +123,7 @@ class SamplesPage(Page):
             one = samples[at - 1]
             bar = bars(np.full(1, error[at - 1]), scene.glyphs, top=top) if top else ""
             filled = 0 if not top else int(min(error[at - 1] / top, 1.0) * (bar_width - 1))
-            least = "worst " if at - 1 == worst and error[worst] else "      "
+            least = _WORST if at - 1 == worst and error[worst] else " " * len(_WORST)
             lines.append(
                 [
                     (f" {mark}{one.sample:>6}   ", "cursor" if here else "plain"),

@@ -217,7 +217,9 @@ def _rail(scene: Scene, slab: Slab, at: tuple[int, ...]) -> str:
     if not _saturated(slab, at) or slab.backend_codes is None or slab.quant is None:
         return ""
     if _relus(scene, slab, at):
-        return ", at qmin: a Relu's zero"
+        wanted = slab.code_of_reference(at) if slab.reference_codes is None else slab.reference_codes[at]
+        right = wanted is None or wanted == slab.backend_codes[at]
+        return ", at qmin: a Relu's zero" if right else ", AT QMIN, where the reference is not"
     return ", AT QMIN" if slab.backend_codes[at] == slab.quant.qmin else ", AT QMAX"
 
 
@@ -270,7 +272,7 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, in
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
     known = scene.outcome is not None  # else nobody knows which are a Relu's zeros
-    text += "" if slab.backend_codes is None else "; ^ saturated" if known else "; ^ qmin, qmax"
+    text += "" if slab.backend_codes is None else "; ^ = saturated" if known else "; ^ = qmin, qmax"
     return text + (f"; dimension {len(index) + axes[1]} goes down" if turned and len(index) > 1 else "")
 
 

@@ -19,7 +19,7 @@ from qdebug.present.reports.scales import trial_rows
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import area, bars
 from qdebug.tui.pages.page import Constant, Line, Page, Scene, heading, paragraph
-from qdebug.tui.reading.messages import ScaleWish, TrialReady
+from qdebug.tui.reading.messages import ScaleWish, TrialReady, worst_first
 from qdebug.tui.reading.trials import TrialFacts
 from qdebug.tui.screens import ScreenId
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 __all__ = ["WhatIfPage"]
 
 _LABEL, _SIDE = 22, 24
-_LEAVE_FIRST = ("codes", "used codes", "MSE", "clipped")
+_LEAVE_FIRST = ("codes", "span of codes", "MSE", "clipped")
 """Lines of the table that go where there is no room for all, the first one first."""
 _STEPS_OF_2 = 64
 """Steps of the scale from one power of two to the next: one is about 1.1 %."""
@@ -233,6 +233,7 @@ class WhatIfPage(Page):
         words: list[Line] = []
         said = [_basis(facts, error), *_replay_words(ready if known and self._replay else None)]
         said += [] if replay is None or facts.now is None else _as_recorded(scene, replay)
+        said += [] if replay is None else _cancelled(replay, now_error, error)
         said += [] if facts.now is not None or not _weighted(scene) else ["X lists what can be changed of its weights"]
         for text in said:
             words += paragraph(safe_text(text, limit=400), scene, width)
@@ -308,7 +309,8 @@ def _basis(facts: TrialFacts, error: QuantError | None) -> str:
     values = f"{numbers.grouped(facts.histogram.total)} values of {facts.values}"
     if error is None:
         return f"only statistics of {facts.values} were kept: no error is known"
-    return f"exact, of {values}" if error.exact else f"~ estimated from the histogram of {values}"
+    estimated = f"~: estimated from the histogram of {values}"
+    return f"the figures above: exact, of {values}; {estimated.partition(' of ')[0]}" if error.exact else estimated
 
 
 def _weighted(scene: Scene) -> bool:
@@ -334,6 +336,14 @@ def _as_recorded(scene: Scene, replay: Replay) -> Sequence[str]:
                 f"recorded, {safe_text(each.output, limit=40)} has {then} dB; replayed with the recorded scale {now} dB"
             ]
     return []
+
+
+def _cancelled(replay: Replay, now: QuantError | None, trial: QuantError | None) -> Sequence[str]:
+    """Say how better codes can make a worse output, where they do."""
+    if now is None or trial is None or trial.mse >= now.mse:
+        return []
+    worse = any(worst_first(each.trial.sqnr_db) < worst_first(each.now.sqnr_db) for each in replay.outputs)
+    return ["better codes, a worse output: errors of several nodes may cancel each other"] if worse else []
 
 
 def _replay_words(ready: TrialReady | None) -> Sequence[str]:

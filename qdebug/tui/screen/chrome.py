@@ -192,6 +192,8 @@ _SHORT_NAMES = (32, 24, 16)
 _LEAST_NAME, _MOST_NAME = 12, 56
 _FIRST_AT = "diverges at "
 _FEW = 2
+_FILTER = 16
+"""Cells of the filter in force on the status line."""
 """Lines of a verdict that names the first divergence before it says that it is one."""
 
 
@@ -254,6 +256,7 @@ def status(
     height: int = 1,
     reasons: bool = True,
     values: bool = False,
+    listed: bool = True,
 ) -> list[Line]:
     """Return the status line: the last message, else the node under the cursor; where the list stands on the right.
 
@@ -265,6 +268,7 @@ def status(
         height: Lines there are; a message that is longer than one line takes them all.
         reasons: Whether to say why the node is what it is; not where that stands above.
         values: Whether the screen is of the elements of one sample.
+        listed: Whether it shows the list of nodes, and so its order.
     """
     if cell_len(message) >= width and height > 1:
         said = wrap(glyphs.plain(safe_text(message, limit=1000)), width - 2, most=height)
@@ -275,12 +279,12 @@ def status(
     shown = shown_sample(result, navigator.sample) if values else navigator.sample
     sample = "all samples" if shown is None else f"sample {shown}"
     sample = sample if shown is None or navigator.sample is not None else f"all, sample {shown} shown"
-    parts = [_place(navigator)]
-    if navigator.filter:
-        parts.append("filter")
+    parts = [_place(navigator, listed=listed)]
+    if navigator.filter and listed:
+        parts.append(f"filter {glyphs.fit_end(safe_text(navigator.filter), _FILTER)}".rstrip())
     if navigator.samples > 1 or navigator.sample is not None:
         parts.append(sample)
-    if navigator.sort != "order" or navigator.reversed:
+    if listed and (navigator.sort != "order" or navigator.reversed):
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right = glyphs.plain("  ".join(parts)) + " "
     if cell_len(message) > width - len(right) - 2:  # rather without the number of the row
@@ -298,17 +302,17 @@ def _ended(text: str, room: int, glyphs: GlyphSet) -> str:
     return glyphs.fit(f" {glyphs.fit_end(glyphs.plain(safe_text(text)), room)}", room + 1)
 
 
-def _place(navigator: Navigator) -> str:
+def _place(navigator: Navigator, *, listed: bool) -> str:
     """Say where the cursor is: what is compared has a number from 0, as in a report; lines are counted from 1."""
     size, lines = numbers.grouped(navigator.table.size), numbers.grouped(navigator.lines)
     if navigator.table.first:
         return f"constant {navigator.place + 1} of {size}"
-    if navigator.filter:
+    if navigator.filter and listed:
         of = f"{lines} shown of {size}"
         if not navigator.lines:
             return f"none of {size} fits"
         return f"hidden, {of}" if navigator.place < 0 else f"line {numbers.grouped(navigator.place + 1)} of {of}"
-    if navigator.sort != "order" or navigator.reversed:
+    if listed and (navigator.sort != "order" or navigator.reversed):
         return f"line {numbers.grouped(navigator.place + 1)} of {lines}"
     table, number = navigator.table, navigator.table.count_of(navigator.cursor)
     if number is None:

@@ -36,11 +36,11 @@ class Finder:
     def _anchor(self, navigator: Navigator, at: int | None = None) -> Callable[[], int]:
         """Remember a row, that of the cursor, by its tensor: more of a recording may come in while someone types."""
         here = navigator.cursor if at is None else at
-        tensor = navigator.table.rows[here].tensor if navigator.table.size else ""
+        planned = navigator.table.rows[here] if navigator.table.size else None
 
         def row() -> int:
             now = self._screen.navigator
-            found = None if now is None else now.table.row_of(tensor)
+            found = None if now is None or planned is None else now.table.row_like(planned)
             return found if found is not None else 0 if now is None else now.cursor
 
         return row
@@ -74,7 +74,7 @@ class Finder:
         return self._screen.prompt.ask(
             Question(
                 label="/",
-                placeholder="part of a name, 'whole name' or ~regex",
+                placeholder="part of a name, 'whole name', #number or ~regex",
                 typed=typed,
                 given=given,
                 cancelled=cancelled,

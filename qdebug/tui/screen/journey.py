@@ -216,8 +216,8 @@ def to_origin(scene: Scene) -> str:
     if not walk.failing:
         alone = costs.get(walk.rows[-1])
         sample = cost_sample(scene)
-        where = "" if sample is None else f" in sample {sample}"
-        own = own if alone is None else f" (it alone leaves the output {numbers.number(alone)} dB{where})"
+        where = "" if sample is None else f" in sample {sample}; B: in all samples"
+        own = own if alone is None else f" (its error alone leaves the output {numbers.number(alone)} dB{where})"
     steps = len(walk.rows) - 1
     named = walk.rows[-1] in costs  # else nothing says that it is one
     where = "the origin" if walk.failing else "the largest cause" if named else "the end of the path"

@@ -157,6 +157,7 @@ class MainScreen(Screen[None]):
                 height=h,
                 reasons=not self.arrangement.detail,
                 values=self.view.of_tensor or self.view is ScreenId.TENSOR,
+                listed=self.arrangement.nodes or self.view.of_all,
             ),
             id="status",
         )
@@ -435,8 +436,9 @@ class MainScreen(Screen[None]):
                 each.navigator.refresh()
         self._follow_culprit()
         self.redraw()
-        if isinstance(self.qdebug.screen, ReadingScreen):  # over this one, with the verdict
-            self.qdebug.screen.redraw()
+        for over in self.qdebug.screen_stack[-1:]:  # none is left where the program ends
+            if isinstance(over, ReadingScreen):
+                over.redraw()
 
     def _follow_culprit(self) -> None:
         """Until the user moves, the overview's cursor is on the worst culprit."""

@@ -43,10 +43,11 @@ _NOTES = (
     "nothing is lost by saturation where nothing of the reference is clipped: clipped=0 in a filter",
     "a Relu's zero: a code at qmin that stands for 0 behind a Relu, be it right there or wrong",
     "below, above range: values of the reference that the codes cannot hold; both together are called clipped",
-    "introduced: error that the node adds itself; propagated: what comes in",
+    "introduced: error that the node adds itself; propagated: what comes in; both as rel L2 in lists",
     "own, added here: share of introduced: its RMSE squared, over the sum of its square and that of propagated",
     "parts of an error may cancel: one part can be larger than the whole",
     "arithmetic: the number that is judged < or > its limit: LSB beside saturation, or a share of the rounding bound",
+    "a limit that the column has no room for is in the detail (4)",
     "max rel: largest |backend - ref| / |ref| of an element: large where the reference is nearly 0",
     "mismatches: elements that differ at all: of float tensors nearly each, and no fault",
     "gain: propagated error over the largest that comes in, each relative to its signal",
@@ -60,6 +61,8 @@ _NOTES = (
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
     "in_band: a float node whose own arithmetic is no farther off than the rounding of its sums",
     "ctrl+c ends the program at once; esc closes a line that asks",
+    "bars of samples: rel L2 of each; the strip saturated: a full bar is all of a tensor",
+    "span of codes: from the lowest code that occurs to the highest",
     "profile: error along the topological order, largest of each stretch; bad marks the bad end of its axis",
 )
 
@@ -113,7 +116,10 @@ def _page(width: int, *, here: str) -> Sequence[Sequence[Piece]]:
     """Draw the help; first what the screen under it can do."""
     screen, _, keys = here.partition(": ")
     own = [[("Here", "title"), (f"   on the screen {screen}", "muted")], *_hung("  ", keys, width), []] if keys else []
-    head: list[Piece] = [("Keys", "accent"), ("   esc closes, j k scroll, ctrl+p finds a key by a word", "muted")]
+    head: list[Piece] = [
+        ("Keys", "accent"),
+        ("   esc closes, j k scroll, G signs and words, ctrl+p finds a key", "muted"),
+    ]
     return [head, [], *own, *help_lines(width)]
 
 

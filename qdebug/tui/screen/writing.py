@@ -142,7 +142,7 @@ class Writing:
         return self._screen.prompt.ask(
             Question(
                 label="write",
-                placeholder=f"{' '.join(exports.SUFFIXES)}; NAME{exports.OVER} overwrites",
+                placeholder=f"NAME{exports.OVER} overwrites; {' '.join(exports.SUFFIXES)}",
                 text=refused or exports.suggested_name(scene, self._screen.view),
                 given=self._export,
             )

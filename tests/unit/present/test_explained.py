@@ -139,12 +139,12 @@ def test_a_row_of_what_is_left():
 def test_the_facts_of_a_node():
     facts = dict(node_facts(node()))
     assert facts["known as"] == "ort-mlas (measured: 1.31)"
-    both = "5 variants reproduce this node, 2 different functions its siblings too"
-    assert facts["pooled"] == f"{both} (3 nodes of one kind and types)"
-    assert facts["witnesses"] == "7 different sums or codes, in 1\u202f200 elements"
+    both = "5 variants reproduce this node"
+    assert facts["of these"] == f"{both}; of the 3 nodes of its kind and types, 2 different functions fit all"
+    assert facts["evidence"] == "7 different values tell arithmetics apart, in 1\u202f200 elements"
     wrong = dict(node_facts(left()))
     assert wrong["likely"] == "a tail"
-    assert "pooled" not in wrong
+    assert "of these" not in wrong
     band = dict(node_facts(node(status=ExplainStatus.IN_BAND, kind=None, band=Band(precision="fp32", ratio=0.25))))
     assert band["float"] == "an error of 25.0 % of the bound that rounding in fp32 sets"
     band = dict(node_facts(node(status=ExplainStatus.UNEXPLAINED, kind=None, band=Band(precision="fp32", ratio=350.0))))

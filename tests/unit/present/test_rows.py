@@ -71,7 +71,7 @@ def test_scale_and_zero_point_read_as_one(made):
     assert quant_text(None) == "-"
     assert quant_text(QuantParams(dtype="int8", scale=0.05, zero_point=-3)) == "0.05 / -3"
     per_channel = QuantParams(dtype="int8", scale=[0.1, 0.2, 0.4], zero_point=0, axis=0)
-    assert quant_text(per_channel) == "3 values, 0.1 to 0.4 / 0"
+    assert quant_text(per_channel) == "3 scales, 0.1 to 0.4 / 0"
     assert columns()["quant"].title == "scale / zero point"
 
 

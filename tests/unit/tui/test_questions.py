@@ -105,8 +105,14 @@ async def test_from_any_screen_the_filter_shows_the_list_and_goes_back(make_app,
         assert main.navigator.cursor == 0, "looking at the filter again moves nothing"
         await opened(pilot, "f", list("is=failing"), "enter", "f", list("is=failing & row>9"), "enter", "F")
         assert main.navigator.cursor == 0, "a filter that is changed is one filter"
+        main.navigator.go(25)
+        await opened(pilot, "f", list("is=failing"), "enter", "F")
+        assert main.navigator.cursor == 25, "what only the reference has is come back to as well"
+        main.navigator.go(0)
         await opened(pilot, "f", list("is=failing"), "enter", "j", "F")
-        assert (main.message, main.navigator.cursor) == ("filter 'is=failing' cleared", 10), "it was moved on from there"
+        assert (main.message, main.navigator.cursor) == ("filter 'is=failing' cleared", 10), (
+            "it was moved on from there"
+        )
 
 
 async def test_a_filter_set_before_a_screen_is_taken_back_after_it(make_app, make_session, settle, opened):

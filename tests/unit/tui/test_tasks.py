@@ -171,8 +171,8 @@ async def test_look_at_one_element(walk):
     main, text = await walk("!", "@", list("0,20,1,1"), "enter")
     assert main.elements.index == (0, 20, 1, 1)
     assert "@0,20,1,1" in text
-    assert "at qmin: a Relu's zero" in text
-    assert "^" not in text.split("^ saturated")[1], "a Relu's zero is not marked as saturated"
+    assert "AT QMIN, where the reference is not" in text
+    assert "^" not in text.split("^ = saturated")[1], "a Relu's zero is not marked as saturated"
 
 
 async def test_see_where_in_the_tensor_the_error_is(walk):
@@ -221,7 +221,7 @@ async def test_pass_the_place_on_as_a_command(walk):
 async def test_open_a_weight_like_a_tensor_and_see_where_it_differs(walk):
     main, text = await walk("!", "3", "j", "j", "enter", until=lambda text: "mean, std" in text)
     assert main.last_scene.planned.op == "constant"
-    assert "the weight of QLinearConv" in text
+    assert "the weight of the backend's QLinearConv" in text
     assert "constant 1 of" in text or "o the next of" in text
     _, text = await walk("!", "o", "5", until=lambda text: "LSB" in text)
     assert "reference" in text

@@ -52,6 +52,17 @@ def test_each_heading_is_whole_when_the_list_is_sorted_by_it(make_navigator):
         assert marked == {f"{column.title}▾" for column in layout.columns if column.sort == sort}
 
 
+def test_introduced_error_is_shown_as_it_is_sorted_by(make_navigator):
+    navigator = make_navigator(24, failing=(9,))
+    navigator.sort_by("introduced")
+    layout = lay_out(navigator, 160)
+    at = next(at for at, column in enumerate(layout.columns) if column.key == "introduced")
+    cells = [row_cells(navigator, int(row), layout, UNICODE)[at].strip() for row in navigator.order]
+    shown = [float(cell) for cell in cells if cell not in {"-", ""}]
+    assert len(shown) > 9
+    assert shown == sorted(shown, reverse=True)
+
+
 def test_cells_say_what_the_row_is(make_navigator):
     navigator = make_navigator(24, failing=(9,))
     layout = lay_out(navigator, 400)
@@ -86,6 +97,7 @@ def test_marks_tell_states_apart_without_colour(make_navigator):
     table = make_navigator(24, failing=(9, 10), filled=20).table
     first = table.first_divergence()
     assert mark(table, 9, State.DIVERGED, first) == "!*"
+    assert mark(table, 9, State.DIVERGED, first, marked=True) == "!'"
     assert mark(table, 10, State.DIVERGED, first) == " *"
     assert mark(table, 5, State.INCOMPARABLE, first) == " ?"
     assert mark(table, 22, State.PENDING, first) == " ."

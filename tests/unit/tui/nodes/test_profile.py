@@ -135,5 +135,8 @@ def test_one_node_of_a_small_net_has_its_marks_side_by_side(make_navigator, cell
     cells = cells * size // 10
     marks = texts(ErrorProfile().lines(navigator, cells + 11, 6, UNICODE))[-1][11:]
     assert sorted(marks.replace("─", "")) == ["!", "▴"]
+    navigator.go(5)
+    elsewhere = texts(ErrorProfile().lines(navigator, cells + 11, 6, UNICODE))[-1][11:]
+    assert sorted(elsewhere.replace("─", "")) == ["!", "▴"], "one node has one sign"
     assert abs(marks.index("!") - marks.index("▴")) == 1
     assert column_to_row(11 + marks.index("▴"), cells + 11, size) == row

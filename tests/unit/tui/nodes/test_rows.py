@@ -81,7 +81,16 @@ def test_one_sample_has_its_own_values(make_table):
 
 @pytest.mark.parametrize(
     ("pattern", "expected"),
-    [("RELU", [2, 6]), ("block1", [4, 5, 6, 7]), ("'ref_3", [3]), ("'ref_3'", [3]), ("~conv_[04]$", []), ("none", [])],
+    [
+        ("RELU", [2, 6]),
+        ("block1", [4, 5, 6, 7]),
+        ("'ref_3", [3]),
+        ("'ref_3'", [3]),
+        ("~conv_[04]$", []),
+        ("none", []),
+        ("#7", [7]),
+        ("#99", []),
+    ],
 )
 def test_search_by_part_whole_and_regex(make_table, pattern, expected):
     assert list(make_table(8).search(pattern)) == expected

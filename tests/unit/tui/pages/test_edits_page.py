@@ -60,7 +60,7 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     assert facts.plain.outputs[0].trial.sqnr_db > 20
     drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
     assert re.search(
-        r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: gains are of the replay", drawn
+        r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: the difference is the backend", drawn
     )
     page._marks[0] = []
     request = replace(request, wish=page.trial(scene))
@@ -147,6 +147,19 @@ def test_an_edit_takes_the_place_of_those_that_it_undoes_and_that_undo_it(looked
         page.move(scene, kinds.index(kind))
         page.mark(scene)
         assert {name.split()[0] for name in page.trial(scene).edits} == left
+
+
+def test_the_gain_of_an_edit_is_not_that_over_the_one_it_replaced(looked, session):
+    page, look = looked
+    scene = look(1, tensors(session)[0])
+    kinds = [edit.kind for edit in scene.tried.edits.edits]
+    over_none = dict(zip(kinds, (scene.tried.edits.gains[edit.name] for edit in scene.tried.edits.edits), strict=True))
+    for kind in ("16-bit", "float"):
+        page.move(scene, -100)
+        page.move(scene, kinds.index(kind))
+        page.mark(scene)
+        scene = look(1, tensors(session)[0])
+    assert [line[-1] for line in page.table(scene)[1] if line[0]] == [pytest.approx(over_none["float"])]
 
 
 def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):

@@ -1,5 +1,8 @@
 """The graph screen of a node that the reference alone has: its neighbours are those in the reference's graph."""
 
+import re
+from itertools import pairwise
+
 import numpy as np
 import pytest
 
@@ -107,6 +110,21 @@ def test_two_levels_each_way_fit_80_columns_and_what_passes_the_node_by_is_drawn
     assert all(any(f"┌{name}─" in line for line in rims) for name in ("t1", "t2", "t4", "t5"))
     first = next(at for at, line in enumerate(lines) if "╔" in line)
     assert "━━━" in lines[first - 1], "the edge from t1 to t4 passes above the node"
+
+
+def test_names_of_boxes_differ_across_columns():
+    names = ("x", *(f"net/{name}_convolution_quantized" for name in ("dw", "pw", "end")))
+    arrays = {name: X * (at + 1) for at, name in enumerate(names)}
+    made = [(name, "Op", (before,), {}) for before, name in pairwise(names)]
+    session = DiffSession(recording(made, arrays), recording(made, arrays))
+    opened = describe(session)
+    opened.table.put(*session.results())
+    scene = Scene(navigator=Navigator(opened.table), opened=opened, result=None, ready=None, glyphs=UNICODE)
+    scene.navigator.go(row_of(scene, names[2]))
+    drawn = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 50, 19))
+    before, after = re.findall(r"┌([^┌─]*)─*┐", drawn)
+    assert "dw" in before
+    assert "end" in after
 
 
 def test_no_number_in_a_box_loses_its_end(around):

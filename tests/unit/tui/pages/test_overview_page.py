@@ -171,16 +171,17 @@ def test_the_first_row_is_the_node_that_the_verdict_says_costs_the_output_most(p
     assert "alone dB" in lines[0]
     assert " 3.05 " in next(line for line in lines if "#7 " in line)
     scene.navigator.go(0)
-    assert to_origin(scene).startswith("the largest cause is here (it alone leaves the output 3.05 dB)")
+    assert to_origin(scene).startswith("the largest cause is here (its error alone leaves the output 3.05 dB)")
     assert scene.row == 7, "nothing leads up from the start: the costliest node of all"
     scene.navigator.go(20)
     assert to_origin(scene).startswith(
-        "the largest cause, 13 edges up (it alone leaves the output 3.05 dB): no node is beyond its limit"
+        "the largest cause, 13 edges up (its error alone leaves the output 3.05 dB): no node is beyond its limit"
     )
-    assert to_origin(scene).startswith("the largest cause is here (it alone leaves the output 3.05 dB)")
+    assert to_origin(scene).startswith("the largest cause is here (its error alone leaves the output 3.05 dB)")
     scene.navigator.go(5)
     said = to_origin(scene)
-    assert said.startswith("the largest cause, 1 edge up (it alone leaves the output 17.5 dB)"), "7 does not lead there"
+    found = "the largest cause, 1 edge up (its error alone leaves the output 17.5 dB)"
+    assert said.startswith(found), "7 does not lead there"
     assert "of the nodes above the start, this one's error" in said, "it is not what costs the output most"
 
 

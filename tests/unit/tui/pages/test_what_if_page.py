@@ -82,7 +82,7 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
     drawn = text(page.draw(scene, 80, 19))
     assert cells(drawn, "scale") == ("0.020000", "0.021810")
     assert cells(drawn, "SQNR dB")[1].startswith("~")
-    assert "~ estimated from the histogram of 240 values of values" in drawn
+    assert "~: estimated from the histogram of 240 values of values" in drawn
     quant = page.trial(scene).quant
     scene = replace(scene, tried=told(session(), quant)[-1])
     counter = QuantErrorCounter(quant)
@@ -90,7 +90,7 @@ def test_figures_are_estimated_at_once_and_exact_when_the_reader_has_told_them(p
     drawn = text(page.draw(scene, 80, 19))
     assert cells(drawn, "SQNR dB")[1] == numbers.number(counter.error().sqnr_db)
     assert cells(drawn, "clipped")[1].startswith(f"{counter.error().clipped_low + counter.error().clipped_high} (")
-    assert int(cells(drawn, "used codes")[1]) == int(codes(0.02181).max()) - int(codes(0.02181).min()) + 1
+    assert int(cells(drawn, "span of codes")[1]) == int(codes(0.02181).max()) - int(codes(0.02181).min()) + 1
     assert "exact, of 240 values" in drawn
     page.step(scene, 1)
     assert cells(text(page.draw(scene, 80, 19)), "SQNR dB")[1].startswith("~"), "what is exact is of other parameters"
@@ -100,7 +100,7 @@ def test_the_curve_says_which_scale_around_keeps_most(page, scene):
     facts = told(session())[-1].facts
     drawn = text(page.draw(replace(scene, tried=told(session())[-1]), 80, 19))
     line = next(line for line in drawn.splitlines() if "29 scales, 1/8..8x" in line)
-    level, scale = (float(word) for word in line.partition("best ~")[2].replace(" dB at", "").split())
+    level, scale = (float(word) for word in line.partition("best ~")[2].split(" dB at "))
     scales = [0.02 * 2 ** (step / 10) for step in range(-30, 31)]
     errors = [estimated_error(facts.histogram, replace(facts.now, scale=np.float32(each))).sqnr_db for each in scales]
     assert level == pytest.approx(max(errors), abs=0.5)
