@@ -277,9 +277,9 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
         facts.append(("of these", _pooled(node)))
         held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
-        different = "value tells" if node.witnesses == 1 else "different values tell"
-        said = f"{numbers.grouped(node.witnesses)} {different} arithmetics apart, in {held}"
-        facts.append(("evidence", said))
+        different = "sum or code" if node.witnesses == 1 else "different sums or codes"
+        said = f"{numbers.grouped(node.witnesses)} {different} that the best other arithmetic gets wrong, in {held}"
+        facts.append(("witnesses", said))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
