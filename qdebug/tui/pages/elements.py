@@ -305,7 +305,7 @@ def _elsewhere(scene: Scene) -> str:
     if rails is None:
         return ""
     many = on_rails(rails)
-    return f"; {numbers.grouped(many)} in all samples, . shows the next one" if many else ", nor in any other"
+    return f"; {numbers.grouped(many)} in all samples: . and , go through them" if many else ", nor in any other"
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

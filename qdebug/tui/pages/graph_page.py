@@ -515,7 +515,9 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
         if result.saturation is not None:
             railed = numbers.percent(on_rails(result.saturation), max(result.saturation.total, 1))
             facts.append((f"sat {railed}", "plain"))
-    facts.append((f"{scene.planned.dtype or ''} {numbers.shape(scene.planned.shape)}", "muted"))
+    values = None if scene.ready is None else scene.ready.values  # whose extents are all known
+    shape = scene.planned.shape if values is None else values.shape
+    facts.append((f"{scene.planned.dtype or ''} {numbers.shape(shape)}", "muted"))
     return facts
 
 

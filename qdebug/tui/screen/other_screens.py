@@ -29,7 +29,7 @@ _SIGNS = (
     ("*", "failing: beyond its limit, or NaN or infinite on one side only"),
     (
         "+",
-        "within its limit, at a cost (is=cost): coarse codes, or a large error that a known arithmetic gives, too",
+        "within its limit, at a cost (is=cost): codes too coarse or narrow, or a large error of a known arithmetic",
     ),
     ("?", "not compared; the detail says why"),
     ("-", "not compared: the reference alone has it"),

@@ -162,7 +162,7 @@ def test_saturated_elements_are_walked_around(make_scene, first, there):
     cursor.jump(scene, "0,1")
     said = [cursor.saturated(scene) for _ in there or [0]]
     if not there:
-        assert said == ["no element is saturated in sample 2; 7 in all samples, . shows the next one"]
+        assert said == ["no element is saturated in sample 2; 7 in all samples: . and , go through them"]
         assert cursor.index == (0, 1)
     else:
         many = len({*there})
