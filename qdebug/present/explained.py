@@ -279,7 +279,8 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"
         said = f"{numbers.grouped(node.witnesses)} {different} that the best other arithmetic gets wrong, in {held}"
-        facts.append(("witnesses", said))
+        if node.witnesses:
+            facts.append(("witnesses", said))
     if node.runner_up is not None:
         facts.append(("runner-up", f"{share(node.runner_up.match)} of the elements by {node.runner_up.variant}"))
     if node.tried:
@@ -293,9 +294,9 @@ def _pooled(node: NodeExplanation) -> str:
     both = f"{_counted(node.alone, 'variant')} {verb} this node"
     left = _counted(len(node.variants), "different function")
     if node.siblings == 1:
-        return f"{both}, as {left}; no other node has its kind and types"
+        return f"{both}, as {left}; no other node shares its evidence"
     nodes = _counted(node.siblings, "node")
-    return f"{both}; of the {nodes} of its kind and types, {left} {'fits' if len(node.variants) == 1 else 'fit'} all"
+    return f"{both}; {left} {'fits' if len(node.variants) == 1 else 'fit'} all {nodes} that share its evidence"
 
 
 def _shortened(variants: Sequence[str], most: int = 12) -> list[str]:

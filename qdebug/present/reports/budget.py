@@ -86,11 +86,13 @@ def _notes(output: OutputBudget, rest: str) -> Iterator[str]:
     if any(node.parts and abs(sum(node.parts.values()) - node.share) > _UNLIKE * node.share for node in output.nodes):
         yield "each part of a share was replayed alone: parts that cancel each other do not add up to it"
     if output.below:
-        together = "are not summed" if output.below_share is None else f"make {_percent(output.below_share)}"
+        one = output.below == 1
+        not_summed, make = ("is not summed", "makes") if one else ("each are not summed", "each make")
+        together = not_summed if output.below_share is None else f"{make} {_percent(output.below_share)}"
         some = "they" if output.pruned == output.below else f"{output.pruned} of them"
-        pruned = f"; {some} were replayed only together" if output.pruned else ""
-        others = "nodes" if not output.nodes else "other nodes"
-        yield f"{output.below} {others} with less than {_percent(output.least)} each {together}{pruned}"
+        pruned = f"; {some} were replayed only together" if output.pruned > 1 else ""
+        others = f"{'' if not output.nodes else 'other '}node{'' if one else 's'}"
+        yield f"{output.below} {others} with less than {_percent(output.least)} {together}{pruned}"
     if output.left is None:
         yield "a replay of all errors at once is not possible, so what is missing is not known"
     elif output.left >= output.least:

@@ -137,9 +137,11 @@ def display_names(rows: Sequence[PlannedRow]) -> list[str]:
     """Return the name of each line: its node, with the tensor or the side where several lines are of one name."""
     counts = Counter(row.node for row in rows if row.tensor)
     names = [_display_name(row.node, row.tensor or row.reference_tensor, counts[row.node] > 1) for row in rows]
-    for at, row in enumerate(rows):
-        if not row.tensor and row.node and counts[row.node]:  # the backend made one node of it and others
-            names[at] = f"{row.node}{_OF_REFERENCE}"
+    left = [at for at, row in enumerate(rows) if not row.tensor and row.node and counts[row.node]]
+    of_reference = Counter(rows[at].node for at in left)
+    for at in left:  # the backend made one node of it and others
+        several = of_reference[rows[at].node] > 1
+        names[at] = f"{_display_name(rows[at].node, rows[at].reference_tensor, several)}{_OF_REFERENCE}"
     return names
 
 
@@ -149,7 +151,9 @@ def _display_name(node: str, tensor: str, several: bool) -> str:  # noqa: FBT001
     return f"{node}{_OF_SEVERAL}{tensor}" if several else node
 
 
-_OF_REFERENCE = " (ref.)"
+_DIGITS = 10
+"""Digits that no number of a row has."""
+_OF_REFERENCE = " (ref)"
 """Ends the name of a node that the reference alone has, where a node of the backend has the same."""
 _OF_SEVERAL = " > "
 """Stands between the name of a node that has several tensors and that of one of them."""
@@ -298,7 +302,7 @@ class NodeTable:
 
     def prepare(self) -> None:
         """Do now what the first search or sort would wait for; for the reader, who has the time."""
-        _ = self._row_of, self.by_name, self.by_op
+        _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
         for name in ("introduced", "saturated"):
             self.values(name)
 
@@ -434,6 +438,8 @@ class NodeTable:
 
     def called(self, name: str) -> list[int]:
         """Return the rows whose node or tensor has exactly this name; quick enough for each letter of a search."""
+        if len(numbered := self._numbered(name)):
+            return [int(row) for row in numbered]
         row, rows = self._row_of.get(name), set[int]()
         for begun, whole in ((name, True), (f"{name}{_OF_SEVERAL}", False)):
             for at in range(bisect_left(self.by_name, begun, key=self.names.__getitem__), self.size):
@@ -452,8 +458,8 @@ class NodeTable:
         Raises:
             ValueError: The regular expression cannot be read.
         """
-        if pattern.startswith("#") and pattern[1:].isdecimal():
-            return np.flatnonzero(self._number == int(pattern[1:]))
+        if len(numbered := self._numbered(pattern)):
+            return np.union1d(numbered, np.flatnonzero(self.containing(pattern)))
         if pattern.startswith("~"):
             try:
                 regex = re.compile(pattern[1:], re.IGNORECASE)
@@ -467,6 +473,12 @@ class NodeTable:
         else:
             return np.flatnonzero(self.containing(pattern))
         return np.array(hits, dtype=np.int64)
+
+    def _numbered(self, pattern: str) -> np.ndarray:
+        """Return the row that "#" and its number mean; none if the pattern is another, or no row has the number."""
+        digits = pattern[1:] if pattern.startswith("#") else ""
+        number = int(digits) if digits.isdecimal() and len(digits) < _DIGITS else -2
+        return np.flatnonzero(self._number == number)
 
     def containing(self, text: str) -> np.ndarray:
         """Tell for each row whether its node, tensor or operator contains a text, in any case."""

@@ -303,9 +303,9 @@ def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
     if items and {facts[label] for label in _CLIPPED} == {"0"}:  # one fact, and the one that is asked for
         items = [*items[: -len(_CLIPPED)], ("clipped", _NOTHING)]
-    added = row_cell(result, "clipping").text if items else numbers.MISSING
-    if added != numbers.MISSING and items[-1][1] != _NOTHING:
-        items.append(("adds up to", added))
+    lost = row_cell(result, "clipping").text  # of what the backend's own inputs give, which the reference may not reach
+    if items and lost != numbers.MISSING:
+        items.append(("cuts off at most", lost.removeprefix("+")))
     return _packed("saturation", items, width, glyphs) if items else []
 
 

@@ -49,8 +49,8 @@ class EditsPage(Page):
         self._gone: dict[int, list[str]] = {}
         self._of: tuple[int, int] | None = None
         self._here = ""
-        self._gained: dict[tuple[int, int | None, str], float] = {}
-        """What an edit added when it was chosen, by backend and sample: from then on nothing is measured of it."""
+        self._gained: dict[tuple[int, int | None, str], tuple[float, frozenset[str]]] = {}
+        """What an edit added when it was chosen, and to which others, by backend and sample; not measured any more."""
         self._gained_of: object = None  # the recordings that this is of
         self._shown: dict[int, str] = {}
         self._written: tuple[tuple[str, ...], Path, str] | None = None
@@ -117,10 +117,12 @@ class EditsPage(Page):
         gone = [each for each in listed if each.name in marks and (edit.replaces(each) or each.replaces(edit))]
         undone = {each.name for each in gone}
         marks[:] = [*(each for each in marks if each not in undone), edit.name]
+        rest = frozenset(marks) - {edit.name}
         before = [self._gained.get(self._gain_key(scene, each)) for each in gone]
-        if known is not None and measured and edit.name in known.gains and None not in before:
-            # measured over those it replaces: what it adds to what is left is the sum
-            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name] + sum(filter(None, before))
+        added = [kept[0] for kept in before if kept is not None and kept[1] == rest]
+        if known is not None and measured and edit.name in known.gains and len(added) == len(gone) <= 1:
+            # measured over the one it replaces: with what that added to the same others, what it adds to them
+            self._gained[self._gain_key(scene, edit)] = known.gains[edit.name] + sum(added), rest
         if gone:
             return f"{name}, in the place of {', '.join(safe_text(each.name, limit=40) for each in gone)}"
         return f"{name}: {KINDS[edit.kind]}"
@@ -270,7 +272,8 @@ class EditsPage(Page):
     def _gain(self, scene: Scene, edit: Edit) -> float | None:
         """Return what an edit would add to those that are marked, or added when it was; None if that is not known."""
         if edit.name in self._marked(scene):
-            return self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
+            kept = self._gained.get(self._gain_key(scene, edit)) if self._gained_of is scene.opened else None
+            return None if kept is None else kept[0]
         facts = _facts(scene)
         return None if facts is None else facts.gains.get(edit.name)
 
@@ -288,7 +291,7 @@ class EditsPage(Page):
         if facts is not None and facts.gains:
             more = " now, over any that it replaces; of a chosen one: what it added" if marked else ""
             over = ", over a replay without edits" if _far_off(facts) and not marked else ""
-            words.append(f"gain: what the edit adds{more}, in the SQNR of the worst output{over}")
+            words.append(f"gain, in the SQNR of the worst output: what the edit adds{more}{over}")
         if marked and listed:
             words += [
                 f"chosen: {cost_words([edit for edit in listed if edit.name in marked])}",
@@ -309,7 +312,7 @@ def _far_off(facts: EditFacts | None) -> str:
     if then == now:
         return ""
     said = f"a replay without edits gives the worst output {then} dB, and {now} dB as recorded"
-    return f"{said}: the difference is the backend's own arithmetic, which no edit repairs"
+    return f"{said}: the difference is what the replay does not know of the backend, and in no gain"
 
 
 def _facts(scene: Scene) -> EditFacts | None:

@@ -160,7 +160,7 @@ class ElementCursor:
             return "the backend has no codes here: nothing is saturated"
         so_far = " so far" if whole.missing else ""
         if not whole.saturated:
-            of = of_sample(scene).partition(",")[0]
+            of = of_sample(scene).removesuffix(", chosen").removesuffix(", the first").removesuffix(", largest max abs")
             return f"no element is saturated in {of or 'this tensor'}{so_far}{_elsewhere(scene) if of else ''}"
         here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
         at = bisect_right(whole.saturated, here) % len(whole.saturated)
@@ -300,12 +300,15 @@ def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _elsewhere(scene: Scene) -> str:
-    """Say how many elements are saturated in all samples, of a sample or step that has none."""
+    """Say how many elements are saturated in all samples and steps, of one that has none."""
     rails = None if scene.outcome is None else scene.outcome.saturation
     if rails is None:
         return ""
-    many = on_rails(rails)
-    return f"; {numbers.grouped(many)} in all samples: . and , go through them" if many else ", nor in any other"
+    many, keys = (
+        on_rails(rails),
+        [". and ,"] * (scene.navigator.samples > 1) + ["( and )"] * (scene.navigator.steps > 1),
+    )
+    return f"; {numbers.grouped(many)} in all: {', '.join(keys)} go through them" if many else ", nor in any other"
 
 
 def _inside(index: Sequence[int], shape: Sequence[int]) -> bool:

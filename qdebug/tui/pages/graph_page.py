@@ -40,6 +40,8 @@ _LEAST_FACT = 8
 """Cells from which on something is said of a constant beside its name."""
 _LEAST_GAP, _MOST_LANES = 3, 4
 """Cells between two columns; lines that run up and down in them side by side."""
+_APART = 16
+"""Boxes whose names are told apart across columns: of more there is no room for what differs."""
 _HEAVY = 0.5
 """Of the largest error that is shown: an edge that carries as much is drawn thick."""
 
@@ -206,20 +208,25 @@ class _Picture:
             spots = self._stack(level, items, lanes, span=span, facts=len(facts), passing=passing)
             placed |= {spot.edge.tensor: spot for spot in spots if spot.edge is not None}
         self._edges(levels, columns, placed, passing)
-        shown = [spot.edge for spot in placed.values() if spot.edge is not None]
+        shown = {level: [edge for edge in self._around.levels[level] if edge.tensor in placed] for level in columns}
         for level, (left, right) in columns.items():
-            names = self._names(shown, right - left - 1)
-            for edge in self._around.levels[level]:
-                if edge.tensor in placed and level:
-                    self._neighbour(placed[edge.tensor], names[edge.tensor])
+            others = [edge for at, edges in shown.items() if at != level for edge in edges]
+            names = self._names(shown[level] if level else [], others, right - left - 1)
+            for edge in shown[level] if level else []:
+                self._neighbour(placed[edge.tensor], names[edge.tensor])
         self._centre(placed[self._around.centre.tensor], facts)
         return placed
 
-    def _names(self, shown: Sequence[Edge], width: int) -> dict[str, str]:
-        """Return the names of all that is shown, by tensor, in the cells of a column: each differs from all others."""
+    def _names(self, shown: Sequence[Edge], others: Sequence[Edge], width: int) -> dict[str, str]:
+        """Return the names of a column's boxes, by tensor: each differs in it, and from all others if that can be."""
         glyphs = self._scene.glyphs
-        brief = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, width) for edge in shown]
-        return {edge.tensor: text for edge, text in zip(shown, glyphs.apart(brief, width), strict=True)}
+        names = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, width) for edge in shown]
+        texts = glyphs.apart(names, width)
+        if shown and len(shown) + len(others) <= _APART:
+            rest = [edge.tensor if edge.constant else glyphs.brief(_name(edge), edge.op, width) for edge in others]
+            apart = glyphs.apart([*names, *rest], width)
+            texts = apart[: len(names)] if len({*apart}) == len({*names, *rest}) else texts
+        return {edge.tensor: text for edge, text in zip(shown, texts, strict=True)}
 
     def _levels(self) -> list[int]:
         """Return the levels that there is room for, the node's own among them: as many each way."""
@@ -455,7 +462,7 @@ def _heads(around: Neighbourhood, scene: Scene, width: int) -> Line:
     lines = (
         ("━ most error", "─ less", "┄ none, unknown, const.")
         if scene.glyphs.braille
-        else ("= most error", "- less", ". none")
+        else ("= most error", "- less", ". none, unknown, const.")
     )
     key = "  ".join(lines)
     key = key if cell_len(said) + cell_len(key) + 2 < width else " ".join(lines)

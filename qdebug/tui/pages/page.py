@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from qdebug.model.dtypes import is_integer
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.draw import Piece
 from qdebug.tui.drawing.glyphs import GlyphSet, wrap
@@ -261,18 +262,21 @@ def _said_of(scene: Scene, state: State) -> str:
 def short_of_limit(scene: Scene) -> str:
     """Say that a tensor within its own limit is an output that is beyond that of outputs; "" of all others.
 
-    While a node is beyond its limit, no output is judged beside it: that node may be why.
+    While a node is beyond its limit, the verdict judges no output beside it: that node may be why.
     """
     result, stats = scene.result, None if scene.outcome is None else scene.outcome.metrics
     if result is None:
         return ""
     if scene.planned.tensor in result.verdict.short:
         return ", but below the limit of outputs"
-    floor, level = scene.opened.limits.get("min_output_sqnr"), None if stats is None else stats.sqnr_db
+    limits, level = scene.opened.limits, None if stats is None else stats.sqnr_db
+    floor = limits.get("min_output_sqnr")
     low = floor is not None and level is not None and level < floor
-    if not low or result.first_divergence is None or scene.planned.tensor not in scene.opened.backend_graph.outputs:
-        return ""
-    return f", but below {floor:g} dB, not judged as an output while a node fails"
+    fails = result.first_divergence is not None and State(int(scene.table.state[scene.row])) is State.WITHIN
+    judged = not scene.table.acknowledged[scene.row] and not limits.get("rules")
+    judged = judged and (scene.planned.quant is not None or not is_integer(scene.planned.dtype or ""))
+    there = scene.planned.tensor in scene.opened.backend_graph.outputs
+    return ", but below the limit of outputs" if low and fails and judged and there else ""
 
 
 def accepted(entry: Acknowledgement) -> str:

@@ -250,7 +250,8 @@ class BackendsPage(Page):
         name_width = min(name_width, max(scene.table.longest_name, len(head) + len(_INTRODUCED)))
         shown = max(min((width - 4 - name_width) // (_TITLE + 1), many), 1)
         size = min(max((width - 4 - name_width) // shown - 1, _TITLE), _WIDEST)
-        head += _INTRODUCED if size >= _PAIR else ""
+        twice = size >= _PAIR and navigator.metric != "introduced"  # once is enough of that
+        head += _INTRODUCED if twice else ""
         first = window(scene.backend, many, shown).start
         titles: Line = [(f"   {glyphs.fit_end(head, name_width):<{name_width}}", "accent")]
         for at in range(first, first + shown):
@@ -303,7 +304,8 @@ def _cell(scene: Scene, table: NodeTable, row: int, size: int) -> tuple[str, str
         return "..", "muted"
     text = metric_text(table, at, scene.navigator.metric)
     result = table.results[at]
-    own = "" if size < _PAIR or result is None else part_cell(result, result.introduced).text.rjust(_TITLE)
+    alone = size < _PAIR or scene.navigator.metric == "introduced"
+    own = "" if alone or result is None else part_cell(result, result.introduced).text.rjust(_TITLE)
     return f"{sign_of(table, at)}{text}{own}", state_style(state)
 
 

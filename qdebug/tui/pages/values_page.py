@@ -217,9 +217,9 @@ def _rail(scene: Scene, slab: Slab, at: tuple[int, ...]) -> str:
     if not _saturated(slab, at) or slab.backend_codes is None or slab.quant is None:
         return ""
     if _relus(scene, slab, at):
-        wanted = slab.code_of_reference(at) if slab.reference_codes is None else slab.reference_codes[at]
-        right = wanted is None or wanted == slab.backend_codes[at]
-        return ", at qmin: a Relu's zero" if right else ", AT QMIN, where the reference is not"
+        wanted = slab.code_of_reference(at)
+        higher = wanted is not None and slab.quant.qmin is not None and wanted > slab.quant.qmin
+        return ", AT QMIN, where the reference is not" if higher else ", at qmin: a Relu's zero"
     return ", AT QMIN" if slab.backend_codes[at] == slab.quant.qmin else ", AT QMAX"
 
 

@@ -342,8 +342,13 @@ def _cancelled(replay: Replay, now: QuantError | None, trial: QuantError | None)
     """Say how better codes can make a worse output, where they do."""
     if now is None or trial is None or trial.mse >= now.mse:
         return []
-    worse = any(worst_first(each.trial.sqnr_db) < worst_first(each.now.sqnr_db) for each in replay.outputs)
-    return ["better codes, a worse output: errors of several nodes may cancel each other"] if worse else []
+    for each in replay.outputs:
+        levels = each.now.sqnr_db, each.trial.sqnr_db
+        shown = [numbers.number(level) for level in levels]
+        if worst_first(levels[1]) < worst_first(levels[0]) and numbers.MISSING not in shown and shown[0] != shown[1]:
+            name = safe_text(each.output, limit=40)
+            return [f"better codes, and {name} is worse: errors of several nodes may cancel each other"]
+    return []
 
 
 def _replay_words(ready: TrialReady | None) -> Sequence[str]:

@@ -191,9 +191,9 @@ _SHORT_NAMES = (32, 24, 16)
 """Cells that a name in a verdict is cut to, one after the other, until the verdict fits; the last in one line alone."""
 _LEAST_NAME, _MOST_NAME = 12, 56
 _FIRST_AT = "diverges at "
-_FEW = 2
 _FILTER = 16
 """Cells of the filter in force on the status line."""
+_FEW = 2
 """Lines of a verdict that names the first divergence before it says that it is one."""
 
 
@@ -280,16 +280,16 @@ def status(
     sample = "all samples" if shown is None else f"sample {shown}"
     sample = sample if shown is None or navigator.sample is not None else f"all, sample {shown} shown"
     parts = [_place(navigator, listed=listed)]
-    if navigator.filter and listed:
+    if navigator.filter:  # keys that walk nodes obey it wherever they are pressed
         parts.append(f"filter {glyphs.fit_end(safe_text(navigator.filter), _FILTER)}".rstrip())
     if navigator.samples > 1 or navigator.sample is not None:
         parts.append(sample)
     if listed and (navigator.sort != "order" or navigator.reversed):
         parts.append("by " + (metric_title(navigator.metric) if navigator.sort == "metric" else navigator.sort))
     right = glyphs.plain("  ".join(parts)) + " "
-    if cell_len(message) > width - len(right) - 2:  # rather without the number of the row
+    if cell_len(message) > width - cell_len(right) - 2:  # rather without the number of the row
         right = glyphs.plain("  ".join(parts[1:])) + " "
-    room = max(width - len(right) - 2, 4)
+    room = max(width - cell_len(right) - 2, 4)
     if message and cell_len(message) > room:  # what was just said matters more than where the list stands
         return [[(_ended(message, width - 1, glyphs), "accent")]]
     if message:

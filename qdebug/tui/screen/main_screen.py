@@ -157,7 +157,7 @@ class MainScreen(Screen[None]):
                 height=h,
                 reasons=not self.arrangement.detail,
                 values=self.view.of_tensor or self.view is ScreenId.TENSOR,
-                listed=self.arrangement.nodes or self.view.of_all,
+                listed=self.arrangement.nodes or self.view is ScreenId.BACKENDS,
             ),
             id="status",
         )
@@ -404,6 +404,7 @@ class MainScreen(Screen[None]):
         """Count the seconds while graphs are aligned."""
         if any(each.navigator and each.opened is None and each.failure is None for each in self.compared):
             self._verdict.redraw()
+            self._redraw_over()
             self.set_timer(1.0, self._show_waiting)
 
     def _take_opened(self, event: Opened) -> None:
@@ -436,9 +437,6 @@ class MainScreen(Screen[None]):
                 each.navigator.refresh()
         self._follow_culprit()
         self.redraw()
-        for over in self.qdebug.screen_stack[-1:]:  # none is left where the program ends
-            if isinstance(over, ReadingScreen):
-                over.redraw()
 
     def _follow_culprit(self) -> None:
         """Until the user moves, the overview's cursor is on the worst culprit."""
@@ -460,6 +458,13 @@ class MainScreen(Screen[None]):
         if self.listing.display:
             self.listing.follow()
         self._show_detail()
+        self._redraw_over()
+
+    def _redraw_over(self) -> None:
+        """Draw the verdict anew that lies over this screen."""
+        for over in self.qdebug.screen_stack[-1:]:  # none is left where the program ends
+            if isinstance(over, ReadingScreen):
+                over.redraw()
 
     def _fit_status(self) -> None:
         """Let a message that is too long for a line have the line of the footer as well."""

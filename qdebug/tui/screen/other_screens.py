@@ -40,10 +40,10 @@ _SIGNS = (
 )
 _NOTES = (
     "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
-    "nothing is lost by saturation where nothing of the reference is clipped: clipped=0 in a filter",
+    "clipped=0 in a filter: the range holds all of the reference; what it cuts off of the backend stands beside",
     "a Relu's zero: a code at qmin that stands for 0 behind a Relu, be it right there or wrong",
     "below, above range: values of the reference that the codes cannot hold; both together are called clipped",
-    "introduced: error that the node adds itself; propagated: what comes in; both as rel L2 in lists",
+    "introduced: error that the node adds itself; propagated: what comes in; both as rel L2 on 1 and 2",
     "own, added here: share of introduced: its RMSE squared, over the sum of its square and that of propagated",
     "parts of an error may cancel: one part can be larger than the whole",
     "arithmetic: the number that is judged < or > its limit: LSB beside saturation, or a share of the rounding bound",

@@ -141,7 +141,7 @@ def test_the_facts_of_a_node():
     assert facts["known as"] == "ort-mlas (measured: 1.31)"
     both = "5 variants reproduce this node"
     said = "7 different sums or codes that the best other arithmetic gets wrong, in 1\u202f200 elements"
-    assert facts["of these"] == f"{both}; of the 3 nodes of its kind and types, 2 different functions fit all"
+    assert facts["of these"] == f"{both}; 2 different functions fit all 3 nodes that share its evidence"
     assert facts["witnesses"] == said
     wrong = dict(node_facts(left()))
     assert wrong["likely"] == "a tail"

@@ -1,6 +1,8 @@
 """The application as a user meets it, through Textual's pilot."""
 
 import threading
+from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +12,7 @@ from qdebug.present.rows import metric_title
 from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.keys import KEYS
 from qdebug.tui.nodes.rows import METRIC_CHOICES
+from qdebug.tui.pages.page import short_of_limit
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.other_screens import HelpScreen, help_lines
 from qdebug.tui.screens import ScreenId
@@ -54,6 +57,19 @@ async def test_the_whole_verdict_follows_what_is_compared(make_app, make_session
         assert "SO FAR" not in text
         assert "VERDICT The backend diverges first at QLinearAdd" in text
         assert "esc closes" in text
+
+
+async def test_an_output_below_its_limit_says_so_while_a_node_fails(make_scene):
+    scene = make_scene(24, failing=(9,), row=23)
+    stats = replace(scene.outcome.metrics, sqnr_db=8.0)
+    scene.table.results[23] = replace(scene.outcome, metrics=stats)
+    graph = SimpleNamespace(outputs=(scene.planned.tensor,))
+    scene = replace(scene, opened=replace(scene.opened, backend_graph=graph))
+    assert short_of_limit(scene) == ", but below the limit of outputs"
+    scene.table.results[23] = replace(scene.outcome, metrics=replace(stats, sqnr_db=40.0))
+    assert not short_of_limit(scene)
+    scene.navigator.go(9)
+    assert not short_of_limit(scene), "it fails, and is no output"
 
 
 async def test_before_names_are_known_there_is_a_frame_that_says_so(make_app, make_session, settle):

@@ -1,6 +1,9 @@
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.nodes.rows import METRIC_CHOICES, NodeTable, PlannedRow, State, severity
 
 
@@ -19,7 +22,13 @@ def test_two_nodes_of_one_name_are_told_apart():
     ours = PlannedRow(node="Conv@1", op="Conv", tensor="relu", reference_tensor="relu")
     theirs = PlannedRow(node="Conv@1", op="Conv", tensor="", reference_tensor="conv", missing="fused")
     other = PlannedRow(node="Shape@0", op="Shape", tensor="", reference_tensor="shape", missing="folded")
-    assert NodeTable([ours, theirs, other]).names == ["Conv@1", "Conv@1 (ref.)", "Shape@0"]
+    assert NodeTable([ours, theirs, other]).names == ["Conv@1", "Conv@1 (ref)", "Shape@0"]
+    second = replace(theirs, reference_tensor="conv2")
+    names = NodeTable([ours, theirs, second]).names
+    assert names == ["Conv@1", "Conv@1 > conv (ref)", "Conv@1 > conv2 (ref)"]
+    navigator = Navigator(NodeTable([ours, theirs, replace(other, node="b/Shape@0")]))
+    assert navigator.block(1).startswith("block b")
+    assert navigator.cursor == 2, "the side is no block"
 
 
 def test_results_fill_their_row_and_nothing_else(make_table):
@@ -94,6 +103,17 @@ def test_one_sample_has_its_own_values(make_table):
 )
 def test_search_by_part_whole_and_regex(make_table, pattern, expected):
     assert list(make_table(8).search(pattern)) == expected
+
+
+def test_a_number_is_searched_beside_names_that_contain_it():
+    rows = [PlannedRow(node=f"n{at}#1", op="Op", tensor=f"t{at}", reference_tensor=f"t{at}") for at in range(12)]
+    table = NodeTable(rows)
+    assert list(table.search("#1")) == list(range(12))
+    assert table.called("#1") == [1]
+    assert list(table.search("#999999999999")) == []
+    navigator = Navigator(table)
+    navigator.search("#1", start=5)
+    assert navigator.cursor == 1, "who types a number means that row"
 
 
 def test_search_by_regex_sees_node_tensor_and_operator(make_table):

@@ -82,6 +82,18 @@ def test_a_failing_node_says_why_and_shows_both_sides(make_navigator, ready):
     assert "worst SQNR: sample 2 of 0..2: diverged" in text
 
 
+def test_what_is_cut_off_of_the_backend_is_said_though_the_reference_is_in_range(make_navigator, ready):
+    navigator = make_navigator(24)
+    result = navigator.table.results[9]
+    rails, cut = replace(result.saturation, clipped_low=0, clipped_high=0), replace(result.metrics, max_lsb=63.5)
+    result = replace(result, saturation=rails, clipping=cut)
+    navigator.table.results[9] = result
+    navigator.go(9)
+    text = said(lines_of(navigator, ready(result), 78, UNICODE))
+    assert "clipped nothing of the reference" in text
+    assert "cuts off at most 63.5 LSB" in text
+
+
 @pytest.mark.parametrize("clipped", [0, 1])
 def test_saturation_says_whether_anything_is_lost_by_it(make_navigator, ready, clipped):
     navigator = make_navigator(24)

@@ -60,7 +60,7 @@ def test_what_a_replay_gains_without_edits_is_said(session, make_scene, louder):
     assert facts.plain.outputs[0].trial.sqnr_db > 20
     drawn = " ".join(text(page.draw(replace(scene, tried=told[-1]), 100, 30)).split())
     assert re.search(
-        r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: the difference is the backend", drawn
+        r"gives the worst output \d\d[.\d]* dB, and [56][.\d]* dB as recorded: the difference is what the replay", drawn
     )
     page._marks[0] = []
     request = replace(request, wish=page.trial(scene))
@@ -86,7 +86,7 @@ def test_marks_on_two_nodes_are_replayed_together(looked, session, tmp_path):
     gains = scene.tried.edits.gains
     assert gains.keys() == {edit.name for edit in scene.tried.edits.edits}
     assert f"{gains[scene.tried.edits.edits[0].name]:+.2f}" in drawn
-    assert "gain: what the edit adds" in drawn
+    assert "of the worst output: what the edit adds" in drawn
     assert "bias" in page.mark(scene)
     assert "replaying" in text(page.draw(scene, 90, 24)), "what was told is without the mark"
     one = look(1, first).tried.edits.effect
@@ -160,6 +160,19 @@ def test_the_gain_of_an_edit_is_not_that_over_the_one_it_replaced(looked, sessio
         page.mark(scene)
         scene = look(1, tensors(session)[0])
     assert [line[-1] for line in page.table(scene)[1] if line[0]] == [pytest.approx(over_none["float"])]
+
+
+def test_a_gain_over_a_replaced_edit_that_was_of_other_marks_is_not_said(looked, session):
+    page, look = looked
+    for at, kind in ((0, "16-bit"), (1, "float"), (0, "float")):
+        tensor = tensors(session)[at]
+        scene = look(at + 1, tensor)
+        kinds = [edit.kind for edit in scene.tried.edits.edits]
+        page.move(scene, -100)
+        page.move(scene, kinds.index(kind))
+        page.mark(scene)
+    gains = {line[2]: line[-1] for line in page.table(look(1, tensors(session)[0]))[1] if line[0]}
+    assert sorted(gain is None for gain in gains.values()) == [False, True], "the last was measured over 16-bit alone"
 
 
 def test_a_sample_that_is_chosen_is_replayed_alone(looked, session):

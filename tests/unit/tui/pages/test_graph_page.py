@@ -127,6 +127,23 @@ def test_names_of_boxes_differ_across_columns():
     assert "end" in after
 
 
+def test_names_of_many_boxes_differ_in_their_column():
+    """Where all names cannot be told apart, those of a column still are."""
+    first = [f"res_stage1_conv{at}_fwd_quantized" for at in range(4)]
+    second = [f"res_stage1_relu{at}_fwd_quantized" for at in range(4)]
+    made = [(name, "Op", ("x",), {}) for name in first]
+    made += [(name, "Op", (before,), {}) for before, name in zip(first, second, strict=True)]
+    made.append(("y", "Op", tuple(second), {}))
+    arrays = {name: X * (at + 1) for at, name in enumerate(("x", *first, *second, "y"))}
+    session = DiffSession(recording(made, arrays), recording(made, arrays))
+    opened = describe(session)
+    opened.table.put(*session.results())
+    scene = Scene(navigator=Navigator(opened.table), opened=opened, result=None, ready=None, glyphs=UNICODE)
+    scene.navigator.go(row_of(scene, "y"))
+    drawn = text(Pages(ElementCursor())[ScreenId.GRAPH].draw(scene, 79, 24))
+    assert all(drawn.count(f"{kind}{at}") == 1 for kind in ("conv", "relu") for at in range(4))
+
+
 def test_no_number_in_a_box_loses_its_end(around):
     scene = around("t3")
     for width in (60, 79, 100, 132, 200):

@@ -152,6 +152,20 @@ def test_a_saturated_element_is_named(pages, make_scene):
     assert "AT QMAX" in text(page.draw(scene, 80, 20))
 
 
+@pytest.mark.parametrize(("theirs", "said"), [(5.0, "AT QMIN, where the reference is not"), (-0.7, "a Relu's zero")])
+def test_a_zero_behind_a_relu_is_named_by_what_the_reference_has(pages, make_scene, theirs, said):
+    quant = make_scene().planned.quant
+    codes = np.array([[quant.qmin, 3]], dtype=np.int8)
+    quant = replace(quant, zero_point=np.array([quant.qmin]))
+    arrays = (np.array([[theirs, 0.3]], dtype=np.float32), np.array([[0.0, 0.3]], dtype=np.float32), None, codes)
+    scene = make_scene(arrays=(*arrays, None, quant))
+    cursor = ElementCursor()
+    page = Pages(cursor)[ScreenId.VALUES]
+    page.draw(scene, 80, 20)
+    cursor.jump(scene, "0,0")
+    assert said in " ".join(text(page.draw(scene, 120, 20)).split())
+
+
 @pytest.mark.parametrize(("first", "there"), [(5, []), (127, [(0, 0), (0, 0)]), (-128, [(0, 2), (0, 0)])])
 def test_saturated_elements_are_walked_around(make_scene, first, there):
     codes = np.array([[max(first, 5), 3, min(first, 5)]], dtype=np.int8)
@@ -162,7 +176,7 @@ def test_saturated_elements_are_walked_around(make_scene, first, there):
     cursor.jump(scene, "0,1")
     said = [cursor.saturated(scene) for _ in there or [0]]
     if not there:
-        assert said == ["no element is saturated in sample 2; 7 in all samples: . and , go through them"]
+        assert said == ["no element is saturated in sample 2; 7 in all: . and , go through them"]
         assert cursor.index == (0, 1)
     else:
         many = len({*there})

@@ -2,6 +2,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from rich.cells import cell_len
 
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import UNICODE
@@ -67,6 +68,22 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     named = words(verdict_lines(now, 70, 1, UNICODE))
     assert named.startswith(f" VERDICT diverges at {node}: SQNR")
     assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
+
+
+def test_a_screen_without_the_list_says_the_filter_and_not_the_order(make_navigator):
+    navigator = make_navigator(24, failing=(9,))
+    navigator.choose_filter("row<5")
+    navigator.sort_by("name")
+    listed, alone = (words(status(navigator, "", 120, UNICODE, listed=each)) for each in (True, False))
+    assert "by name" in listed
+    assert "line 3 of 5 shown" in listed
+    assert "by name" not in alone
+    assert "#0 of 0..23" in alone
+    assert "filter row<5" in alone, "keys that walk nodes obey it"
+    navigator.choose_filter("row>500")
+    assert "none of 26 fits" in words(status(navigator, "", 120, UNICODE))
+    wide = words(status(navigator, "畳" * 20, 80, UNICODE))
+    assert cell_len(wide) <= 80
 
 
 def verdict_on(scene):
