@@ -31,7 +31,11 @@ def files_below(top: Path) -> list[Path]:
     """List the files below a folder, without caches, builds and virtual environments."""
     found = []
     for entry in sorted(top.iterdir()):
-        if entry.name in IGNORED or entry.name.endswith(("_cache", "-cache", ".egg-info")) or entry.name == ".hypothesis":
+        if (
+            entry.name in IGNORED
+            or entry.name.endswith(("_cache", "-cache", ".egg-info"))
+            or entry.name == ".hypothesis"
+        ):
             continue
         found += files_below(entry) if entry.is_dir() else [entry]
     return found

@@ -272,8 +272,8 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, in
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
     known = scene.outcome is not None  # else nobody knows which are a Relu's zeros
-    text += "" if slab.backend_codes is None else "; ^ = saturated" if known else "; ^ = qmin, qmax"
-    return text + (f"; dimension {len(index) + axes[1]} goes down" if turned and len(index) > 1 else "")
+    text += "" if slab.backend_codes is None else "; ^: saturated" if known else "; ^: qmin, qmax"
+    return text + (f"; dim {len(index) + axes[1]} down" if turned and len(index) > 1 else "")
 
 
 def _element(scene: Scene, slab: Slab, index: tuple[int, ...], width: int, rank: str) -> list[Line]:

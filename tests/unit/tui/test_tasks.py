@@ -172,7 +172,7 @@ async def test_look_at_one_element(walk):
     assert main.elements.index == (0, 20, 1, 1)
     assert "@0,20,1,1" in text
     assert "AT QMIN, where the reference is not" in text
-    assert "^" not in text.split("^ = saturated")[1], "a Relu's zero is not marked as saturated"
+    assert "^" not in text.split("^: saturated")[1], "a Relu's zero is not marked as saturated"
 
 
 async def test_see_where_in_the_tensor_the_error_is(walk):

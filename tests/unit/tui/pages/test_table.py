@@ -390,7 +390,7 @@ def test_long_rows_go_down_the_screen(make_scene):
     cursor = ElementCursor()
     page, scene = Pages(cursor)[ScreenId.VALUES], make_scene(arrays=(reference, backend))
     drawn = text(page.draw(scene, 80, 18))
-    assert "dimension 1 goes down" in drawn
+    assert "dim 1 down" in drawn
     cursor.jump(scene, "0,120")
     drawn = text(page.draw(scene, 80, 18))
     assert all(f"{number} " in drawn for number in range(117, 124))
