@@ -27,6 +27,9 @@ class Source:
         return cls(path, module, text, ast.parse(text))
 
 
+_MADE = ("_cache", "-cache", ".egg-info", ".hypothesis")
+
+
 def files_below(top: Path) -> list[Path]:
     """List the files below a folder, without caches, builds and virtual environments."""
     found = []
