@@ -51,6 +51,8 @@ _NOTES = (
     "max rel: largest |backend - ref| / |ref| of an element: large where the reference is nearly 0",
     "mismatches: elements that differ at all: of float tensors nearly each, and no fault",
     "gain: propagated error over the largest that comes in, each relative to its signal",
+    "amplifies: a gain far above the median of its kind: how the net is, and no fault by itself",
+    "? in a shape: an extent that the model leaves open",
     "dB s7: SQNR of the output in its worst sample, here 7, if this node alone had its error; alone dB: in all",
     "screen 1 has at most 200: the origin, the first divergence, what fails, costs an output most, adds most",
     "explained: the arithmetic that gives the same bits; qdebug help arithmetics describes each, such as m=f32:xw/y",
