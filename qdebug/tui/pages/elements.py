@@ -160,7 +160,7 @@ class ElementCursor:
             return "the backend has no codes here: nothing is saturated"
         so_far = " so far" if whole.missing else ""
         if not whole.saturated:
-            of = of_sample(scene).removesuffix(", chosen").removesuffix(", the first").removesuffix(", largest max abs")
+            of = _which_sample(scene)
             return f"no element is saturated in {of or 'this tensor'}{so_far}{_elsewhere(scene) if of else ''}"
         here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
         at = bisect_right(whole.saturated, here) % len(whole.saturated)
@@ -269,15 +269,23 @@ def waiting_lines(scene: Scene, head: Line, width: int) -> list[Line]:
 
 def of_sample(scene: Scene) -> str:
     """Say which sample and step the elements are of, and why that one; "" where there is no other."""
-    seen = (
-        scene.ready.values_sample if scene.ready is not None else 0 if scene.glimpse is None else scene.glimpse.sample
-    )
+    seen = _seen_sample(scene)
     stats = None if scene.outcome is None else scene.outcome.metrics
     why = "largest max abs" if stats is not None and stats.worst_sample == seen else "the first"
     why = why if scene.navigator.sample is None else "chosen"
-    several = scene.navigator.samples > 1
-    step = [f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else []
-    return ", ".join([f"sample {seen}", *step, why] if several else step)
+    return ", ".join([_which_sample(scene), *([why] if scene.navigator.samples > 1 else [])])
+
+
+def _seen_sample(scene: Scene) -> int:
+    if scene.ready is not None:
+        return scene.ready.values_sample
+    return 0 if scene.glimpse is None else scene.glimpse.sample
+
+
+def _which_sample(scene: Scene) -> str:
+    """Name the sample and the step that are seen, as far as there are others."""
+    sample = [f"sample {_seen_sample(scene)}"] if scene.navigator.samples > 1 else []
+    return ", ".join([*sample, *([f"step {scene.navigator.step}"] if scene.navigator.steps > 1 else [])])
 
 
 def judged(scene: Scene) -> str:
