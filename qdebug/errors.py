@@ -8,10 +8,13 @@ QdebugError                 anything below; carries a message and a hint
 ├── RecordingError          a recording cannot be read or written
 │   ├── NotARecordingError  the file is something else
 │   ├── FormatVersionError  written by a newer qdebug
+│   ├── NotRecordedError    it holds no values of a tensor, or not all of them
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
 ├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
-│   └── NoKernelError       no kernel is known for the op
+│   ├── NoKernelError       no kernel is known for the op
+│   ├── NoScaleError        a node computes with codes whose scale was not recorded
+│   └── RefusedSizeError    a node would take more memory or work than the recorded tensors account for
 ├── AlignmentError          two recordings have nothing in common
 ├── BackendError            the framework that runs the model failed
 └── WorkerError             workers cannot be reached, or were lost with their work
@@ -88,6 +91,10 @@ class FormatVersionError(RecordingError):
     """The recording was written in a format newer than this qdebug reads."""
 
 
+class NotRecordedError(RecordingError):
+    """The recording is readable, and holds no values of a tensor for a sample and step, or not all of them."""
+
+
 class OutputExistsError(RecordingError, FileExistsError):
     """The target file exists and overwriting was not asked for."""
 
@@ -102,6 +109,14 @@ class KernelError(QdebugError):
 
 class NoKernelError(KernelError):
     """No kernel is known for an op."""
+
+
+class NoScaleError(KernelError):
+    """A node computes with codes, and no scale was recorded for them."""
+
+
+class RefusedSizeError(KernelError):
+    """A node would take more memory or work than the recorded tensors account for, or ran out of memory."""
 
 
 class AlignmentError(QdebugError):

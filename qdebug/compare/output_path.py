@@ -16,7 +16,7 @@ from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.joined_parts import JoinedPart
 from qdebug.compare.own_error import own_error, own_parts
-from qdebug.errors import KernelError, QdebugError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError, QdebugError
 from qdebug.model import Node
 from qdebug.model.outline import shape_of
 from qdebug.model.recording import places_of
@@ -63,7 +63,7 @@ class OutputPath:
         """Return the error that a node makes itself, in the order that the pair is compared in; None if not known."""
         try:
             return own_error(self._graphs, entry, self._place)
-        except (KernelError, RecordingError) as error:
+        except (KernelError, NotRecordedError) as error:
             self._note(error)
             return None
 
@@ -71,7 +71,7 @@ class OutputPath:
         """Return the parts of a node's own error, see `own_parts`; none where they are not known."""
         try:
             return own_parts(self._graphs, entry, self._place)
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return {}
 
     def relative(self, error: np.ndarray, tensor: str) -> float:
@@ -155,7 +155,7 @@ class OutputPath:
                 made = run_segment(self._nodes_below(at), end, self._reference.graph.opset, load, run)
             if made is None and end in at:
                 made = moved(end, self.signal())
-        except (KernelError, RecordingError) as error:
+        except (KernelError, NotRecordedError) as error:
             self._note(error)
             return None
         theirs = self.signal()
@@ -198,7 +198,7 @@ class OutputPath:
             made = shapes[form.outputs[0]]
             elements = math.prod(made) * (sum_terms(form, shapes, made) + CONTRIBUTION_ELEMENT_WORK)
             return elements + CONTRIBUTION_NODE_WORK
-        except (RecordingError, IndexError, KeyError, ZeroDivisionError):  # it cannot be replayed either
+        except (NotRecordedError, IndexError, KeyError, ZeroDivisionError):  # it cannot be replayed either
             return CONTRIBUTION_NODE_WORK
 
     def _nodes_below(self, starts: Iterable[str]) -> list[Node]:

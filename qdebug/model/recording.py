@@ -11,7 +11,7 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from qdebug.errors import RecordingError
+from qdebug.errors import NotRecordedError
 from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.graph import Graph
 from qdebug.model.kept import Kept
@@ -315,18 +315,18 @@ def _rebuild(
     return MemoryRecording(graph, arrays, info, quants=quants, partly=partly)
 
 
-def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> RecordingError:
+def no_values(tensor: str, sample: int, step: int, names: Iterable[str]) -> NotRecordedError:
     """Make the error for values that a recording does not have."""
     if tensor in names:
-        return RecordingError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
-    return RecordingError(
+        return NotRecordedError(f"Tensor {tensor!r} has no values for sample {sample}, step {step}.")
+    return NotRecordedError(
         f"The recording has no tensor {tensor!r}.", hint="List what it holds: qdebug info FILE --tensors."
     )
 
 
-def not_in_full(tensor: str, sample: int, step: int) -> RecordingError:
+def not_in_full(tensor: str, sample: int, step: int) -> NotRecordedError:
     """Make the error for values of which a recording kept a part alone."""
-    return RecordingError(
+    return NotRecordedError(
         f"Of tensor {tensor!r}, sample {sample}, step {step}, not all values were kept.",
         hint="Record the run again and keep them: qdebug record --keep full.",
     )

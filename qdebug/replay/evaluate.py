@@ -265,7 +265,7 @@ def accumulate(unit: Unit, sums: HeavyPart) -> Columns:
     """
     try:
         return _HEAVY[unit.kind](unit, sums)
-    except (ValueError, IndexError, TypeError) as error:
+    except ValueError as error:
         raise KernelError(f"{unit.op or unit.kind} cannot be computed: {error}.") from error
 
 

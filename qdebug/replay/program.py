@@ -43,7 +43,7 @@ def compile_variant(unit: Unit, columns: Columns, variant: Variant) -> tuple[Ope
         )
     except KernelError:
         raise
-    except (ValueError, KeyError) as error:
+    except ValueError as error:
         raise KernelError(
             f"The variant {str(variant)!r} does not fit a unit of kind {unit.kind!r}: {error}."
         ) from error

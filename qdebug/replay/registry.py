@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from qdebug.errors import KernelError, NoKernelError
+from qdebug.errors import KernelError, NoKernelError, RefusedSizeError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay import extents
 from qdebug.replay.variant import Arithmetic
@@ -76,7 +76,8 @@ _KERNELS: dict[tuple[str, str], Kernel] = {}
 _EXTENTS: dict[tuple[str, str], AmountOf] = {}
 _LOADED: set[str] = set()
 _DOMAINS = {"ai.onnx": ""}
-_NUMERIC_FAILURES = (ValueError, IndexError, TypeError, KeyError, ArithmeticError, AttributeError, MemoryError)
+_FAILURES_OF_DATA = (ValueError, ArithmeticError, MemoryError)
+"""What shapes and values can cause. Any other exception of a kernel is a mistake in it, and is let out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -270,7 +271,7 @@ def run_node(
         with np.errstate(all="ignore"):
             _refuse_large(node, plain)
             result = compute(call)
-    except _NUMERIC_FAILURES as error:
+    except _FAILURES_OF_DATA as error:
         raise _cannot(node, call, error) from error
     arrays = result if isinstance(result, tuple) else (result,)
     if len(arrays) < len(node.outputs) and any(node.outputs[len(arrays) :]):
@@ -298,7 +299,7 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
     try:
         with np.errstate(all="ignore"):
             _refuse_large(node, call)
-    except _NUMERIC_FAILURES as error:
+    except _FAILURES_OF_DATA as error:
         raise _cannot(node, call, error) from error
 
 
@@ -325,7 +326,9 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
 
 
 def _cannot(node: Node, call: Call, error: Exception) -> KernelError:
-    return KernelError(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {error}.")
+    kind = RefusedSizeError if isinstance(error, MemoryError) else KernelError
+    why = str(error).rstrip(".") or "there is not enough memory"
+    return kind(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {why}.")
 
 
 class _AskedAttrs(Mapping[str, AttrValue]):

@@ -91,7 +91,7 @@ def run_coded(
             unit = None if quant is None else unit_of_codes(node, inputs, quant, opset=graph.opset)
             if unit is not None:
                 return {node.outputs[0]: compute(unit, arithmetic.variant(unit))}
-    except (KernelError, ValueError, IndexError, TypeError, ArithmeticError) as error:
+    except (KernelError, ValueError, ArithmeticError) as error:
         raise KernelError(f"Node {node.name!r} ({node.op}) cannot be computed on codes: {error}") from error
     raise KernelError(f"Node {node.name!r} ({node.op}) cannot be computed on the codes that it reads.")
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
 from qdebug.model.recording import places_of
 from qdebug.numerics.accumulate import ErrorAccumulator
@@ -134,7 +134,7 @@ class EditBench:
             kept = [each.name for each in chosen if not (edit.replaces(each) or each.replaces(edit))]
             try:
                 after = self._last([*kept, edit.name], places, whole=whole)
-            except (KernelError, RecordingError):
+            except (KernelError, NotRecordedError):
                 yield edit.name, math.nan
                 continue
             base, now = _worst(after, edited=False) if before is None else before, _worst(after, edited=True)

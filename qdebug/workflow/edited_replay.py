@@ -14,7 +14,7 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.code_spans import held
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.numerics.affine import dequantize, quantize
@@ -111,7 +111,7 @@ class EditedReplay:
                 found = run_as_recorded(graph, node, values, self._arithmetic)
             pairs = [(recorded.kept(name), found[name]) for name in node.outputs if name in found]
             return all(np.array_equal(kept, made, equal_nan=made.dtype.kind == "f") for kept, made in pairs)
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return True
 
     def _compute_real(self, node: Node, change: Change, made: _Made) -> None:

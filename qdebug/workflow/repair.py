@@ -24,7 +24,7 @@ from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.result.result import json_safe
-from qdebug.errors import KernelError, QdebugError, RecordingError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import RunInfo
 from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
@@ -290,7 +290,7 @@ def _notes(looked: Search, options: RepairOptions, *, alone: bool) -> Iterator[s
 def _replayed(looked: Search) -> float | None:
     try:
         return looked.trials.replayed(looked.places)
-    except (KernelError, RecordingError):  # of a sample that was not recorded as the first was
+    except (KernelError, NotRecordedError):  # of a sample that was not recorded as the first was
         return None
 
 
@@ -381,7 +381,7 @@ def faithful(
     names = [name for name in run.graph.outputs if run.has(name, *place)]
     try:
         made = EditedReplay(run, arithmetic, told).outputs(Change(), place, everything=True)
-    except (KernelError, RecordingError):  # of a node that no edit reached
+    except (KernelError, NotRecordedError):  # of a node that no edit reached
         return math.nan
     if not names:
         return math.nan

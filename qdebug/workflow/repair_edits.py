@@ -13,7 +13,7 @@ from qdebug.compare.attribute.backend_replay import replay
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import own_error
-from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
@@ -257,7 +257,7 @@ class EditCatalog:
             try:
                 made = quantize(replay(run, rounder, unit.tensor, place), quant).astype(np.int64)
                 recorded = run.load(unit.tensor, *place).astype(np.int64)
-            except (KernelError, RecordingError):
+            except (KernelError, NotRecordedError):
                 return ""
             apart = np.abs(made.ravel() - recorded.ravel())
             if apart.max(initial=0) > 1:
@@ -279,7 +279,7 @@ class EditCatalog:
         for place in self.nodes.places:
             try:
                 error = own_error(self.nodes.graphs, entry, place)
-            except (KernelError, RecordingError):
+            except (KernelError, NotRecordedError):
                 return None
             axis = error.ndim - 1 if matrix else 1
             if error.ndim <= axis or not np.isfinite(error).all():

@@ -10,7 +10,7 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import read
 from qdebug.compare.attribute.code_spans import uniform_span
-from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.operators import Sums
@@ -246,7 +246,7 @@ def _lets_factors_through(nodes: ChangeableNodes, unit: ChangeableNode, weights:
     try:
         with recorded_room(run, nodes.places[0]), np.errstate(all="ignore"):
             plain, *others = map(made, (1.0, *_TRIED))
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return False
     return plain is not None and all(
         each is not None and np.array_equal(each, plain * np.float32(factor))

@@ -17,7 +17,7 @@ from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import main_node
 from qdebug.compare.graph_checks.folded_constants import fold
 from qdebug.compare.graph_checks.graph_check import GraphCheck
-from qdebug.errors import RecordingError
+from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.outline import shape_of
@@ -171,7 +171,7 @@ class ChangeableNodes:
         theirs, _ = real_form(main, self._ref.recording.graph.opset)
         try:
             found = self._constants_of(theirs, check.segment.beside(main))
-        except RecordingError:
+        except NotRecordedError:
             return {}
         if found is None:
             return {}
@@ -261,14 +261,14 @@ class ChangeableNodes:
             shapes = {name: shape_of(self.run, name, *self._at(name)) for name in form.inputs if name}
             made = shape_of(self.run, form.outputs[0], *self._at(form.outputs[0]))
             return math.prod(made) * max(sum_terms(form, shapes, made) - 1, 1)
-        except (RecordingError, IndexError, KeyError, ZeroDivisionError):
+        except (NotRecordedError, IndexError, KeyError, ZeroDivisionError):
             return float(self.elements(node))
 
     def elements(self, node: Node) -> int:
         """Return the elements of a node's result for one sample; 0 if they are not known."""
         try:
             return math.prod(shape_of(self.run, node.outputs[0], *self._at(node.outputs[0])))
-        except (RecordingError, KeyError):
+        except (NotRecordedError, KeyError):
             return 0
 
     def _at(self, name: str) -> tuple[int, int]:

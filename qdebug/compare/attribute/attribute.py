@@ -30,7 +30,7 @@ from qdebug.compare.attribute.band import (
 from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before, uniform_span
 from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, Node, Recording, operators
 from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
@@ -168,7 +168,7 @@ def attribute(
             instead=instead,
             exact=exact,
         )
-    except (KernelError, RecordingError, UsageError) as error:
+    except (KernelError, NotRecordedError, UsageError) as error:
         said = error.message[0].lower() + error.message[1:].rstrip(".")
         missing = without_kernel(node)
         return Attribution(reason=said if known or said.startswith(missing) else f"{missing}, and {said}")
@@ -315,7 +315,7 @@ class _Split:
         """
         try:
             made = replay(place)
-        except (KernelError, RecordingError) as error:
+        except (KernelError, NotRecordedError) as error:
             raise _NoReferenceError from error
         if not same_elements(made.shape, shape):
             raise _NoReferenceError

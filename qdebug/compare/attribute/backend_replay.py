@@ -10,7 +10,7 @@ from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.integer_tensors import holds_few_bits
 from qdebug.compare.attribute.segments import Segment
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NoScaleError, NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_float
 from qdebug.numerics.affine import dequantize
@@ -93,10 +93,10 @@ def read(recording: Recording, place: tuple[int, int], form: Node, name: str) ->
         RecordingError: It was not recorded.
     """
     if not recording.has(name, *place):
-        raise RecordingError(f"Its input {name!r} was not recorded.")
+        raise NotRecordedError(f"Its input {name!r} was not recorded.")
     quant = recording.graph.tensors[name].quant or codes_shared(recording, form, name)
     if quant is None and _needs_scale(recording, form, name):
-        raise KernelError(f"No scale was recorded for {name!r}, which it computes with.")
+        raise NoScaleError(f"No scale was recorded for {name!r}, which it computes with.")
     row, made = operators.of(form.op), recording.graph.tensors.get(form.outputs[0])
     stored = row.takes_codes or (row.casts and made is not None and made.quant is None)
     return dequantize(recording.load(name, *place), None if stored else quant)
@@ -120,7 +120,7 @@ def real_values(recording: Recording, name: str, place: tuple[int, int] = (0, 0)
         RecordingError: It was not recorded.
     """
     if not recording.has(name, *place):
-        raise RecordingError(f"Tensor {name!r} was not recorded.")
+        raise NotRecordedError(f"Tensor {name!r} was not recorded.")
     return dequantize(recording.load(name, *place), recording.graph.tensors[name].quant)
 
 

@@ -21,7 +21,7 @@ from qdebug.compare.attribute.birth import Birth, BirthOperand, BirthRule, Selec
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.input_errors import partner_values, replayed_with
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
-from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, Node, operators
 from qdebug.numerics.short_formats import held_format
 from qdebug.replay.precision import is_real
@@ -70,7 +70,7 @@ def find_birth(replays: ReferenceReplay, tensor: str, place: tuple[int, int]) ->
                 found = _Node(replays, node, name, place, expected).birth(wrong) if wrong.any() else None
                 if found is not None:
                     return found
-    except (KernelError, RecordingError, UsageError):
+    except (KernelError, NotRecordedError, UsageError):
         return None
     return None
 

@@ -16,7 +16,7 @@ from qdebug.compare.attribute.backend_replay import read, real_values
 from qdebug.compare.attribute.band import minus, norm
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.attribute.reference_replay import ReferenceReplay
-from qdebug.errors import KernelError, RecordingError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.segment import run_segment
@@ -73,7 +73,7 @@ def errors_by_input(
             others = {each: values for each, values in theirs.items() if each != name}
             found[name] = _distance(plain, replayed_with(replays, nodes, tensor, others, place))
         return found
-    except (KernelError, RecordingError, UsageError):
+    except (KernelError, NotRecordedError, UsageError):
         return None
 
 

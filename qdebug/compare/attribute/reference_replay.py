@@ -23,7 +23,7 @@ from qdebug.compare.attribute.band import allowed_error, held_unit, norm
 from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import (
@@ -354,7 +354,7 @@ class ReferenceReplay:
         rounded = replace(noise, results=max(noise.results, noise.constants))
         try:
             return self._made((node,), name, replace(one, noise=rounded, depth=one.depth + 1))
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return None
 
 

@@ -15,7 +15,7 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.measure.channel_axis import channel_axis
 from qdebug.compare.measure.joined_parts import joining_axis
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, QuantParams
 from qdebug.model.thresholds.checks import DEAD_ZONE_MIN_ELEMENTS
 from qdebug.model.thresholds.verdict import DERIVED_LSB
@@ -49,7 +49,7 @@ def dead_zone(context: NodeContext) -> Finding | None:
             worst, squares = max(worst, off.max(initial=0.0)), squares + float(off @ off)
             if not least + slack >= zone:
                 return None
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return None
     rest_is_right = worst <= DERIVED_LSB if coded else math.sqrt(squares) <= (attribution.allowed or 0.0)
     if min(dropped, kept) < DEAD_ZONE_MIN_ELEMENTS or not rest_is_right:
@@ -80,7 +80,7 @@ def dead_channels(context: NodeContext) -> Finding | None:
         return None
     try:
         dead, largest, count = _dead(context, node, quant)
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return None
     if not dead:
         return None

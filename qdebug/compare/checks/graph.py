@@ -13,7 +13,7 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error import nonfinite
 from qdebug.compare.checks.precision import float32_overflow
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
-from qdebug.errors import RecordingError
+from qdebug.errors import NotRecordedError
 from qdebug.model import Node, operators
 from qdebug.replay.real_form import real_form
 
@@ -86,7 +86,7 @@ def zero_divisor(context: NodeContext) -> Finding | None:
     for place in recorded_places(runs.reference, runs.backend, context.entry):
         try:
             ours, other = real_values(runs.backend, name, place), real_values(runs.reference, theirs, place)
-        except RecordingError:
+        except NotRecordedError:
             continue
         zeros = [count + int(np.count_nonzero(side == 0)) for count, side in zip(zeros, (ours, other), strict=True)]
         total += ours.size

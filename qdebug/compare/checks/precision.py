@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from qdebug.errors import RecordingError
+from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.recording import places_of
 from qdebug.numerics.affine import BLOCK, dequantize
@@ -42,7 +42,7 @@ def reduced_precision(
             short = next(each for each in SHORT_FORMATS if each.name == known)
         if short is None or all(fits(sides[0].load(names[0], *place), short) for place in among):
             return None
-    except RecordingError:
+    except NotRecordedError:
         return None
     return short.name
 

@@ -17,7 +17,7 @@ from qdebug.compare.attribute.integer_tensors import picked_values
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, operators
 from qdebug.numerics.accumulate import same_elements
 
@@ -38,7 +38,7 @@ def selection(context: NodeContext) -> Finding | None:
         return None
     try:
         found = [margin for place in _places(context) for margin in _margins(context, node, place)]
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return None
     if not found:
         return None

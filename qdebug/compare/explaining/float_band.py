@@ -27,7 +27,7 @@ from qdebug.compare.attribute.band import (
     unit_roundoff,
 )
 from qdebug.compare.explaining.explanation import Band
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.explanation import (
@@ -180,7 +180,7 @@ def rounded_inputs(recording: Recording, node: Node, tensor: str, place: Place) 
     try:
         case = _Case(recording, node, tensor, [place])
         return tuple(case.rounding(place))
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return ()
 
 

@@ -22,7 +22,7 @@ from qdebug.compare.attribute.rounding import scales_by_constants
 from qdebug.compare.attribute.segments import Segment, main_node
 from qdebug.compare.graph_checks.constants import ConstantCheck, unrepresentable_constant
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import AttrValue, Node, Recording, operators
 from qdebug.model.thresholds.alignment import CLEARER_CANDIDATE_MAX_ERROR_RATIO
 from qdebug.model.thresholds.verdict import DERIVED_LSB
@@ -107,7 +107,7 @@ class GraphDifferences:
                 one, two = run_form(node, ours_form, opset, values), run_form(node, other, their_opset, values)
                 if not all(np.array_equal(one[name], two[name], equal_nan=one[name].dtype.kind == "f") for name in one):
                     return False
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return False
         return bool(places)
 
@@ -258,7 +258,7 @@ class GraphDifferences:
             theirs = self._replays.values(pair, bare, place)
             noise = self._replays.rounding_noise(pair, bare, place)
             ours = in_reference_order(real_values(self._backend, pair.backend, place), pair.backend_view, theirs.shape)
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return False
         if ours.shape != theirs.shape:
             return False
@@ -399,7 +399,7 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
     try:
         values = inputs_of(recording, form, (0, 0))
         recorded = real_values(recording, tensor)
-    except RecordingError:
+    except NotRecordedError:
         return None
 
     def off(attrs: Mapping[str, AttrValue]) -> float:

@@ -33,7 +33,7 @@ from qdebug.compare.attribute.segments import Segment
 from qdebug.compare.graph_checks.constants import coarse_constant
 from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
@@ -342,7 +342,7 @@ def _counted_wrong(recording: Recording, node: Node, place: tuple[int, int]) -> 
         ways = other_sums().items() if codes else ()
         known = (words for words, how in ways if not _wrong_codes(recording, node, outputs[0], place, arithmetic=how))
         return (node, wrong, recording.load(outputs[0], *place).size), next(known, None)
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return None, None
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
 from qdebug.replay.real_form import real_form
@@ -61,7 +61,7 @@ def fold(run: IndexedRecording, main: Node, others: Sequence[Node]) -> FoldedPro
             return None
         count = weight.shape[axis]
         found = _affine(run, main, others, (1, count) if _is_matrix(main) else (1, count, *(1,) * (weight.ndim - 2)))
-    except (KernelError, RecordingError):
+    except (KernelError, NotRecordedError):
         return None
     if found is None or bias.size not in (1, count):
         return None

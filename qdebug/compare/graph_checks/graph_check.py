@@ -39,7 +39,7 @@ from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.graph_checks.dynamic_check import DynamicCheck, lost_to_rounding
 from qdebug.compare.measure.compare import Comparison
 from qdebug.compare.result.finding import Finding, FindingKind
-from qdebug.errors import KernelError, RecordingError
+from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
@@ -185,7 +185,7 @@ class TensorCheck:
             return None
         try:
             theirs = self._theirs(self._places[0])
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return None
         stored = self._backend.load(self._entry.tensor, *self._places[0])
         ours = in_reference_order(stored, self._entry.pair.backend_view, theirs.shape)
@@ -218,7 +218,7 @@ class TensorCheck:
         if why is None:
             try:
                 found = self._found(attribution, places)
-            except (KernelError, RecordingError) as error:  # what cannot be replayed is judged without this check
+            except (KernelError, NotRecordedError) as error:  # what cannot be replayed is judged without this check
                 why = error.message[0].lower() + error.message[1:].rstrip(".")
                 found = self._stated(attribution)
         formats = () if found is None else self.rounded_factors()
@@ -290,7 +290,7 @@ class TensorCheck:
                 unit = SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype)
                 if ours.shape == theirs.shape and norm(minus(theirs, ours)) > unit * norm(ours):
                     return True
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return False
         return False
 
@@ -337,7 +337,7 @@ class TensorCheck:
             if stored.dtype.kind != "f" or fits(None):
                 return ()
             return tuple(short.name for short in reversed(SHORT_FORMATS) if fits(short.rounded))
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return ()
 
     def _why_not(self, attribution: Attribution) -> str | None:
@@ -596,7 +596,7 @@ class TensorCheck:
         """
         try:
             return rounding_inside(self._be, self._entry.pair, self.segment, shape, place, known=known).reshape(shape)
-        except (KernelError, RecordingError):
+        except (KernelError, NotRecordedError):
             return None
 
 
