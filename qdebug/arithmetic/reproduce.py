@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.arithmetic.search import search_known
 from qdebug.arithmetic.units import Place, Units, UnitSource
-from qdebug.errors import KernelError, QdebugError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, Recording
 from qdebug.model.thresholds.explanation import VARIANT_MIN_ELEMENTS, VARIANTS_TRIED_FIRST
 from qdebug.replay.evaluate import compute
@@ -99,7 +99,7 @@ class ReproductionCheck:
             first = self._last.get(key, ())
             with one_thread():
                 finding = search_known(source, first)
-        except QdebugError:
+        except (KernelError, NotRecordedError, UsageError):
             return None
         if finding.reason is not None:
             return None
@@ -126,7 +126,7 @@ class ReproductionCheck:
                 return None
             with one_thread():
                 finding = search_known(source, () if first is None else (first,))
-        except QdebugError:
+        except (KernelError, NotRecordedError, UsageError):
             return None
         found = finding.matching[0] if finding.reason is None and finding.matching else None
         if firmly and not (found is not None and _is_telling(found, enough=finding.elements >= VARIANT_MIN_ELEMENTS)):

@@ -461,7 +461,8 @@ def _incomplete(result: RunComparison) -> str:
     causes = {
         "--allow-partial": any(not info.complete for info in sides) or any(node.note for node in result.nodes),
         "--allow-unfaithful": any(info.fidelity is Fidelity.DIFFERS for info in sides),
-        "--allow-uncompared GLOB": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched),
+        "--allow-uncompared GLOB": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched)
+        or result.coverage.judged.failed_replays > 0,
     }
     said = list(result.shortcomings)
     incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)

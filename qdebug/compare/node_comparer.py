@@ -34,8 +34,9 @@ from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
 from qdebug.compare.policy import judge, judge_sample, lost_part
-from qdebug.compare.result.finding import FindingRole
+from qdebug.compare.result.finding import Evidence, Finding, FindingRole, Status
 from qdebug.compare.result.limits import Limits, RuleFinder
+from qdebug.compare.result.node_result import is_doubt
 from qdebug.compare.result.result import Contributions, NodeResult, SampleError, SampleResult
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
@@ -252,6 +253,8 @@ def _judged(context: NodeContext) -> NodeResult:
         born=context.birth,
         declared=None if declared is None else declared.sentence,
         attribution_note=None if attribution is None else attribution.reason,
+        judged_by=_evidence(context, status, findings),
+        failed_replay=context.failed,
         explained=None if context.reproduced is None else context.reproduced.by,
         unchecked=context.difference[1],
         reproduced=None if context.reproduced is None else context.reproduced.by is not None,
@@ -273,6 +276,16 @@ def _judged(context: NodeContext) -> NodeResult:
             )
         ),
     )
+
+
+def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding]) -> Evidence:
+    """Return by what a tensor was judged."""
+    if status is Status.INCOMPARABLE or (status is Status.WITHIN and any(map(is_doubt, findings))):
+        return Evidence.NONE
+    attribution = context.attribution
+    replayed = attribution is not None and attribution.arithmetic_unsaturated is not None
+    known = replayed or (context.reproduced is not None and context.reproduced.firm)
+    return Evidence.REPLAY if known and status is not Status.IDENTICAL else Evidence.WHOLE_ERROR
 
 
 def _by_arithmetics(context: NodeContext) -> Attribution | None:

@@ -14,7 +14,7 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
-from qdebug.compare.result.node_result import blamed, cost_of, is_excused
+from qdebug.compare.result.node_result import Evidence, blamed, cost_of, is_doubt, is_excused
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.origin import costliest, largest_fall
 from qdebug.compare.result.result import (
@@ -29,7 +29,12 @@ from qdebug.compare.result.result import (
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo
 from qdebug.model.dtypes import is_integer
-from qdebug.model.thresholds.verdict import CONTRIBUTORS_NAMED, OUTPUT_MIN_SQNR, UNJUDGED_MAX_SHARE
+from qdebug.model.thresholds.verdict import (
+    CONTRIBUTORS_NAMED,
+    FAILED_REPLAYS_MAX_SHARE,
+    OUTPUT_MIN_SQNR,
+    UNJUDGED_MAX_SHARE,
+)
 from qdebug.numerics.stats import ErrorStats
 
 __all__ = [
@@ -151,6 +156,13 @@ def shortcomings(
         found.append(
             f"{len(unjudged)} of {len(of)} tensors were not judged (the first: {first.tensor!r}: {first.reason})"
         )
+    failed = [node for node in of.nodes if node.failed_replay]
+    replayed = sum(node.judged_by is Evidence.REPLAY for node in of.nodes) + len(failed)
+    if len(failed) > FAILED_REPLAYS_MAX_SHARE * replayed and limits.not_allowed(_as_lost(failed)):
+        found.append(
+            f"the replays of {len(failed)} of {replayed} nodes failed (the first: {failed[0].node!r}: "
+            f"{failed[0].attribution_note})"
+        )
     partial = np.flatnonzero(of.partial)
     if partial.size and not limits.allow_partial:
         node = of[partial[0]]
@@ -161,24 +173,19 @@ def shortcomings(
 
 def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     """Return what has a partner and cannot be compared with it."""
-    apart = (node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node))
-    return tuple(
-        Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
-        for node in apart
-    )
+    return _as_lost([node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node)])
 
 
 def _unjudged(of: ResultTable) -> tuple[Unmatched, ...]:
     """Return what is within its limit only because nothing tells whether its node is right."""
+    return _as_lost([node for node in of.nodes if node.status is Status.WITHIN and any(map(is_doubt, node.findings))])
+
+
+def _as_lost(nodes: Sequence[NodeResult]) -> tuple[Unmatched, ...]:
     return tuple(
         Unmatched(side=Side.BACKEND, tensor=node.tensor, kind=UnmatchedKind.LOST, reason=node.reason or "")
-        for node in of.nodes
-        if node.status is Status.WITHIN and any(_is_doubt(found) for found in node.findings)
+        for node in nodes
     )
-
-
-def _is_doubt(found: Finding) -> bool:
-    return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
 
 
 def _codes_apart(of: ResultTable) -> str:

@@ -14,7 +14,15 @@ from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.nonfinite import nonfinite_of
 from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, way_to_origin, worst_output
-from qdebug.compare.result.result import Contributions, Coverage, NodeResult, OutputRanking, RunComparison, Status
+from qdebug.compare.result.result import (
+    Contributions,
+    Coverage,
+    Judgements,
+    NodeResult,
+    OutputRanking,
+    RunComparison,
+    Status,
+)
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, RunInfo
@@ -52,7 +60,7 @@ def sum_up(
     of = ResultTable(tuple(nodes))
     _check_comparable(of)
     compared = len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE)))
-    coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of))
+    coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of), judged=Judgements.of(of.nodes))
     missing = shortcomings(*runs, coverage, of, limits=limits)
     short = short_outputs(of, graph, limits)
     born = nonfinite_of(of, graph)

@@ -26,6 +26,7 @@ __all__ = [
     "coverage_sentence",
     "fidelity_sentence",
     "found_sentences",
+    "judged_clauses",
     "limits_sentence",
     "ranking_clause",
     "ranking_sentence",
@@ -326,12 +327,32 @@ def coverage_sentence(result: RunComparison) -> str:
     lost = sum(1 for u in unmatched if u.kind is UnmatchedKind.LOST)
     compared = numbers.grouped(result.coverage.compared)
     plural = "tensor" if result.coverage.compared == 1 else "tensors"
+    judged = "".join(f", {clause}" for clause in judged_clauses(result))
     if not unmatched:
-        return f"{compared} {plural} compared, none left out"
+        return f"{compared} {plural} compared{judged}, none left out"
     constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
     benign = benign_count(unmatched)
     parts = [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
     if constants:
         parts.append(f"{numbers.grouped(constants)} {'constant' if constants == 1 else 'constants'} skipped")
     parts.append(f"{numbers.grouped(lost)} LOST" if lost else "none lost")
-    return f"{compared} {plural} compared, " + ", ".join(parts)
+    return f"{compared} {plural} compared{judged}, " + ", ".join(parts)
+
+
+def judged_clauses(result: RunComparison) -> list[str]:
+    """Say by what how many tensors were judged, a clause each; nothing where all are equal.
+
+    A failed replay is one of a node that has a kernel and recorded inputs.
+    """
+    judged = result.coverage.judged
+    if result.status is Status.IDENTICAL:
+        return []
+    found = [f"{numbers.grouped(judged.by_replay)} judged by replay"]
+    if judged.by_whole_error:
+        found.append(f"{numbers.grouped(judged.by_whole_error)} by their whole error alone")
+    if judged.not_judged:
+        found.append(f"{numbers.grouped(judged.not_judged)} not judged")
+    if judged.failed_replays:
+        many = judged.failed_replays
+        found.append(f"{numbers.grouped(many)} {'replay' if many == 1 else 'replays'} FAILED")
+    return found

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from qdebug.arithmetic.reproduce import ReproductionCheck
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.errors import QdebugError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Recording
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.numerics.stats import ErrorStats
@@ -82,7 +82,7 @@ def hold_arithmetics(
             )
             introduced.update(made, given, sample=place[0])
             propagated.update(reference.load(entry.reference_tensor, *place), made, sample=place[0])
-    except QdebugError:
+    except (KernelError, NotRecordedError, UsageError):
         return None
     return ArithmeticPair(
         introduced=introduced.stats(),

@@ -30,7 +30,7 @@ from qdebug.compare.attribute.band import (
 from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before, uniform_span
 from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.errors import KernelError, NotRecordedError, UsageError
+from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import Graph, Node, Recording, operators
 from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
@@ -82,6 +82,7 @@ class Attribution:
         outside: What the range of that format, or of float32, has taken from the results; None if that is not known.
         samples: The same for each sample, by its number; empty within these.
         reason: Why there is none.
+        failed: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was refused.
     """
 
     introduced: ErrorStats | None = None
@@ -102,6 +103,7 @@ class Attribution:
     outside: OutOfRange | None = None
     samples: Mapping[int, Attribution] = field(default_factory=lambda: MappingProxyType({}))
     reason: str | None = None
+    failed: bool = False
 
 
 def attribute(
@@ -169,10 +171,23 @@ def attribute(
             exact=exact,
         )
     except (KernelError, NotRecordedError, UsageError) as error:
-        said = error.message[0].lower() + error.message[1:].rstrip(".")
-        missing = without_kernel(node)
-        return Attribution(reason=said if known or said.startswith(missing) else f"{missing}, and {said}")
+        return _unreplayed(node, error, known=known)
     return split.attribution()
+
+
+def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
+    """Return an attribution without parts, and why.
+
+    Args:
+        node: The node.
+        error: What its replay raised.
+        known: Whether the node has a kernel; otherwise the reference's nodes were replayed in its place.
+    """
+    reason = error.message[0].lower() + error.message[1:].rstrip(".")
+    if known:
+        return Attribution(reason=reason, failed=not isinstance(error, NoKernelError | NoScaleError | NotRecordedError))
+    missing = without_kernel(node)
+    return Attribution(reason=missing if reason == missing else f"{missing}, and {reason}")
 
 
 class _NoReferenceError(Exception):

@@ -23,7 +23,7 @@ from qdebug.compare.attribute.band import allowed_error, held_unit, norm
 from qdebug.compare.attribute.integer_tensors import lacks_scale
 from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
-from qdebug.errors import KernelError, NotRecordedError
+from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError
 from qdebug.model import Node, operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import (
@@ -254,7 +254,7 @@ class ReferenceReplay:
         entry = self.pairs[tensor]
         bare = lacks_scale(self.ref.recording.graph, self.be.recording.graph, entry)
         if bare is not None:
-            raise KernelError(f"No scale was recorded for {bare!r}, which it computes with.")
+            raise NoScaleError(f"No scale was recorded for {bare!r}, which it computes with.")
         shape = plain_shape(self.ref.recording.load(entry.reference, *place).shape, entry.reference_view)
         shared = in_reference_order(real_values(self.be.recording, tensor, place), entry.backend_view, shape)
         if shared.shape != shape and same_elements(shared.shape, shape):
@@ -315,7 +315,7 @@ class ReferenceReplay:
                 node, form, opset, inputs, disturbed=lambda name, size, _: offsets(noise.rng, size, half.get(name, 0.0))
             )
         if not has_kernel(form.op, form.domain):
-            raise KernelError(without_kernel(node))
+            raise NoKernelError(without_kernel(node))
         made = dict(run_form(node, form, opset, _factors_rounded(form, inputs, one.rounded)))
         for name, array in made.items():
             if array.dtype.kind != "f":

@@ -111,7 +111,7 @@ class NodeContext:
     @cached_property
     def excused(self) -> bool:
         """Whether a known arithmetic gives the same bits, or, without replay, the inputs may account for the error."""
-        if self.unreplayed is not None and not self.exact and (self._passes_on or self._is_state):
+        if self.unreplayed is not None and not self.exact and (self.failed or self._passes_on or self._is_state):
             return True
         return self._reproduced_firmly
 
@@ -125,6 +125,11 @@ class NodeContext:
         """Why the node's own error is not known; None if it is."""
         known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
         return None if known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
+
+    @property
+    def failed(self) -> bool:
+        """Whether its node has a kernel and recorded inputs, and the replay failed or was refused all the same."""
+        return self.attribution is not None and self.attribution.failed
 
     # What else checks ask
 

@@ -42,21 +42,30 @@ def bare_codes(context: NodeContext) -> Finding | None:
 
 
 def unjudged(context: NodeContext) -> Finding | None:
-    """Excuse an error beyond the limit of a node without replay, where what it reads is as far off."""
+    """Excuse an error beyond the limit of a node without replay, where what it reads is as far off.
+
+    The whole error tells nothing of a node whose replay failed: whether there is memory for it decides no verdict.
+    """
     floor, stats = context.limits.sqnr_in_force, context.stats
     if context.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
         return None
+    if context.failed and context.excused and stats.mismatches:
+        return _doubt(context, stats.sqnr_db, floor, f"its replay failed: {context.unreplayed}")
     if context.unreplayed is None or not context.excused or not stats.sqnr_db < floor or context.exact:
         return None
     if context.reproduced is not None and context.reproduced.firm:
         return None
-    level = apart(stats.sqnr_db, floor)
+    return _doubt(context, stats.sqnr_db, floor, f"{context.unreplayed}, and what it reads is as far off")
+
+
+def _doubt(context: NodeContext, level: float, floor: float, why: str) -> Finding:
+    """Return the finding that nothing tells whether a node is right."""
     return Finding(
         kind=FindingKind.ERROR,
         role=FindingRole.EXCUSE,
         node=context.name,
-        sentence=f"not judged, SQNR {level} dB: {context.unreplayed}, and what it reads is as far off",
-        amount=stats.sqnr_db,
+        sentence=f"not judged, SQNR {apart(level, floor)} dB: {why}",
+        amount=level,
         limit=floor,
         unit="dB",
     )

@@ -33,7 +33,7 @@ from qdebug.compare.explaining.explanation import (
 from qdebug.compare.explaining.float_band import judge_float
 from qdebug.compare.explaining.neighbours import with_neighbours
 from qdebug.compare.measure.recordings import RecentTensors, as_compared
-from qdebug.errors import KernelError, QdebugError, UsageError
+from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, operators
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.thresholds.explanation import RECORDED_MULTIPLIER_MAX_REL_DIFFERENCE, UNKNOWN_SEARCH_MAX_FAILURES
@@ -304,7 +304,7 @@ def _look(
             if units.quantized(node, tensor)
             else _real(recording, node, tensor, at)
         )
-    except QdebugError as error:
+    except (KernelError, NotRecordedError, UsageError) as error:
         return _bare(node, tensor, ExplainStatus.NO_KERNEL, _clause(error.message))
 
 

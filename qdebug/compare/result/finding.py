@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "Status", "apart"]
+__all__ = ["Evidence", "Finding", "FindingKind", "FindingRole", "Judged", "Status", "apart"]
 
 
 class Status(StrEnum):
@@ -20,6 +20,17 @@ class Status(StrEnum):
     NONFINITE = "nonfinite"
     INCOMPARABLE = "incomparable"
     INCOMPLETE = "incomplete"
+
+
+class Evidence(StrEnum):
+    """By what a compared tensor was judged."""
+
+    REPLAY = "replay"
+    """By a replay of its node on the backend's recorded inputs, or by an arithmetic that reproduces it bit for bit."""
+    WHOLE_ERROR = "whole_error"
+    """By its whole error, that of its inputs included: it has no node, its node cannot be replayed, or it is equal."""
+    NONE = "none"
+    """Not judged: nothing tells whether its node is right, or it could not be compared."""
 
 
 class FindingKind(StrEnum):

@@ -26,7 +26,7 @@ _METRICS = (
 _ERRORS = ("introduced", "propagated", "constants", "arithmetic")
 _PARTS = ("sqnr_db", "max_lsb", "rel_l2", "max_abs", "rmse")
 _RAILS = tuple(m.name for m in METRICS if m.group is MetricGroup.SATURATION)
-_TEXTS = ("note", "basis", "declared", "attribution_note", "explained", "precision")
+_TEXTS = ("note", "basis", "declared", "attribution_note", "judged_by", "explained", "precision")
 
 COLUMNS: Sequence[str] = (
     "index",

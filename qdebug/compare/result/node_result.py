@@ -7,13 +7,14 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth
-from qdebug.compare.result.finding import Finding, FindingRole, Judged, Status
+from qdebug.compare.result.finding import Evidence, Finding, FindingKind, FindingRole, Judged, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = [
+    "Evidence",
     "Finding",
     "NodeResult",
     "SampleError",
@@ -23,6 +24,7 @@ __all__ = [
     "breaks_limit",
     "cost_of",
     "is_beyond",
+    "is_doubt",
     "is_excused",
 ]
 
@@ -113,6 +115,9 @@ class NodeResult:
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
             that its format cannot hold; None if nothing.
         attribution_note: Why `introduced` is not known; None if it is.
+        judged_by: By what the status was decided.
+        failed_replay: Whether the node has a kernel and all its inputs were recorded, and its replay failed or was
+            refused all the same.
         unchecked: Why nothing checked that both graphs do the same between compared tensors; None if that was checked,
             or if the tensor equals the reference's.
         gain: rms(error out) / rms(largest error in); None until it is known.
@@ -158,6 +163,8 @@ class NodeResult:
     born: Birth | None = None
     declared: str | None = None
     attribution_note: str | None = None
+    judged_by: Evidence = Evidence.WHOLE_ERROR
+    failed_replay: bool = False
     unchecked: str | None = None
     gain: float | None = None
     relative_gain: float | None = None
@@ -196,6 +203,8 @@ class NodeResult:
             "born": None if self.born is None else self.born.to_dict(),
             "declared": self.declared,
             "attribution_note": self.attribution_note,
+            "judged_by": str(self.judged_by),
+            "failed_replay": self.failed_replay,
             "gain": self.gain,
             "relative_gain": self.relative_gain,
             "explained": self.explained,
@@ -236,6 +245,11 @@ def cost_of(node: NodeResult) -> Finding | None:
     if node.status is not Status.WITHIN or is_excused(node):
         return None
     return next((found for found in node.findings if found.role is FindingRole.COST), None)
+
+
+def is_doubt(found: Finding) -> bool:
+    """Tell whether a finding says that nothing tells whether a node is right."""
+    return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
 
 
 def is_excused(node: NodeResult) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from types import MappingProxyType
@@ -10,7 +11,7 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.result.flat_rows import flat_row
-from qdebug.compare.result.node_result import NodeResult, SampleError, SampleResult, Status
+from qdebug.compare.result.node_result import Evidence, NodeResult, SampleError, SampleResult, Status
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
 
@@ -20,6 +21,8 @@ __all__ = [
     "Contributions",
     "Contributor",
     "Coverage",
+    "Evidence",
+    "Judgements",
     "NodeResult",
     "OutputRanking",
     "RunComparison",
@@ -67,11 +70,44 @@ class OutputRanking:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Judgements:
+    """By what how many of the compared tensors were judged.
+
+    Args:
+        by_replay: By a replay of their node, or by an arithmetic that reproduces them.
+        by_whole_error: By their whole error alone, equal tensors included.
+        not_judged: Nothing tells whether their node is right.
+        failed_replays: Tensors of these whose node has a kernel and recorded inputs, and whose replay failed.
+    """
+
+    by_replay: int = 0
+    by_whole_error: int = 0
+    not_judged: int = 0
+    failed_replays: int = 0
+
+    @classmethod
+    def of(cls, nodes: Sequence[NodeResult]) -> Judgements:
+        """Count results; those that could not be compared are left out."""
+        counts = Counter(node.judged_by for node in nodes if node.status is not Status.INCOMPARABLE)
+        return cls(
+            by_replay=counts[Evidence.REPLAY],
+            by_whole_error=counts[Evidence.WHOLE_ERROR],
+            not_judged=counts[Evidence.NONE],
+            failed_replays=sum(node.failed_replay for node in nodes),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the counts as plain values, with the keys of the diff JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Coverage:
-    """What was compared, and what was not, with reasons."""
+    """What was compared, by what it was judged, and what was not compared, with reasons."""
 
     compared: int
     unmatched: Sequence[Unmatched]
+    judged: Judgements = field(default_factory=Judgements)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the coverage as plain values, with the keys of the diff JSON."""
@@ -292,6 +328,7 @@ class RunComparison:
                 "limits": dict(self.limits),
                 "verdict": self.verdict.to_dict(),
                 "shortcomings": list(self.shortcomings),
+                "judged": self.coverage.judged.to_dict(),
                 "coverage": self.coverage.to_dict(),
                 "outputs": [output.to_dict() for output in self.outputs],
                 "network_outputs": list(self.network_outputs),

@@ -48,6 +48,14 @@ UNJUDGED_MAX_SHARE = threshold(
     decides="status",
     why="Where no node is beyond its limit, the comparison is incomplete if more tensors were not judged.",
 )
+FAILED_REPLAYS_MAX_SHARE = threshold(
+    "FAILED_REPLAYS_MAX_SHARE",
+    0.1,
+    unit="share of the tensors that could be replayed",
+    decides="status",
+    why="If more replays failed though a kernel and recorded inputs are there, the comparison is incomplete.",
+    source="chosen: a few odd nodes are no reason to doubt the rest, a tenth is",
+)
 CONTRIBUTORS_NAMED = threshold(
     "CONTRIBUTORS_NAMED",
     3,

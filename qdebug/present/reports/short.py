@@ -131,6 +131,7 @@ def _coverage(result: RunComparison, rest: str) -> list[Fact]:
     lost = [entry for entry in result.coverage.unmatched if entry.kind is UnmatchedKind.LOST]
     counts = sentences.status_counts([node.status for node in result.nodes])
     said = [f"{numbers.grouped(len(result.nodes))} tensors compared{f' ({counts})' if counts else ''}"]
+    said += sentences.judged_clauses(result)
     benign = sentences.benign_count(result.coverage.unmatched)
     said += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
     said.append(f"{numbers.grouped(len(lost))} LOST" if lost else "none lost")

@@ -289,5 +289,8 @@ def _coverage(scene: Scene) -> str:
     excused = int(table.acknowledged.sum())
     if excused:
         said += f", {numbers.grouped(excused)} acknowledged"
+    failed = 0 if scene.result is None else scene.result.coverage.judged.failed_replays
+    if failed:
+        said += f", {numbers.grouped(failed)} {'replay' if failed == 1 else 'replays'} failed"
     bad = int((table.state == State.NONFINITE).sum())
     return said + (f", NaN or infinite in {numbers.grouped(bad)}" if bad else "")
