@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.compare.attribute.band import norm
+from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
@@ -188,11 +188,13 @@ class BudgetPowers:
         sizes: Norm of each own error over that of its tensor; 0 for no error.
         powers: Power of what was made of the output, by tensor and part; NaN where it is not known.
         unknown: Nodes whose own error is not known, each with the reason.
+        stopped: Nodes whose error could not be replayed to the output, each with the reason.
     """
 
     sizes: Mapping[str, float]
     powers: Mapping[tuple[str, str], float]
     unknown: Mapping[str, str]
+    stopped: Mapping[str, str] = field(default_factory=dict)
 
 
 KeptPowers = MutableMapping[Hashable, BudgetPowers]
@@ -212,12 +214,14 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask) -> BudgetPowers:
         task: What is to be replayed.
     """
     path = OutputPath(graphs, task.output, task.place, None)
-    signal, sizes, unknown = path.signal(), dict[str, float](), dict[str, str]()
-    powers = {("", ""): _power(signal), _ALL: _power(path.recorded() - signal)} if task.sizes else {}
+    signal, sizes, unknown, stopped = path.signal(), dict[str, float](), dict[str, str](), dict[str, str]()
+    powers = (
+        {("", ""): finite_norm(signal) ** 2, _ALL: _power(difference(path.recorded(), signal))} if task.sizes else {}
+    )
 
     def off(made: np.ndarray | None, from_: np.ndarray) -> float:
         checkpoint()
-        return math.nan if made is None else _power(made - from_)
+        return math.nan if made is None else _power(difference(made, from_))
 
     for entry in task.sizes:
         checkpoint()
@@ -228,6 +232,8 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask) -> BudgetPowers:
             sizes[entry.tensor] = path.relative(own, entry.reference_tensor) if norm(own) else 0.0
     for entry in task.alone:
         powers[entry.tensor, ""] = off(path.output_with([entry]), signal)
+        if math.isnan(powers[entry.tensor, ""]):
+            stopped[entry.node] = path.last_reason or "its error makes the output not finite"
     for entry in task.parts:
         for part, error in path.own_parts(entry).items():
             if np.any(error):
@@ -236,7 +242,7 @@ def budget_powers(graphs: GraphCheck, task: BudgetTask) -> BudgetPowers:
         powers[_SMALL] = off(path.output_with(task.small) if task.small else signal, signal)
     if task.every is not None:
         powers[_LEFT] = off(path.output_with(task.every), path.recorded())
-    return BudgetPowers(sizes=sizes, powers=powers, unknown=unknown)
+    return BudgetPowers(sizes=sizes, powers=powers, unknown=unknown, stopped=stopped)
 
 
 class _Sums:
@@ -337,17 +343,17 @@ def budget_of_output(
     if not sums.error or not math.isfinite(sums.error):
         return base
     found = _sorted_out(entries, measured, of, _reaching(graphs.replays.be.recording.graph, output.tensor, of), least)
-    for _ in made([task(place=place, alone=each) for place in places for each in _in_chunks(found.alone)]):
-        pass
+    replays = list(made([task(place=place, alone=each) for place in places for each in _in_chunks(found.alone)]))
+    stopped = {node: reason for each in reversed(replays) for node, reason in each.stopped.items()}
     shares = {entry.tensor: sums.share(entry.tensor, "") for entry in found.alone}
-    large = [entry for entry in found.alone if (shares[entry.tensor] or 0.0) >= least]
+    large = [entry for entry in found.alone if (share := shares[entry.tensor]) is not None and share >= least]
     small = [entry for entry in found.known if entry not in large and shares.get(entry.tensor, 0.0) is not None]
     tasks = [task(place=place, small=small, every=[*large, *small]) for place in places]
     if parts:
         tasks += [task(place=place, parts=each) for place in places for each in _in_chunks(large)]
     for _ in made(tasks):
         pass
-    return _given(base, sums, found, large, small)
+    return _given(base, sums, replace(found, stopped=stopped), large, small)
 
 
 def _in_chunks(entries: Sequence[PlannedNode]) -> Iterator[Sequence[PlannedNode]]:
@@ -357,11 +363,19 @@ def _in_chunks(entries: Sequence[PlannedNode]) -> Iterator[Sequence[PlannedNode]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SortedOut:
-    """Nodes above an output: those whose error is known, those of them to replay alone, and the rest with reasons."""
+    """Nodes above an output.
+
+    Args:
+        known: Those whose own error is known.
+        alone: Those of them that are replayed alone.
+        unknown: The others, each with the reason.
+        stopped: Those whose error could not be replayed to the output, each with the reason.
+    """
 
     known: Sequence[PlannedNode]
     alone: Sequence[PlannedNode]
     unknown: Mapping[str, str]
+    stopped: Mapping[str, str] = field(default_factory=dict)
 
 
 def _sorted_out(
@@ -434,7 +448,7 @@ def _given(
         small = [entry for entry in small if entry in found.alone]
     known = {entry.tensor for entry in (*large, *small)}
     lost = {
-        entry.node: "a node between it and the output cannot be replayed"
+        entry.node: found.stopped.get(entry.node, "what the small errors make together cannot be replayed")
         for entry in found.known
         if entry.tensor not in known
     }

@@ -10,9 +10,11 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+import numpy as np
+
 from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.attribute.backend_replay import real_values
-from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.band import difference, finite_norm, norm
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
@@ -59,8 +61,10 @@ def contributions(
     for entry in (each for each in plan if each.tensor in above and each.op != "Input"):
         checkpoint()
         own, carried = path.own_error(entry), float(of.carried[of.rows[entry.tensor]])
-        if own is None or not math.isfinite(carried):
+        if own is None or not math.isfinite(carried) or not np.isfinite(own).all():
             unknown += 1
+            if own is not None:
+                path.why[f"the error of {entry.node!r} is not finite"] = None
         elif norm(own) and carried:
             bounds.append((path.relative(own, entry.reference_tensor) * at_output / carried, entry))
     found: list[Contributor] = []
@@ -132,6 +136,7 @@ def _worst_place(graphs: GraphCheck, of: ResultTable, output: PlannedNode) -> tu
         theirs = real_values(reference, output.reference_tensor, place)
         ours = real_values(backend, output.tensor, place)
         theirs, ours = in_one_order(theirs, output.pair.reference_view, ours, output.pair.backend_view)
-        return norm(minus(theirs, ours.reshape(theirs.shape))) / (norm(theirs) or 1.0)
+        off = norm(difference(theirs, ours.reshape(theirs.shape)))
+        return math.inf if math.isnan(off) else off / (finite_norm(theirs) or 1.0)
 
     return max(places, key=off) if len(places) > 1 else next(iter(places), (0, 0))

@@ -1,4 +1,9 @@
-"""From a node's own error to an output: what the reference's output becomes where nodes err as the backend's do."""
+"""From a node's own error to an output: what the reference's output becomes where nodes err as the backend's do.
+
+The reference's nodes are replayed in the reference's own arithmetic: what it has in codes is rounded to them. A tensor
+with an error put in may leave the domain of an operator behind it, such as a root or a logarithm. Then it is clipped to
+the range that the two runs recorded of it.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +14,10 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.compare.align.layouts import in_one_order, into_stored_order
+from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.backend_replay import read, real_values
-from qdebug.compare.attribute.band import minus, norm, sum_terms
+from qdebug.compare.attribute.band import difference, finite_norm, norm, sum_terms
+from qdebug.compare.attribute.code_spans import held
 from qdebug.compare.attribute.graph_walk import upstream
 from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.graph_checks.graph_check import GraphCheck
@@ -25,6 +32,7 @@ from qdebug.model.thresholds.verdict import (
     CONTRIBUTION_MAX_WORK,
     CONTRIBUTION_NODE_WORK,
 )
+from qdebug.numerics.affine import on_grid
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
@@ -56,6 +64,7 @@ class OutputPath:
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
         self._above = upstream(self._reference.graph, (output.reference_tensor,))
         self._known_work: dict[str, float] = {}
+        self._left_domain = False
         self.why: dict[str, None] = {}
         self.last_reason = ""
 
@@ -75,8 +84,11 @@ class OutputPath:
             return {}
 
     def relative(self, error: np.ndarray, tensor: str) -> float:
-        """Return the norm of an error over that of a reference tensor; infinite if this has no signal."""
-        signal = norm(real_values(self._reference, tensor, self._place))
+        """Return the norm of an error over that of a reference tensor; infinite if this has no signal.
+
+        NaN if either is not finite.
+        """
+        signal = finite_norm(real_values(self._reference, tensor, self._place))
         return norm(error) / signal if signal else math.inf
 
     def whole(self) -> float:
@@ -92,10 +104,11 @@ class OutputPath:
 
     def _off(self, theirs: np.ndarray, made: np.ndarray) -> float:
         """Return the norm of an error of the output, or of the part that is looked at, over that of its signal."""
-        off = minus(theirs, made.reshape(theirs.shape))
+        off = difference(theirs, made.reshape(theirs.shape))
         if self._part is not None:
             off, theirs = self._part.of(off), self._part.of(theirs)
-        return norm(off) / norm(theirs) if norm(theirs) else math.inf
+        signal = finite_norm(theirs)
+        return norm(off) / signal if signal else math.inf
 
     def replayed(self, entry: PlannedNode) -> float | None:
         """Return what a node's own error alone makes of the output, relative to its signal; None if not known."""
@@ -109,8 +122,14 @@ class OutputPath:
         made = self.output_with(entries)
         if made is None:
             return None
-        found = self._off(self.signal(), made)
-        return found if math.isfinite(found) else None
+        return self._known(self._off(self.signal(), made))
+
+    def _known(self, share: float) -> float | None:
+        """Return a share of the output's signal; None, with the reason, if it is no finite number."""
+        if math.isfinite(share):
+            return share
+        self._note(KernelError("The reference's output has no signal to measure an error against."))
+        return None
 
     def signal(self) -> np.ndarray:
         """Return the reference's output, as real values."""
@@ -121,7 +140,8 @@ class OutputPath:
     ) -> np.ndarray | None:
         """Return what the reference's output becomes where some nodes err.
 
-        Each error is added where the reference, computed with the errors before, has its tensor.
+        Each error is added where the reference, computed with the errors before, has its tensor. The result is finite
+        wherever the reference is.
 
         Args:
             entries: The nodes' tensors.
@@ -131,13 +151,19 @@ class OutputPath:
         Returns:
             Real values of the output's shape; None if a node in between cannot be replayed.
         """
+        made = self._output_with(entries, errors, clipped=False)
+        return self._output_with(entries, errors, clipped=True) if made is None and self._left_domain else made
+
+    def _output_with(
+        self, entries: Sequence[PlannedNode], errors: Mapping[str, np.ndarray], *, clipped: bool
+    ) -> np.ndarray | None:
         at, end = dict[str, list[PlannedNode]](), self._output.reference_tensor
         for entry in entries:
             at.setdefault(entry.reference_tensor, []).append(entry)
 
         def moved(name: str, values: np.ndarray) -> np.ndarray:
             for entry in at.get(name, ()):
-                values = self._moved(entry, values, errors.get(entry.tensor))
+                values = self._moved(entry, values, errors.get(entry.tensor), clipped=clipped)
             return values
 
         def load(form: Node, name: str) -> np.ndarray:
@@ -147,22 +173,26 @@ class OutputPath:
 
         def run(node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]) -> _Values:
             checkpoint()
-            made = run_real(node, form, opset, values)
+            made = {name: self._in_codes(name, array) for name, array in run_real(node, form, opset, values).items()}
+            for name, array in made.items():
+                self._check_finite(node, name, array)
             return {name: moved(name, array) for name, array in made.items()}
 
+        self._left_domain = False
         try:
             with recorded_room(self._reference, self._place):
                 made = run_segment(self._nodes_below(at), end, self._reference.graph.opset, load, run)
             if made is None and end in at:
                 made = moved(end, self.signal())
         except (KernelError, NotRecordedError) as error:
-            self._note(error)
+            if clipped or not self._left_domain:  # else it is tried once more
+                self._note(error)
             return None
         theirs = self.signal()
         return None if made is None or made.size != theirs.size else made.reshape(theirs.shape)
 
-    def _moved(self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None) -> np.ndarray:
-        """Add the own error of a node to the reference's values of its tensor.
+    def _moved(self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool) -> np.ndarray:
+        """Add the own error of a node to the reference's values of its tensor; clip them to what was recorded if asked.
 
         Raises:
             KernelError: The error is not known.
@@ -171,7 +201,37 @@ class OutputPath:
         if own is None:
             raise KernelError(f"The own error of {entry.tensor!r} is not known.")
         own = into_stored_order(own, entry.pair.reference_view).reshape(values.shape)
-        return np.asarray((values + own).astype(values.dtype))
+        with np.errstate(invalid="ignore", over="ignore"):
+            made = np.asarray((values + own).astype(values.dtype))
+        return np.clip(made, *self._recorded_range(entry)) if clipped and made.dtype.kind == "f" else made
+
+    def _recorded_range(self, entry: PlannedNode) -> tuple[float | None, float | None]:
+        """Return the least and largest finite value that either run recorded of a tensor; None if there is none."""
+        theirs = real_values(self._reference, entry.reference_tensor, self._place)
+        ours = held(real_values(self._backend, entry.tensor, self._place), clamp_of(entry.pair.backend_view))
+        finite = [values[np.isfinite(values)] for values in (theirs, ours)]
+        ends = [(values.min(), values.max()) for values in finite if values.size]
+        return (float(min(low for low, _ in ends)), float(max(high for _, high in ends))) if ends else (None, None)
+
+    def _in_codes(self, name: str, values: np.ndarray) -> np.ndarray:
+        """Return what a replayed node gives, rounded to the codes that the reference has it in, if any."""
+        quant = self._reference.graph.tensors[name].quant
+        return on_grid(values, quant) if quant is not None and values.dtype.kind == "f" else values
+
+    def _check_finite(self, node: Node, name: str, values: np.ndarray) -> None:
+        """Refuse a replayed tensor that is not finite where the reference's is.
+
+        Raises:
+            KernelError: It is not.
+        """
+        if values.dtype.kind != "f" or np.isfinite(values).all():
+            return
+        if self._reference.has(name, *self._place):
+            theirs = real_values(self._reference, name, self._place)
+            if theirs.size == values.size and np.isfinite(values[np.isfinite(theirs).reshape(values.shape)]).all():
+                return
+        self._left_domain = True
+        raise KernelError(f"The replay is not finite behind {node.op} {node.name!r}.")
 
     @property
     def allowed(self) -> float:

@@ -1,4 +1,8 @@
-"""A node's own error, elementwise: what it makes of the inputs that it got, and the parts that this is made of."""
+"""A node's own error, elementwise: what it does otherwise than the reference's node on the same inputs, and its parts.
+
+The reference's node is taken in the reference's own arithmetic: where the reference is on codes, rounding to these
+codes is no error. The budget, contributions and edits all measure against this.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +12,13 @@ import numpy as np
 
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import clamp_of
-from qdebug.compare.attribute.backend_replay import replay, replay_own
-from qdebug.compare.attribute.band import minus
+from qdebug.compare.attribute.backend_replay import real_values, replay, replay_own
+from qdebug.compare.attribute.band import difference
 from qdebug.compare.attribute.code_spans import (
     folded_clamp,
     held,
     held_as_recorded,
-    recorded_values,
-    span_before,
+    reference_codes,
     uniform_span,
 )
 from qdebug.compare.attribute.plan import PlannedNode
@@ -23,7 +26,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck, TensorCheck, one
 from qdebug.errors import KernelError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import same_elements
-from qdebug.numerics.affine import dequantize, quantize
+from qdebug.numerics.affine import dequantize, on_grid, quantize
 
 __all__ = ["PARTS", "own_error", "own_parts"]
 
@@ -32,7 +35,7 @@ PARTS = ("weights", "saturation", "rounding", "arithmetic")
 
 
 def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> np.ndarray:
-    """Return what the backend recorded, less a replay of its inputs with the reference's nodes and constants.
+    """Return what the backend recorded, less what the reference's nodes and constants give on the same inputs.
 
     Args:
         graphs: Holds the two graphs against each other.
@@ -47,7 +50,7 @@ def own_error(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         RecordingError: A constant or an input was not recorded.
     """
     theirs, ours = _ends(graphs, entry, _check(graphs, entry), place)
-    return minus(ours, theirs)
+    return difference(ours, theirs)
 
 
 def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) -> Mapping[str, np.ndarray]:
@@ -72,9 +75,10 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
     check = _check(graphs, entry)
     theirs, ours = _ends(graphs, entry, check, place)
     backend, reference = graphs.replays.be.recording, graphs.replays.ref.recording
-    view, coded = entry.pair.backend_view, entry.quant is not None
+    view, codes = entry.pair.backend_view, reference_codes(reference.graph, backend.graph, entry)
+    coded = entry.quant is not None and entry.quant != codes  # of equal codes the reference's rounding is the node's
     if check.segment.wide or any(operators.of(node.op).takes_codes for node in check.segment.own):
-        stages = [replay_own(backend, entry.pair, check.segment, theirs.shape, place)]
+        stages = [on_grid(replay_own(backend, entry.pair, check.segment, theirs.shape, place), codes)]
         coded = False
     else:
         stored = backend.load(entry.tensor, *place)
@@ -84,14 +88,13 @@ def own_parts(graphs: GraphCheck, entry: PlannedNode, place: tuple[int, int]) ->
         made, folded = made.reshape(stored.shape), folded_clamp(reference, backend, entry)
         if folded is not None:
             made = held_as_recorded(made, dequantize(stored, entry.quant), folded)
-        stages = [made]
-        if entry.quant is not None:
+        stages = [on_grid(made, codes)]
+        if coded and entry.quant is not None:
             stages += [held(made, uniform_span(entry.quant)), dequantize(quantize(made, entry.quant), entry.quant)]
         stages = [in_reference_order(each, view, theirs.shape) for each in stages]
-    span = span_before(reference.graph, entry.reference_tensor)
-    steps = [theirs, *(held(each.reshape(theirs.shape), clamp_of(view), span) for each in stages), ours]
+    steps = [theirs, *(held(each.reshape(theirs.shape), clamp_of(view)) for each in stages), ours]
     names = PARTS if coded else (PARTS[0], PARTS[-1])
-    return {name: minus(after, before) for name, before, after in zip(names, steps[:-1], steps[1:], strict=True)}
+    return {name: difference(after, before) for name, before, after in zip(names, steps[:-1], steps[1:], strict=True)}
 
 
 def _check(graphs: GraphCheck, entry: PlannedNode) -> TensorCheck:
@@ -105,9 +108,10 @@ def _ends(
     graphs: GraphCheck, entry: PlannedNode, check: TensorCheck, place: tuple[int, int]
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return what the reference's nodes make of the backend's inputs, and what the backend has."""
-    reference, backend = graphs.replays.ref.recording, graphs.replays.be.recording
-    theirs = graphs.replays.values(entry.pair, check.segment, place)
-    ours = recorded_values(reference, backend, entry, theirs.shape, place)
+    backend = graphs.replays.be.recording
+    theirs = graphs.replays.expected(entry, check.segment, place)
+    view = entry.pair.backend_view
+    ours = held(in_reference_order(real_values(backend, entry.tensor, place), view, theirs.shape), clamp_of(view))
     if not one_shape(ours.shape, theirs.shape):
         raise KernelError(f"The replay gives shape {theirs.shape} and the recording has {ours.shape}.")
-    return held(theirs, span_before(reference.graph, entry.reference_tensor)), ours.reshape(theirs.shape)
+    return theirs, ours.reshape(theirs.shape)

@@ -20,6 +20,7 @@ from qdebug.compare.result.origin import costliest, largest_fall
 from qdebug.compare.result.result import (
     Compounding,
     Contributions,
+    Contributor,
     Coverage,
     NodeResult,
     SampleResult,
@@ -30,6 +31,7 @@ from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Fidelity, Graph, RunInfo
 from qdebug.model.dtypes import is_integer
 from qdebug.model.thresholds.verdict import (
+    CONTRIBUTOR_MAX_DISTANCE,
     CONTRIBUTORS_NAMED,
     FAILED_REPLAYS_MAX_SHARE,
     OUTPUT_MIN_SQNR,
@@ -295,7 +297,7 @@ def verdict(
         sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
         fall = _fallen(of, short[0], floor, graph)
-        sentence = _accumulated(short, floor) + _contributed(short, contributing, floor) + fall + f" {sentence}"
+        sentence = _accumulated(short, floor) + _contributed(of, short, contributing, floor) + fall + f" {sentence}"
     sentence += _said_costs(costs, judged=bool(short))
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
@@ -428,7 +430,7 @@ def _said_costs(costs: Sequence[NodeResult], *, judged: bool) -> str:
     return text if judged else f"{text} No output that it leads to was compared."
 
 
-def _contributed(short: Sequence[NodeResult], contributing: Contributions | None, floor: float) -> str:
+def _contributed(of: ResultTable, short: Sequence[NodeResult], contributing: Contributions | None, floor: float) -> str:
     """Name the nodes that contribute most to an output, and say how that is known."""
     if contributing is None:
         return ""
@@ -440,19 +442,29 @@ def _contributed(short: Sequence[NodeResult], contributing: Contributions | None
         why += f", and {others} other {'reason' if others == 1 else 'reasons'}"
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
-    named = ", ".join(f"{each.node!r} {_decibels(each.sqnr_db, floor)} dB" for each in exact[:CONTRIBUTORS_NAMED])
+    counting = [each for each in exact if each.sqnr_db < exact[0].sqnr_db + CONTRIBUTOR_MAX_DISTANCE]
+    named = ", ".join(_contributor(of, each, floor) for each in counting[:CONTRIBUTORS_NAMED])
     own = [each for node in short if node.tensor == exact[0].output for each in node.samples]
     level = next((each.sqnr_db for each in own if each.sample == contributing.sample), None)
     where = "" if contributing.sample is None else f" in sample {contributing.sample}, the worst"
     where += "" if level is None or not where else f" (output SQNR {_decibels(level, floor)} dB)"
     text = f" Costliest nodes{where}, each with the output's SQNR if it alone had an error: {named}"
-    both = contributing.together
+    if len(counting) == 1:
+        text = f" Costliest node{where}, with the output's SQNR if it alone had an error: {named}"
+    both = contributing.together if len(counting) > 1 else None
     if both is not None:
         text += f"; if these alone had errors: {_decibels(both.sqnr_db, floor)} dB"
     if both is not None and both.without_db is not None:
         text += f"; if all others had: {_decibels(both.without_db, floor)} dB; these need not add up to the whole"
     text += "."
     return text + (f" The contribution of {left} more is not known: {why}." if left else "")
+
+
+def _contributor(of: ResultTable, entry: Contributor, floor: float) -> str:
+    """Name a node with what its error alone leaves of the output, and with both scales where they differ."""
+    notes = [each for each in of[of.rows[entry.tensor]].findings if each.role is FindingRole.NOTE]
+    scales = "".join(f" ({each.sentence})" for each in notes if each.kind is FindingKind.SCALE and each.limit)
+    return f"{entry.node!r} {_decibels(entry.sqnr_db, floor)} dB{scales}"
 
 
 def _selected(of: ResultTable, graph: Graph, outputs: Sequence[str]) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "centred",
     "dequantize",
     "is_wide_code",
+    "on_grid",
     "quantize",
     "to_single",
     "wide_parts",
@@ -292,6 +293,22 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
             zero_point = scales.expand(quant.zero_point, start, stop)
             target[start:stop] = _integer_codes(rounded, zero_point, quant.qmin, quant.qmax).astype(dtype)
     return codes
+
+
+def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
+    """Return real values rounded to the codes of a tensor, as real values; what is not finite stays so.
+
+    Args:
+        values: Real values of any shape.
+        quant: The quantization of the codes; None rounds nothing.
+
+    Raises:
+        UsageError: The parameters do not fit the shape.
+    """
+    if quant is None:
+        return values
+    rounded = dequantize(quantize(values, quant), quant)
+    return rounded if np.isfinite(values).all() else np.where(np.isfinite(values), rounded, values)
 
 
 def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:

@@ -22,12 +22,20 @@ from qdebug.compare.attribute.band import (
     allowed_error,
     beyond_own_sums,
     beyond_own_terms,
+    difference,
+    finite_norm,
     is_free_scale,
-    norm,
     replay_noise,
     unit_roundoff,
 )
-from qdebug.compare.attribute.code_spans import folded_clamp, held, held_as_recorded, span_before, uniform_span
+from qdebug.compare.attribute.code_spans import (
+    folded_clamp,
+    held,
+    held_as_recorded,
+    reference_codes,
+    span_before,
+    uniform_span,
+)
 from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError, QdebugError, UsageError
@@ -35,7 +43,7 @@ from qdebug.model import Graph, Node, Recording, operators
 from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
-from qdebug.numerics.affine import dequantize, quantize
+from qdebug.numerics.affine import dequantize, on_grid, quantize
 from qdebug.numerics.format_range import OutOfRange, out_of_range
 from qdebug.numerics.short_formats import SINGLE, format_of
 from qdebug.numerics.stats import ErrorStats
@@ -47,6 +55,9 @@ __all__ = ["Attribution", "SubstituteReplay", "attribute", "reference_self_check
 
 SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
 """Another way to replay a node: called with sample and step as a pair, gives real values in the reference's order."""
+
+ReadsEqual = Callable[[tuple[int, int]], bool]
+"""Tells of a sample and step whether the nodes of both sides read equal data."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,6 +128,7 @@ def attribute(
     exact: bool = False,
     as_reference: SubstituteReplay | None = None,
     alike: bool = False,
+    reads_equal: ReadsEqual | None = None,
 ) -> Attribution:
     """Replay the node of a compared tensor for every sample and step, and split its error.
 
@@ -134,6 +146,8 @@ def attribute(
         as_reference: Replays what the reference's nodes make, with the reference's constants, likewise; None where
             that is the same or not known.
         alike: Whether both graphs say the same of the node, so that its constants make no error.
+        reads_equal: Tells of a sample and step whether both sides' nodes read equal data: then the whole error is the
+            node's own. None if that is not known.
     """
     node = backend.graph.producer(entry.tensor)
     if node is None:
@@ -156,6 +170,7 @@ def attribute(
         exact=exact,
         as_reference=None if chosen is as_reference else as_reference,  # one replay tells nothing of constants
         alike=alike,
+        reads_equal=reads_equal,
     )
     try:
         for place in recorded_places(reference, backend, entry):
@@ -169,6 +184,7 @@ def attribute(
             rounding_noise=rounding_noise,
             instead=instead,
             exact=exact,
+            reads_equal=reads_equal,
         )
     except (KernelError, NotRecordedError, UsageError) as error:
         return _unreplayed(node, error, known=known)
@@ -209,6 +225,7 @@ class _Split:
         exact: bool,
         as_reference: SubstituteReplay | None,
         alike: bool,
+        reads_equal: ReadsEqual | None,
     ) -> None:
         self._reference, self._backend = reference, backend
         self._as_reference, self._constants_known = as_reference, alike or as_reference is not None
@@ -223,8 +240,12 @@ class _Split:
         if entry.whole and (exact or substitute_replay is None):
             self._whole_off = int(substitute_replay is None and rounds_to_integers(self._form))
         self._reference_span = span_before(reference.graph, pair.reference)
-        spans = (self._span, (None, None) if substitute_replay is not None else self._reference_span)
-        self._saturates = any(span != (None, None) for span in spans)
+        self._reference_codes = reference_codes(reference.graph, backend.graph, entry)
+        self._reads_equal = reads_equal
+        # Limits judge the backend against real arithmetic: what the codes of either side cut off is no error of the
+        # node, nor is what the reference itself rounds.
+        saturates = any(span != (None, None) for span in (self._span, self._reference_span))
+        self._judged_apart = saturates or reads_equal is not None
         self._parts: dict[int, _Part] = {}
 
     def add(self, place: tuple[int, int]) -> None:
@@ -244,7 +265,7 @@ class _Split:
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())
-        if self._saturates:  # what the codes of either side cut off is no error of the node
+        if self._judged_apart:
             part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
         if self._span != (None, None):
             self._add_fit(part, replayed, place)
@@ -270,7 +291,7 @@ class _Split:
         part.formats.add(None if short is None else short.name)
         unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, FLOAT32_UNIT_ROUNDOFF)
         part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
-        part.allowed += (unit * norm(ours)) ** 2
+        part.allowed += (unit * finite_norm(ours)) ** 2
         normal = None
         if short is not None:
             normal = short.normal
@@ -310,17 +331,26 @@ class _Split:
             place: Sample and step.
         """
         theirs, replayed, ours = values
-        if self._reference_span != (None, None):  # what its codes cut off is no difference of the constants
-            replayed = np.clip(replayed, *self._reference_span)
+        real = None if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
+        second = on_grid(replayed, self._reference_codes)  # what its codes round or cut off is no error
+        first = second if real is None else on_grid(real, self._reference_codes)
+        if self._reads_equal is not None and same_elements(theirs.shape, first.shape) and self._reads_equal(place):
+            known = self._reference_values(theirs).reshape(first.shape)
+            first, second = known, known if real is None else _carried_over(known, first, second)
         if self._span != (None, None):
-            part.clipping.update(replayed, replayed, sample=place[0])
-        first = replayed if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
+            part.clipping.update(second, second, sample=place[0])
         part.propagated.update(theirs, first, sample=place[0])
         if self._constants_known:
-            part.constants.update(first, replayed, sample=place[0])
-        part.arithmetic.update(replayed, ours, sample=place[0])
-        if first is not replayed:
+            part.constants.update(first, second, sample=place[0])
+        part.arithmetic.update(second, ours, sample=place[0])
+        if real is not None:
             part.introduced.update(first, ours, sample=place[0])
+
+    def _reference_values(self, theirs: np.ndarray) -> np.ndarray:
+        """Return the reference's real values of its stored elements, in the order that the pair is compared in."""
+        pair = self._entry.pair
+        quant = turned_quant(self._reference.graph.tensors[pair.reference].quant, pair.reference_view)
+        return held(dequantize(theirs, quant), clamp_of(pair.reference_view))
 
     def _first(self, replay: SubstituteReplay, place: tuple[int, int], shape: tuple[int, ...]) -> np.ndarray:
         """Replay the reference's nodes.
@@ -371,10 +401,12 @@ class _Split:
             self._reference_span != (None, None) and entry.quant is None
         ):  # where the reference's codes end, it saturates
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
+        if self._judged_apart:
+            part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
         self._add_parts(part, (theirs, replayed, ours), place)
-        part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * norm(replayed)) ** 2
+        part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * finite_norm(replayed)) ** 2
         if self._rounding_noise is not None and entry.quant is None:
-            part.allowed += norm(self._rounding_noise(place)) ** 2
+            part.allowed += finite_norm(self._rounding_noise(place)) ** 2
 
     def _new_part(self) -> _Part:
         pair, quant = self._entry.pair, self._entry.quant
@@ -420,7 +452,7 @@ class _Split:
             constants=part.constants.stats() if self._constants_known else None,
             arithmetic=arithmetic,
             clipping=None if self._span == (None, None) else part.clipping.stats(),
-            arithmetic_unsaturated=part.arithmetic_unsaturated.stats() if self._saturates else arithmetic,
+            arithmetic_unsaturated=part.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
             saturation_error=None if self._span == (None, None) else part.saturation_error.stats(),
             quantization_error=None if self._span == (None, None) else part.quantization_error.stats(),
             arriving=None if part.arriving is None else part.arriving.stats(),
@@ -474,6 +506,13 @@ class _Part:
         if other.outside is not None:
             self.outside = other.outside if self.outside is None else self.outside.with_more(other.outside)
         self.unexplained_elements += other.unexplained_elements
+
+
+def _carried_over(known: np.ndarray, first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return values with the difference between two replays: of integers and booleans, the second where they differ."""
+    if known.dtype.kind != "f":
+        return np.where(first == second, known, second)
+    return np.asarray(known + difference(second, first).astype(known.dtype))
 
 
 def reference_self_check(reference: Recording, entry: PlannedNode) -> Attribution:

@@ -36,6 +36,8 @@ __all__ = [
     "allowed_error",
     "beyond_own_sums",
     "beyond_own_terms",
+    "difference",
+    "finite_norm",
     "held_unit",
     "is_free_scale",
     "minus",
@@ -82,7 +84,7 @@ def allowed_error(
         opset: Version of each operator set.
         unit: Unit roundoff of the coarser of the formats involved.
     """
-    size = norm(output)
+    size = finite_norm(output)
     row = operators.of(node.op)
     if row.rounds_like_one:
         return min(
@@ -92,7 +94,7 @@ def allowed_error(
     if sums is None:
         own = min(FUNCTION_ROUNDOFFS * unit, ROUNDING_MAX_SIGNAL_SHARE) * size
         return own + (_flipped(node, values, opset, unit) if row.fake_quantizes else 0.0)
-    magnitudes = norm(sums)
+    magnitudes = finite_norm(sums)
     terms = sum_terms(node, _shapes(values), output.shape)
     return min(
         (ROUNDING_SUM_FACTOR * math.sqrt(terms) + ROUNDING_SUM_FACTOR) * unit * magnitudes,
@@ -221,7 +223,7 @@ def replay_noise(node: Node, values: Mapping[str, np.ndarray], output: np.ndarra
 
 def _usual(values: np.ndarray) -> float:
     """Return the root mean square."""
-    return norm(values) / math.sqrt(values.size)
+    return finite_norm(values) / math.sqrt(values.size)
 
 
 def _smallest(dtype: np.dtype) -> float:
@@ -251,8 +253,8 @@ def narrow_sums_error(
     if sums is None:
         return None
     return unit * (
-        NARROW_SUM_TERMS_FACTOR * norm(sums)
-        + NARROW_SUM_RESULT_FACTOR * math.sqrt(sum_terms(node, _shapes(values), output.shape)) * norm(output)
+        NARROW_SUM_TERMS_FACTOR * finite_norm(sums)
+        + NARROW_SUM_RESULT_FACTOR * math.sqrt(sum_terms(node, _shapes(values), output.shape)) * finite_norm(output)
     )
 
 
@@ -278,8 +280,25 @@ def minus(one: np.ndarray, other: np.ndarray) -> np.ndarray:
         return np.asarray(np.subtract(one, other, dtype=np.float64))
 
 
+def difference(one: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """Return the difference of two arrays in float64: 0 where both are the same infinity, or NaN."""
+    off = minus(one, other)
+    if np.isfinite(off).all():
+        return off
+    return np.where((one == other) | (np.isnan(one) & np.isnan(other)), 0.0, off)
+
+
 def norm(values: np.ndarray) -> float:
-    """Return the Euclidean norm of the finite values."""
+    """Return the Euclidean norm; NaN if a value is not finite."""
+    total = 0.0
+    for (part,) in stretches(np.asarray(values)):
+        flat = np.asarray(part, np.float64)
+        total += float(np.dot(flat, flat))
+    return math.sqrt(total) if math.isfinite(total) else math.nan
+
+
+def finite_norm(values: np.ndarray) -> float:
+    """Return the Euclidean norm of the finite values: of a bound on rounding, what is not finite is judged apart."""
     total = 0.0
     for (part,) in stretches(np.asarray(values)):
         flat = np.asarray(part, np.float64)
@@ -308,7 +327,7 @@ def _flipped(node: Node, values: Mapping[str, np.ndarray], opset: Mapping[str, i
         run_node(node, {**values, node.inputs[0]: moved}, opset)[node.outputs[0]]
         for moved in (data + nudge, data - nudge)
     )
-    return norm(minus(above, below))
+    return finite_norm(minus(above, below))
 
 
 def _shapes(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:

@@ -34,6 +34,7 @@ __all__ = [
     "held",
     "held_as_recorded",
     "recorded_values",
+    "reference_codes",
     "rounding_inside",
     "span_before",
     "uniform_span",
@@ -102,10 +103,30 @@ def recorded_values(
 
 def span_before(graph: Graph, tensor: str) -> Clamp:
     """Return the span of the codes that a tensor is or was made of; no bounds if there were none."""
+    return uniform_span(graph.tensors[_coded(graph, tensor)].quant)
+
+
+def reference_codes(reference: Graph, backend: Graph, entry: PlannedNode) -> QuantParams | None:
+    """Return the quantization of the codes to which the reference rounds a tensor where the backend need not.
+
+    Those are the tensor's own. Where a dequantizer of the reference alone makes it, they are those that this reads: a
+    dequantizer on both sides rounds nothing.
+
+    Returns:
+        None where the reference's tensor is not in codes, or not in one quantization for all of it.
+    """
+    quant = reference.tensors[entry.reference_tensor].quant
+    ours = backend.producer(entry.tensor)
+    if quant is None and not (ours is not None and operators.of(ours.op).dequantizes):
+        quant = reference.tensors[_coded(reference, entry.reference_tensor)].quant
+    return None if quant is None or quant.per_channel else quant
+
+
+def _coded(graph: Graph, tensor: str) -> str:
+    """Return the tensor of codes that a dequantizer makes a tensor of; the tensor itself if none does."""
     node = graph.producer(tensor)
     real = node is not None and operators.of(node.op).dequantizes
-    coded = node.inputs[0] if node is not None and node.inputs and real else tensor
-    return uniform_span(graph.tensors[coded].quant)
+    return node.inputs[0] if node is not None and node.inputs and real else tensor
 
 
 def _producer_of_values(graph: Graph, tensor: str) -> Node | None:

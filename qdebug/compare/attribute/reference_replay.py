@@ -19,8 +19,10 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order, into_stored_order, layouts_of, plain_shape
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.backend_replay import codes_shared, read, real_values, without_kernel
-from qdebug.compare.attribute.band import allowed_error, held_unit, norm
+from qdebug.compare.attribute.band import allowed_error, finite_norm, held_unit
+from qdebug.compare.attribute.code_spans import reference_codes
 from qdebug.compare.attribute.integer_tensors import lacks_scale
+from qdebug.compare.attribute.plan import PlannedNode
 from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_constants, shared_constants
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError
@@ -33,6 +35,7 @@ from qdebug.model.thresholds.attribution import (
 )
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import on_grid
 from qdebug.numerics.blocks import stretches
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
@@ -73,6 +76,7 @@ class _Pass:
         place: Sample and step.
         noise: What the replay is disturbed by; None for nothing.
         saturate: Whether what the reference's codes cut off is cut off.
+        coded: Whether each tensor that the reference has in codes is rounded to them.
         rounded: What is done to both factors of a product first.
         depth: Nodes in a row that make a constant.
     """
@@ -84,6 +88,7 @@ class _Pass:
     place: tuple[int, int]
     noise: _Noise | None = None
     saturate: bool = True
+    coded: bool = False
     rounded: Callable[[np.ndarray], np.ndarray] | None = None
     depth: int = 0
 
@@ -127,6 +132,7 @@ class ReferenceReplay:
         *,
         noise: _Noise | None = None,
         saturate: bool = True,
+        coded: bool = False,
         instead: Mapping[str, np.ndarray] = MappingProxyType({}),
         rounded: Callable[[np.ndarray], np.ndarray] | None = None,
     ) -> np.ndarray:
@@ -138,6 +144,7 @@ class ReferenceReplay:
             place: Sample and step.
             noise: What the replay is disturbed by; None for nothing.
             saturate: Cut off what the reference's own codes in between cut off.
+            coded: Round each tensor that the reference has in codes to these.
             instead: Real values to take in the place of some constants.
             rounded: What is done to both factors of a product first.
 
@@ -159,6 +166,7 @@ class ReferenceReplay:
             place=place,
             noise=noise,
             saturate=saturate,
+            coded=coded,
             rounded=rounded,
         )
         made = self._made(segment.nodes, last, one)
@@ -167,6 +175,47 @@ class ReferenceReplay:
             return one.fed[last]
         result = into_stored_order(one.fed[last], layouts.get(last)) if made is None else made
         return in_reference_order(result, view, result.shape)
+
+    def expected(self, entry: PlannedNode, segment: Segment, place: tuple[int, int]) -> np.ndarray:
+        """Return what the reference gives on the backend's recorded inputs, in the reference's own arithmetic.
+
+        A node's own error is measured against this. Of equal inputs it is what the reference recorded. Of others it is
+        a replay in which each tensor that the reference has in codes is rounded to them.
+
+        Args:
+            entry: The compared tensor that the segment leads to.
+            segment: The segment.
+            place: Sample and step.
+
+        Returns:
+            Real values in the order of dimensions that the pair is compared in.
+
+        Raises:
+            KernelError: A node cannot be replayed.
+            RecordingError: A constant or an input was not recorded.
+        """
+        pair = entry.pair
+        if not self.reads_equal(segment, place):
+            codes = reference_codes(self.ref.recording.graph, self.be.recording.graph, entry)
+            return on_grid(self.values(pair, segment, place, coded=True), codes)
+        theirs = real_values(self.ref.recording, pair.reference, place)
+        return in_reference_order(theirs, pair.reference_view, theirs.shape)
+
+    def reads_equal(self, segment: Segment, place: tuple[int, int]) -> bool:
+        """Tell whether all data that enters a segment was recorded with the same real values on both sides."""
+        reference = self.ref.recording
+        if segment.elsewhere or not all(reference.has(name, *place) for name in segment.feeds):
+            return False
+        for name, tensor in segment.feeds.items():
+            try:
+                ours = self._fed(name, tensor, place)
+            except (KernelError, NotRecordedError):
+                return False
+            theirs = real_values(reference, name, place)
+            theirs = in_reference_order(theirs, self._layouts.get(name), theirs.shape)
+            if theirs.shape != ours.shape or not np.array_equal(theirs, ours, equal_nan=theirs.dtype.kind == "f"):
+                return False
+        return True
 
     def with_rounded_weight(self, pair: Pair, segment: Segment, place: tuple[int, int]) -> np.ndarray | None:
         """Replay the reference's nodes with the backend's weight, each element of which is the reference's rounded.
@@ -324,7 +373,9 @@ class ReferenceReplay:
                 allowed = allowed_error(form, inputs, array, opset, FLOAT32_UNIT_ROUNDOFF)
                 made[name] = _disturbed(array, allowed, noise)
             span = code_span(self.ref, name)
-            if span is not None:  # the codes do what a Relu or Clip does
+            if one.coded:
+                made[name] = on_grid(made[name], self.ref.recording.graph.tensors[name].quant)
+            elif span is not None:  # the codes do what a Relu or Clip does
                 made[name] = _held(made[name], span, saturate=one.saturate or name == one.last)
         return made
 
@@ -384,7 +435,7 @@ def _held(values: np.ndarray, span: tuple[float, float], *, saturate: bool) -> n
 def _disturbed(values: np.ndarray, allowed: float, noise: _Noise) -> np.ndarray:
     """Add random errors of a given norm to a node's results, and those of the format that they are rounded to."""
     if noise.results > FLOAT32_UNIT_ROUNDOFF:
-        allowed += noise.results * norm(values)
+        allowed += noise.results * finite_norm(values)
     each, disturbed = allowed / np.sqrt(max(values.size, 1)), np.empty(values.shape, values.dtype)
     for out, part in stretches(disturbed, values):
         np.add(part, (noise.rng.standard_normal(part.size) * each).astype(part.dtype), out=out)
@@ -398,7 +449,7 @@ def exceeds(difference: np.ndarray, rounding_noise: np.ndarray) -> bool:
         difference: The difference of each element.
         rounding_noise: Its estimate, of the same shape.
     """
-    if norm(difference) > norm(rounding_noise):
+    if finite_norm(difference) > finite_norm(rounding_noise):
         return True
     squares = np.nan_to_num(np.asarray(difference, np.float64)) ** 2, rounding_noise**2
     for axis, extent in enumerate(difference.shape):

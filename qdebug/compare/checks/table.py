@@ -10,7 +10,7 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.selection import selection
-from qdebug.compare.checks.two_runs import apart_on_equal_inputs
+from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
 __all__ = ["CHECKS", "Check", "findings_of"]
@@ -34,6 +34,7 @@ CHECKS: tuple[Check, ...] = (
     graph.otherwise_said,
     outputs.joined_part,
     apart_on_equal_inputs,
+    other_scale,
     statistics.undecided,
     statistics.unjudged,
     statistics.bare_codes,

@@ -20,9 +20,9 @@ from qdebug.arithmetic.units import Place
 from qdebug.compare.attribute.backend_replay import inputs_of
 from qdebug.compare.attribute.band import (
     allowed_error,
+    finite_norm,
     is_free_scale,
     narrow_sums_error,
-    norm,
     replay_noise,
     unit_roundoff,
 )
@@ -100,7 +100,7 @@ class FloatReplay:
         """Norm of the difference where both are finite; infinite if one of them alone is not."""
         if np.any(_finite(self.recorded) != _finite(self.replayed)):
             return np.inf
-        return norm(_difference(self.recorded, self.replayed))
+        return finite_norm(_difference(self.recorded, self.replayed))
 
 
 @dataclass(slots=True)
@@ -111,7 +111,7 @@ class _Run:
     allowed: float = 0.0
 
     def add(self, error: np.ndarray, allowed: float) -> None:
-        self.error += norm(error) ** 2
+        self.error += finite_norm(error) ** 2
         self.allowed += allowed**2
 
     @property
@@ -282,7 +282,7 @@ class _Case:
         own = unit_roundoff(ours.dtype) if self._short is None else short.unit
         coarse = own > FLOAT32_UNIT_ROUNDOFF
         # Below the normal numbers, a format's step is the same for all.
-        steps = np.hypot(own * norm(ours), short.subnormal / 2 * np.sqrt(ours.size)) if coarse else 0.0
+        steps = np.hypot(own * finite_norm(ours), short.subnormal / 2 * np.sqrt(ours.size)) if coarse else 0.0
         if operators.of(self._form.op).product:  # sums of products in few digits have a precision of their own
             sums = allowed_error(self._form, values, replayed, self._opset, FLOAT32_UNIT_ROUNDOFF)
             return ours, replayed, float(np.hypot(sums, steps))
@@ -331,7 +331,7 @@ class _Case:
         if not operators.of(self._form.op).product:
             return
         ours, replayed, allowed = self.compare(place)
-        error = norm(_difference(ours, replayed))
+        error = finite_norm(_difference(ours, replayed))
         if not allowed < error < ROUNDED_FACTORS_MAX_ERROR_RATIO * allowed:
             return
         for title, cast in _INPUTS.items():
@@ -371,8 +371,10 @@ class _Case:
             if turned is None:
                 return None
             other = {**values, **dict(zip([n for n in self._form.inputs if n], turned, strict=True))}
-            largest = max(largest, norm(_difference(run_node(self._form, other, self._opset)[self._tensor], plain)))
-        error = norm(_difference(self.compare(place)[0], plain))
+            largest = max(
+                largest, finite_norm(_difference(run_node(self._form, other, self._opset)[self._tensor], plain))
+            )
+        error = finite_norm(_difference(self.compare(place)[0], plain))
         return error / largest if largest else None
 
     def where(self, at: Sequence[Place]) -> str:
@@ -406,7 +408,7 @@ def _everywhere(ours: np.ndarray, replayed: np.ndarray) -> bool:
     """
     error = _difference(ours, replayed)[(_wide(ours) != 0) | (_wide(replayed) != 0)]
     return not error.size or bool(
-        np.median(np.abs(error)) >= ROUNDING_MIN_MEDIAN_SHARE * norm(error) / np.sqrt(error.size)
+        np.median(np.abs(error)) >= ROUNDING_MIN_MEDIAN_SHARE * finite_norm(error) / np.sqrt(error.size)
     )
 
 

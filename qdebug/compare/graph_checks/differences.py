@@ -15,7 +15,7 @@ from qdebug.compare.align.clamps import bounds_of, code_span, codes_clamp
 from qdebug.compare.align.layouts import in_reference_order
 from qdebug.compare.align.pairs import Pair, block_of, clamp_of
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values
-from qdebug.compare.attribute.band import minus, norm
+from qdebug.compare.attribute.band import finite_norm, minus
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.rounding import scales_by_constants
@@ -408,7 +408,7 @@ def _default_in_force(recording: Recording, form: Node, name: str, stated: AttrV
                 made = run_node(replace(form, attrs=attrs), values, recording.graph.opset, asked=asked)[tensor]
         except KernelError:
             return math.inf
-        return norm(minus(made, recorded)) if made.shape == recorded.shape else math.inf
+        return finite_norm(minus(made, recorded)) if made.shape == recorded.shape else math.inf
 
     own = off(form.attrs)
     default = asked.get(name)

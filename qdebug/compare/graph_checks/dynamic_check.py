@@ -25,7 +25,7 @@ from qdebug.compare.align.layouts import in_reference_order, plain_shape
 from qdebug.compare.align.pairs import clamp_of
 from qdebug.compare.attribute.attribute import Attribution, attribute
 from qdebug.compare.attribute.backend_replay import inputs_of, replay_own
-from qdebug.compare.attribute.band import beyond_own_terms, minus, norm
+from qdebug.compare.attribute.band import beyond_own_terms, finite_norm, minus
 from qdebug.compare.attribute.code_spans import held, span_before, uniform_span
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
@@ -293,7 +293,7 @@ def lost_to_rounding(entry: PlannedNode, result: np.ndarray, error: np.ndarray, 
         error: The error that rounding makes.
         what: What is rounded.
     """
-    signal, noise = norm(result), norm(error)
+    signal, noise = finite_norm(result), finite_norm(error)
     left = 20 * math.log10(signal / noise) if signal and noise else math.inf
     if not left < CODES_MIN_SQNR:
         return None

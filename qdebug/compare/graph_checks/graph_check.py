@@ -21,7 +21,7 @@ from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
 from qdebug.compare.attribute.attribute import Attribution, attribute, softmax_axes, which_count
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
-from qdebug.compare.attribute.band import minus, norm, unit_roundoff
+from qdebug.compare.attribute.band import finite_norm, minus, unit_roundoff
 from qdebug.compare.attribute.code_spans import (
     folded_clamp,
     held,
@@ -164,6 +164,7 @@ class TensorCheck:
             exact=all(map(rounds_nothing, self.segment.nodes)),
             as_reference=None if instead or self.alike else self._theirs,
             alike=self.alike and not instead,
+            reads_equal=partial(self._replays.reads_equal, self.segment),
         )
         if self._entry.quant is not None or found.arithmetic_unsaturated is None:
             return found
@@ -288,7 +289,7 @@ class TensorCheck:
                 ours = real_values(self._backend, pair.backend, place)
                 ours = in_reference_order(ours, pair.backend_view, theirs.shape)
                 unit = SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype)
-                if ours.shape == theirs.shape and norm(minus(theirs, ours)) > unit * norm(ours):
+                if ours.shape == theirs.shape and finite_norm(minus(theirs, ours)) > unit * finite_norm(ours):
                     return True
         except (KernelError, NotRecordedError):
             return False
@@ -330,8 +331,8 @@ class TensorCheck:
             off = minus(theirs, ours.reshape(theirs.shape))
             if np.any(~np.isfinite(theirs) & np.isfinite(ours.reshape(theirs.shape))):
                 return False  # a format whose range does not hold the factors
-            error = norm(off)
-            return error <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * norm(theirs)
+            error = finite_norm(off)
+            return error <= SEGMENT_ROUNDOFFS * FLOAT32_UNIT_ROUNDOFF * finite_norm(theirs)
 
         try:
             if stored.dtype.kind != "f" or fits(None):
@@ -433,7 +434,7 @@ class TensorCheck:
                 lsb = MOVED_CODES_MAX_LSB if all(map(rounds_nothing, segment.own)) else DERIVED_LSB
                 told = np.max(found, initial=0) > lsb * float(np.max(entry.quant.scale))
             else:
-                told = norm(found) > least
+                told = finite_norm(found) > least
             return found if told else None
 
         @cache
@@ -573,16 +574,18 @@ class TensorCheck:
         share, coded = 10 ** (-DEFAULT_MIN_SQNR / 20), self._differences.coded(self.segment)
         if not coded and not self._graphs.undeclared_codes:
             share = min(SEGMENT_ROUNDOFFS * unit_roundoff(self._backend.load(entry.tensor, *place).dtype), share)
-        if not norm(difference) > share * norm(theirs):
+        if not finite_norm(difference) > share * finite_norm(theirs):
             return None
         if not exceeds(difference, self._rounding_noise(place)):
             return None
         inside = self._rounding_inside(theirs.shape, place) if coded else None
-        if inside is not None and not norm(difference + inside) > share * norm(theirs):
+        if inside is not None and not finite_norm(difference + inside) > share * finite_norm(theirs):
             return lost_to_rounding(entry, theirs, inside, "data")
         known = self._dynamic.short_sums if coded and self._dynamic.unaccounted(place) is None else ()
         inside = self._rounding_inside(theirs.shape, place, known) if known else None
-        return self._declared if inside is None or norm(difference + inside) > share * norm(theirs) else None
+        return (
+            self._declared if inside is None or finite_norm(difference + inside) > share * finite_norm(theirs) else None
+        )
 
     def _rounding_inside(
         self, shape: tuple[int, ...], place: tuple[int, int], known: Collection[str] = ()

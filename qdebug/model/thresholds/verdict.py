@@ -62,6 +62,14 @@ CONTRIBUTORS_NAMED = threshold(
     unit="nodes",
     why="The verdict names as many nodes that contribute most to an output. The JSON has all.",
 )
+CONTRIBUTOR_MAX_DISTANCE = threshold(
+    "CONTRIBUTOR_MAX_DISTANCE",
+    20.0,
+    unit="dB",
+    why="The verdict names a node beside the costliest one if its error alone costs the output no less than this much "
+    "less: the power of what it makes is then above a hundredth of that of the costliest.",
+    source="derived: a hundredth of the power",
+)
 NONFINITE_PATH_ENDS = threshold(
     "NONFINITE_PATH_ENDS",
     4,

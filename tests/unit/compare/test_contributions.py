@@ -127,7 +127,7 @@ def test_an_output_below_20_db_fails_though_no_node_is_beyond_its_limit():
     assert (made.status, made.metrics.max_lsb <= 0.5) == (Status.WITHIN, True)
     assert (result.status, result.exit_code, result.first_divergence) == (Status.ACCUMULATED, 1, None)
     assert f"'y' has an SQNR of {made.metrics.sqnr_db:.3g} dB, below 20 dB" in result.verdict.sentence
-    said = "Costliest nodes, each with the output's SQNR if it alone had an error: 'sum' "
+    said = "Costliest node, with the output's SQNR if it alone had an error: 'sum' "
     assert said in result.verdict.sentence
     (contributor,) = result.verdict.contributors
     assert (contributor.node, contributor.how) == ("sum", "exact")

@@ -209,9 +209,9 @@ def test_beyond_the_codes_of_the_reference_a_float_backend_is_no_error():
     beyond = ours > SY * 255
     assert beyond.any()
     found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * beyond, instead=True)
-    assert found.arithmetic.max_abs == 0
+    assert found.arithmetic_unsaturated.max_abs == 0
     found = attribute(ref, be, entry, substitute_replay=lambda place: ours + np.float32(5) * (ours == 0), instead=True)
-    assert found.arithmetic.max_abs == 5
+    assert found.arithmetic_unsaturated.max_abs == 5
 
 
 def test_what_a_substitute_replay_may_be_off_grows_with_its_format_and_its_size():

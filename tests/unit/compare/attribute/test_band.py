@@ -10,6 +10,8 @@ from qdebug.compare.attribute.band import (
     allowed_error,
     beyond_own_sums,
     beyond_own_terms,
+    difference,
+    finite_norm,
     held_unit,
     is_free_scale,
     narrow_sums_error,
@@ -200,7 +202,11 @@ def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeyp
         asked = []
         with asking(lambda: asked.append(1)):
             count = beyond_own_terms(node, terms, total, recorded, 2.0**-24)
-            return (count, held_unit(half), held_unit(total)), [norm(np.asarray(each)) for each in arrays], len(asked)
+            return (
+                (count, held_unit(half), held_unit(total)),
+                [finite_norm(np.asarray(each)) for each in arrays],
+                len(asked),
+            )
 
     whole, lengths, times = found()
     monkeypatch.setattr("qdebug.numerics.blocks._STRETCH", 32)
@@ -209,6 +215,19 @@ def test_a_huge_tensor_is_looked_at_in_stretches_that_make_no_difference(monkeyp
     assert whole == parts == (3, 2.0**-11, 2.0**-24)
     assert summed == pytest.approx(lengths, rel=1e-15)
     assert more > 3 * times, "whoever waits is asked in between"
+
+
+def test_a_norm_says_that_a_value_is_not_finite():
+    values = np.array([3.0, 4.0, np.nan], np.float32)
+    assert (norm(values[:2]), finite_norm(values)) == (5.0, 5.0)
+    assert np.isnan(norm(values))
+    assert np.isnan(norm(np.array([np.inf, 1.0])))
+
+
+def test_a_difference_of_equal_infinities_and_nans_is_zero():
+    one = np.array([np.inf, -np.inf, np.nan, 2.0, np.inf])
+    other = np.array([np.inf, -np.inf, np.nan, 0.5, 1.0])
+    assert difference(one, other).tolist() == [0.0, 0.0, 0.0, 1.5, np.inf]
 
 
 def test_the_rounding_of_a_product_grows_with_the_root_of_its_terms():
