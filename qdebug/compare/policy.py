@@ -595,6 +595,8 @@ def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | No
         place = "the input" if first.op == "Input" else f"{first.op} {first.node!r}"
         place += _in_the_model(first, graph)
         text = f"The backend diverges first at {place} (tensor {first.tensor!r}): {first.reason}."
+        if any(found.kind is FindingKind.REFERENCE for found in first.findings):
+            text = f"The reference is wrong first at {place} (tensor {first.reference_tensor!r}): {first.reason}."
         over = int(np.count_nonzero(of.beyond & ~apart))
         if over or not incomparable:
             text += f" {over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."

@@ -36,6 +36,11 @@ from qdebug.model.thresholds.attribution import (
     SUBSTITUTE_REPLAY_MAX_ERROR_RATIO,
 )
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.verdict import (
+    DERIVED_LSB,
+    EQUAL_INPUTS_MIN_SQNR,
+    EQUAL_INPUTS_MIN_SQNR_OF_16_BITS,
+)
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = ["NodeContext", "Runs"]
@@ -126,6 +131,17 @@ class NodeContext:
         known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
         return None if known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
 
+    @cached_property
+    def least_sqnr(self) -> float | None:
+        """SQNR in dB that a float node without replay must leave of equal inputs; None where these are not known."""
+        stats, entry, runs = self.stats, self.entry, self.runs
+        if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
+            return None
+        coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
+        if coded or self.graph is None or self.graph.reads_codes or not self.reads_the_same:
+            return None
+        return EQUAL_INPUTS_MIN_SQNR if self.graph.computes_in_single(stats) else EQUAL_INPUTS_MIN_SQNR_OF_16_BITS
+
     @property
     def failed(self) -> bool:
         """Whether its node has a kernel and recorded inputs, and the replay failed or was refused all the same."""
@@ -164,6 +180,33 @@ class NodeContext:
     def by_reference(self) -> bool:
         """Whether the reference's nodes account for the tensor, and what its own is said to do does not."""
         return self._relied_on[1]
+
+    @cached_property
+    def reference_alone(self) -> Attribution | None:
+        """How far the reference's codes are from its own node's replay, where the backend's are right and others.
+
+        None where the reference's node accounts for them, by real arithmetic or by a known one, or nothing tells.
+        """
+        stats, graph, entry, runs = self.stats, self.graph, self.entry, self.runs
+        theirs = runs.reference.graph.producer(entry.reference_tensor)
+        if stats is None or graph is None or theirs is None or self.diverges or not self._own_is_known:
+            return None
+        if runs.reference.graph.tensors[entry.reference_tensor].quant is None:
+            if not self.reads_the_same:  # of real numbers the reference is looked at where the inputs are no excuse
+                return None
+        elif entry.quant is None or not (stats.max_lsb or 0.0) > DERIVED_LSB:
+            return None
+        if not graph.alike:
+            return None
+        alone = reference_self_check(runs.reference, entry)
+        if alone.arithmetic_unsaturated is None or not self._beyond(alone, excused=False):
+            return None
+        found = runs.reference_reproducer.reproduce(theirs, entry.reference_tensor)
+        return None if found is not None and found.firm else alone
+
+    @property
+    def _own_is_known(self) -> bool:
+        return self.attribution is not None and self.attribution.arithmetic_unsaturated is not None
 
     @cached_property
     def diverges(self) -> bool:
@@ -237,7 +280,14 @@ class NodeContext:
         whole = self.attribution
         part = None if whole is None else whole.samples.get(number)
         return Error(
-            name=self.name, stats=stats, attribution=part, limits=self.limits, excused=excused, exact=self.exact
+            name=self.name,
+            stats=stats,
+            attribution=part,
+            limits=self.limits,
+            excused=excused,
+            exact=self.exact,
+            least_sqnr=self.least_sqnr,
+            unreplayed=None if self.least_sqnr is None else self.unreplayed,
         )
 
     # Which replay can be relied on

@@ -31,13 +31,15 @@ def sqnr(of: Measured) -> Finding | None:
     stats, limits = _whole(of), of.limits
     if stats is None:
         return None
-    floor = limits.sqnr_in_force
+    floor = limits.sqnr_in_force if limits.given or of.least_sqnr is None else of.least_sqnr
     if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
         floor = CODES_MIN_SQNR  # no code is off by more than any quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
         return None
     said = f"SQNR {apart(stats.sqnr_db, floor)} dB is below {floor:g} dB"
-    if of.unreplayed is not None and not limits.given:
+    if of.least_sqnr is not None and not limits.given:
+        said += f", though all that it reads is equal; {of.unreplayed}"
+    elif of.unreplayed is not None and not limits.given:
         said += f"; judged with the error of its inputs included, since {of.unreplayed}"
     return breach(of, FindingKind.ERROR, said, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
 

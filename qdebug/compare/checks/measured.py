@@ -49,6 +49,10 @@ class Measured(Protocol):
         """Codes at the ends of their range; None if there are none, or nobody asks."""
 
     @property
+    def least_sqnr(self) -> float | None:
+        """SQNR in dB that a node without replay must leave of equal inputs; None where inputs may differ."""
+
+    @property
     def unreplayed(self) -> str | None:
         """Why the node's own error is not known, to be said with a judgement of the whole; None for a sample."""
 
@@ -65,6 +69,7 @@ class Error:
     known_arithmetic: str | None = None
     exact: bool = False
     rails: Rails | None = None
+    least_sqnr: float | None = None
     unreplayed: str | None = None
 
 

@@ -10,7 +10,7 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.selection import selection
-from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale
+from qdebug.compare.checks.two_runs import apart_on_equal_inputs, other_scale, wrong_reference
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
 __all__ = ["CHECKS", "Check", "findings_of"]
@@ -21,6 +21,7 @@ Check = Callable[[NodeContext], Finding | None]
 CHECKS: tuple[Check, ...] = (
     graph.difference,
     *ERROR_CHECKS,
+    wrong_reference,
     statistics.nonfinite_at_least,
     statistics.sqnr_at_most,
     graph.unholdable,

@@ -4,11 +4,32 @@ from __future__ import annotations
 
 import numpy as np
 
-from qdebug.compare.checks.arithmetic import differing
+from qdebug.compare.checks.arithmetic import differing, judged
 from qdebug.compare.checks.context import NodeContext
-from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
+from qdebug.compare.checks.measured import Error, breach
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.compare.result.limits import Limits
 
-__all__ = ["apart_on_equal_inputs", "other_scale"]
+__all__ = ["apart_on_equal_inputs", "other_scale", "wrong_reference"]
+
+
+def wrong_reference(context: NodeContext) -> Finding | None:
+    """Find that the reference's tensor is not what its own node gives, while the backend's is."""
+    alone = context.reference_alone
+    own = None if alone is None else judged(Error(stats=context.stats, attribution=alone, limits=Limits()))
+    if own is None:
+        return None
+    off = f"{apart(own.amount, own.limit, digits=4)} LSB, and rounding explains {own.limit:g} at most"
+    if own.unit != "LSB":
+        off = f"{apart(own.amount, own.limit)} times what rounding explains"
+    said = "the reference's tensor is not what its node gives on the inputs that it recorded; the backend's is"
+    return breach(
+        context,
+        FindingKind.REFERENCE,
+        f"{said}. The reference is off by {off}",
+        judged=(own.amount, own.limit, own.unit),
+        given=False,
+    )
 
 
 def other_scale(context: NodeContext) -> Finding | None:

@@ -21,7 +21,7 @@ from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose, is_loose
 from qdebug.compare.attribute.attribute import Attribution, attribute, softmax_axes, which_count
 from qdebug.compare.attribute.backend_replay import inputs_of, real_values, replay
-from qdebug.compare.attribute.band import finite_norm, minus, unit_roundoff
+from qdebug.compare.attribute.band import finite_norm, held_unit, minus, unit_roundoff
 from qdebug.compare.attribute.code_spans import (
     folded_clamp,
     held,
@@ -30,7 +30,7 @@ from qdebug.compare.attribute.code_spans import (
     rounding_inside,
     span_before,
 )
-from qdebug.compare.attribute.integer_tensors import rounds_nothing
+from qdebug.compare.attribute.integer_tensors import holds_few_bits, rounds_nothing
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.attribute.reference_replay import ReferenceReplay, exceeds
 from qdebug.compare.attribute.segments import Segment, SegmentFinder, main_node
@@ -44,11 +44,18 @@ from qdebug.model import Node, Recording, operators
 from qdebug.model.outline import shape_of
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.model.thresholds.checks import FOLDING_MAX_ERROR_RATIO, LIKELY_ROUNDING_BOUND_SHARE, MOVED_CODES_MAX_LSB
-from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, LSB_SLACK, ROUNDING_SUM_FACTOR, SEGMENT_ROUNDOFFS
+from qdebug.model.thresholds.rounding import (
+    FLOAT32_UNIT_ROUNDOFF,
+    LSB_SLACK,
+    ROUNDING_SUM_FACTOR,
+    SEGMENT_ROUNDOFFS,
+    SHORT_FORMAT_MIN_ELEMENTS,
+)
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS
+from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.segment import moved, run_form, spread
 
@@ -179,6 +186,28 @@ class TensorCheck:
     def alike(self) -> bool:
         """Whether both graphs say the same of the node, constants included."""
         return self._differences.same(self._entry.pair, self.node, self.segment)
+
+    @cached_property
+    def reads_codes(self) -> bool:
+        """Whether a node of the backend reads codes, be they packed in a constant: its precision is not known."""
+        graph = self._backend.graph
+        read = {name for node in self.segment.own for name in node.inputs if name}
+        return any(graph.tensors[name].quant is not None or holds_few_bits(graph, name) for name in read)
+
+    def computes_in_single(self, stats: ErrorStats) -> bool:
+        """Tell whether values and constants of both runs are known to have at least the digits of float32.
+
+        Args:
+            stats: The error of the tensor, in whose worst sample it is looked at.
+        """
+        worst = stats.worst_sample or 0
+        place = next((place for place in self._places if place[0] == worst), None)
+        if place is None or stats.count < SHORT_FORMAT_MIN_ELEMENTS:
+            return False
+        sides = (self._reference, self._entry.reference_tensor), (self._backend, self._entry.tensor)
+        units = [held_unit(run.load(name, *place)) for run, name in sides]
+        constants = {name for node in self.segment.own for name in node.inputs if name and self._be.folds(name)}
+        return max(*units, self._replays.backend.narrowest(constants)) <= FLOAT32_UNIT_ROUNDOFF
 
     def shape(self) -> Finding | None:
         """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""

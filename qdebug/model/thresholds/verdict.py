@@ -24,6 +24,24 @@ DEFAULT_MIN_SQNR = threshold(
     "it is said, and the outputs decide.",
     source="derived: a tenth of the signal is error",
 )
+EQUAL_INPUTS_MIN_SQNR = threshold(
+    "EQUAL_INPUTS_MIN_SQNR",
+    60.0,
+    unit="dB",
+    decides="status",
+    why="Least SQNR of a float32 tensor whose node has no kernel and reads what the reference's reads, bit for bit. "
+    "Its error is its own, so the limit for errors that may have come with the inputs says nothing.",
+    source="derived: a thousandth, or 2**14 roundings of float32; a product of 19 bits (TF32) leaves about 66 dB",
+)
+EQUAL_INPUTS_MIN_SQNR_OF_16_BITS = threshold(
+    "EQUAL_INPUTS_MIN_SQNR_OF_16_BITS",
+    30.0,
+    unit="dB",
+    decides="status",
+    why="The same where values or constants of either run were rounded to a float format of 16 bits, or are too few to "
+    "tell.",
+    source="derived: 3 %, or 8 roundings of bfloat16",
+)
 CODES_MIN_SQNR = threshold(
     "CODES_MIN_SQNR",
     10.0,
