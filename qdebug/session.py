@@ -19,6 +19,7 @@ from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
+from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.graph_walk import part_of
 from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, KeptPowers, ShareOut
@@ -56,6 +57,9 @@ _PART = 4
 
 def _nobody(stage: str) -> None:
     """Hear nothing."""
+
+
+_SWAPPED = "The reference holds codes and the backend none: were the two files swapped?"
 
 
 def _nobody_said(node: str) -> None:
@@ -237,9 +241,17 @@ class DiffSession:
             unmatched=self.alignment.unmatched,
             limits=self.limits,
             outputs=self.outputs(),
-            contributing=self._contributions if contributors else None,
+            contributing=self._contributions if contributors and not self._seems_swapped else None,
             errors=self._examiner.errors_by_input,
+            remark=_SWAPPED if self._seems_swapped else "",
         )
+
+    @cached_property
+    def _seems_swapped(self) -> bool:
+        """Whether a node of the reference gives codes of a stated scale, and nothing in the backend is in codes."""
+        graph = self.reference.graph
+        coded = any(graph.tensors[name].quant is not None for node in graph.nodes for name in node.outputs if name)
+        return coded and not computes_with_codes(self.backend)
 
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
         if self._contributing is None or self._contributing[0] != output.tensor:

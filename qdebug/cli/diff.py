@@ -107,6 +107,7 @@ class DiffOptions:
     rtol: float | None
     allow_partial: bool
     allow_unfaithful: bool
+    allow_different_inputs: bool
     allow_uncompared: Sequence[str]
     explain: bool
     node: str | None
@@ -461,6 +462,7 @@ def _incomplete(result: RunComparison) -> str:
     causes = {
         "--allow-partial": any(not info.complete for info in sides) or any(node.note for node in result.nodes),
         "--allow-unfaithful": any(info.fidelity is Fidelity.DIFFERS for info in sides),
+        "--allow-different-inputs": bool(result.different_inputs),
         "--allow-uncompared GLOB": any(entry.kind is UnmatchedKind.LOST for entry in result.coverage.unmatched)
         or result.coverage.judged.failed_replays > 0,
     }

@@ -78,6 +78,7 @@ class ExplainOptions:
     max_lsb: float | None
     allow_partial: bool
     allow_unfaithful: bool
+    allow_different_inputs: bool
     allow_uncompared: Sequence[str]
     track: Path | None
     jobs: int

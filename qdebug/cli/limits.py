@@ -40,6 +40,10 @@ class Allowances(Protocol):
         """Accept a recording that did not finish."""
 
     @property
+    def allow_different_inputs(self) -> bool:
+        """Accept runs that were given different inputs."""
+
+    @property
     def allow_unfaithful(self) -> bool:
         """Accept a recording that changed its result."""
 
@@ -137,6 +141,7 @@ def add_allowances(parser: TakesArguments, *, uncompared: bool = True) -> None:
     parser.add_argument("--allow-unfaithful", action="store_true", help="a recording that changed its result")
     if not uncompared:
         return
+    parser.add_argument("--allow-different-inputs", action="store_true", help="runs that were given different inputs")
     parser.add_argument(
         "--allow-uncompared",
         action="append",
@@ -173,6 +178,7 @@ def with_allowances(limits: Limits, options: Allowances) -> Limits:
         limits,
         allow_partial=options.allow_partial or limits.allow_partial,
         allow_unfaithful=options.allow_unfaithful or limits.allow_unfaithful,
+        allow_different_inputs=options.allow_different_inputs or limits.allow_different_inputs,
         allow_uncompared=limits.allow_uncompared if allowed == () else allowed,
     )
 

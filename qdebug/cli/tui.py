@@ -74,6 +74,7 @@ class TuiOptions:
     rtol: float | None
     allow_partial: bool
     allow_unfaithful: bool
+    allow_different_inputs: bool
     allow_uncompared: Sequence[str]
     inputs: Path | None
     samples: int | None
@@ -156,7 +157,7 @@ def _limit_words(options: TuiOptions) -> list[str]:
         value = getattr(options, name)
         if value is not None:
             words += [f"--{name.replace('_', '-')}", f"{value:g}"]
-    for name in ("allow_partial", "allow_unfaithful"):
+    for name in ("allow_partial", "allow_unfaithful", "allow_different_inputs"):
         words += [f"--{name.replace('_', '-')}"] if getattr(options, name) else []
     return words + [word for entry in options.allow_uncompared for word in ("--allow-uncompared", entry)]
 

@@ -14,7 +14,15 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
-from qdebug.compare.result.node_result import Evidence, blamed, cost_of, is_doubt, is_excused
+from qdebug.compare.result.node_result import (
+    Evidence,
+    blamed,
+    cost_of,
+    input_finding,
+    is_doubt,
+    is_excused,
+    nonfinite_input_of,
+)
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.origin import costliest, largest_fall
 from qdebug.compare.result.result import (
@@ -41,6 +49,8 @@ from qdebug.numerics.stats import ErrorStats
 
 __all__ = [
     "costs_that_count",
+    "different_inputs",
+    "different_inputs_clause",
     "judge",
     "judge_error",
     "judge_sample",
@@ -173,6 +183,23 @@ def shortcomings(
     return tuple(found)
 
 
+def different_inputs(of: ResultTable) -> list[NodeResult]:
+    """Return the inputs of the network that differ between the two runs."""
+    return [node for node in of.nodes if input_finding(node) is not None]
+
+
+def different_inputs_clause(different: Sequence[NodeResult]) -> str:
+    """Say in a clause that the two runs were given different inputs.
+
+    Args:
+        different: Those that differ, at least one.
+    """
+    found, others = input_finding(different[0]), len(different) - 1
+    said = "" if found is None else f" {found.sentence}"
+    more = f", and {others} more {'input' if others == 1 else 'inputs'}" if others else ""
+    return f"the two runs were given different inputs ({different[0].tensor!r}{said}{more})"
+
+
 def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     """Return what has a partner and cannot be compared with it."""
     return _as_lost([node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node)])
@@ -268,6 +295,8 @@ def verdict(
     floor: float | None = None,
     contributing: Contributions | None = None,
     nonfinite: Nonfinite | None = None,
+    different: Sequence[NodeResult] = (),
+    remark: str = "",
 ) -> Verdict:
     """Sum up compared tensors.
 
@@ -285,7 +314,11 @@ def verdict(
         floor: The limit of outputs, in dB.
         contributing: What nodes contribute to the worst of them; None if nobody looked.
         nonfinite: Where a NaN or an infinity is born, and its path; None if that is not known.
+        different: Inputs of the network that differ, unless that was accepted: then no node is accused.
+        remark: A sentence on the two runs, to be said before all others; "" for none.
     """
+    if different:
+        return _of_different_inputs(different, missing, accepted)
     first = of[of.beyond.argmax()] if of.beyond.any() else None
     origin = way[-1] if way else None
     status = _status(of, incomplete=bool(missing), accumulated=bool(short or costs))
@@ -293,7 +326,11 @@ def verdict(
         origin = costliest(of, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
-    if nonfinite is not None:
+    given = None if first is None or graph is None else _nonfinite_input(of, first, graph)
+    if first is not None and given is not None:
+        sentence = f"{_of_nonfinite_input(given, first)} {sentence}"
+        first, origin, way = given, given, (given,)
+    elif nonfinite is not None:
         sentence += _born(of, nonfinite, sentence, origin)
     if short and graph is not None and floor is not None:
         fall = _fallen(of, short[0], floor, graph)
@@ -318,6 +355,7 @@ def verdict(
         sentence += " Incomplete: " + "; ".join(missing) + "."
     if accepted:
         sentence += " Accepted as it is: " + "; ".join(accepted) + "."
+    sentence = f"{remark} {sentence}".lstrip()
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
@@ -332,6 +370,15 @@ def verdict(
         together=None if contributing is None else contributing.together,
         nonfinite=nonfinite,
     )
+
+
+def _of_different_inputs(different: Sequence[NodeResult], missing: Sequence[str], accepted: Sequence[str]) -> Verdict:
+    """Return the verdict on runs that were given different inputs: no node is accused of what these make."""
+    clause = different_inputs_clause(different)
+    sentence = f"{clause[0].upper()}{clause[1:]}. No node is accused: record both runs with the same inputs."
+    sentence += f" Incomplete: {'; '.join(missing)}." if missing else ""
+    sentence += f" Accepted as it is: {'; '.join(accepted)}." if accepted else ""
+    return Verdict(status=Status.INCOMPLETE, first_divergence=None, origin=None, sentence=sentence)
 
 
 def short_outputs(of: ResultTable, graph: Graph, limits: Limits) -> list[NodeResult]:
@@ -574,6 +621,21 @@ def _born(of: ResultTable, found: Nonfinite, said: str, origin: NodeResult | Non
     return f"{text} It reaches no output{f', and ends after {nodes[-1]}' if len(nodes) > 1 else ''}."
 
 
+def _nonfinite_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | None:
+    """Return an input of the network that is NaN or infinite in both runs and leads to the first such difference."""
+    if first.status is not Status.NONFINITE:
+        return None
+    rows = of.rows_of(upstream(graph, (first.tensor,)))
+    return next((of[row] for row in rows if nonfinite_input_of(of[row]) is not None), None)
+
+
+def _of_nonfinite_input(given: NodeResult, first: NodeResult) -> str:
+    """Say that what was given to both runs is not finite, and where they first make different things of it."""
+    found = nonfinite_input_of(given)
+    said = "" if found is None else f": {found.sentence}"
+    return f"The input {given.tensor!r} is not finite{said}. The two runs handle that differently at {first.node!r}."
+
+
 def _in_the_model(node: NodeResult, graph: Graph | None) -> str:
     """Say what the model calls a node that runs under another name; "" if it does not, or that is not known."""
     producer = None if graph is None else graph.producer(node.tensor)
@@ -584,7 +646,7 @@ def _in_the_model(node: NodeResult, graph: Graph | None) -> str:
 
 
 def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | None, graph: Graph | None) -> str:
-    """Say how all came out, and where it goes wrong first."""
+    """Say how all came out, and where it goes wrong first; and of one sample that there is no other."""
     apart = of.having(Status.INCOMPARABLE)
     incomparable = int(np.count_nonzero(apart))
     count = len(of) - incomparable
@@ -608,12 +670,17 @@ def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | No
     elif not count:
         text = "No tensor was compared."
     elif of.having(Status.IDENTICAL).all():
-        text = f"{every} identical."
+        text = f"{every} identical{_one_sample(of)}."
     else:
         excused = int(np.count_nonzero(of.breaking & ~apart))
         within = count - excused
         said = f"{within} of {count} compared tensors {'is' if within == 1 else 'are'}"
-        text = f"{said if excused else every} within the limit."
+        text = f"{said if excused else every} within the limit{_one_sample(of)}."
     if incomparable:
         text += f" {incomparable} could not be compared."
     return text
+
+
+def _one_sample(of: ResultTable) -> str:
+    """Return a clause on the number of samples if one alone was compared; "" if several were, or that is not known."""
+    return ", in 1 sample" if len({sample.sample for node in of.nodes for sample in node.samples}) == 1 else ""

@@ -9,7 +9,14 @@ import numpy as np
 
 from qdebug.compare.align.leftover import said_unchecked
 from qdebug.compare.align.pairs import Unmatched
-from qdebug.compare.policy import costs_that_count, short_outputs, shortcomings, verdict
+from qdebug.compare.policy import (
+    costs_that_count,
+    different_inputs,
+    different_inputs_clause,
+    short_outputs,
+    shortcomings,
+    verdict,
+)
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.nonfinite import nonfinite_of
@@ -40,6 +47,7 @@ def sum_up(
     outputs: tuple[OutputRanking, ...] = (),
     contributing: Callable[[ResultTable, NodeResult], Contributions] | None = None,
     errors: ErrorsByInput | None = None,
+    remark: str = "",
 ) -> RunComparison:
     """Sum up compared tensors.
 
@@ -53,6 +61,7 @@ def sum_up(
         contributing: Finds what nodes contribute to an output that is beyond its limit while no node is; None to leave
             that out.
         errors: Tells what each of several inputs brings to the error of a node; None to leave that out.
+        remark: A sentence on the two runs, to be said first; "" for none.
 
     Raises:
         AlignmentError: Tensors were compared and none of them beyond the inputs is comparable.
@@ -60,11 +69,18 @@ def sum_up(
     of = ResultTable(tuple(nodes))
     _check_comparable(of)
     compared = len(of) - int(np.count_nonzero(of.having(Status.INCOMPARABLE)))
-    coverage = Coverage(compared=compared, unmatched=_as_checked(unmatched, of), judged=Judgements.of(of.nodes))
+    samples = len({sample.sample for node in of.nodes for sample in node.samples})
+    coverage = Coverage(
+        compared=compared, samples=samples, unmatched=_as_checked(unmatched, of), judged=Judgements.of(of.nodes)
+    )
     missing = shortcomings(*runs, coverage, of, limits=limits)
     short = short_outputs(of, graph, limits)
     born = nonfinite_of(of, graph)
     every = shortcomings(*runs, coverage, of, limits=limits.accepting_nothing())
+    accepted = [clause for clause in every if clause not in missing]
+    different = different_inputs(of)
+    if different and limits.allow_different_inputs:
+        accepted, different = [different_inputs_clause(different), *accepted], []
     return RunComparison(
         reference=runs[0],
         backend=runs[1],
@@ -75,18 +91,20 @@ def sum_up(
             output=of[worst_output(of, graph)] if len(of) else None,
             outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),
-            accepted=tuple(clause for clause in every if clause not in missing),
+            accepted=tuple(accepted),
             graph=graph,
             short=short,
             costs=costs_that_count(of, graph, limits, short),
             floor=limits.output_sqnr_in_force,
             nonfinite=born,
+            different=different,
+            remark=remark,
             contributing=contributing(of, short[0]) if short and contributing is not None else None,
         ),
         coverage=coverage,
         nodes=of.nodes,
         limits=limits.to_dict(),
-        shortcomings=missing,
+        shortcomings=(*map(different_inputs_clause, [different] if different else []), *missing),
         outputs=outputs,
         network_outputs=tuple(name for name in graph.outputs if name in of.rows),
     )

@@ -328,6 +328,9 @@ def coverage_sentence(result: RunComparison) -> str:
     compared = numbers.grouped(result.coverage.compared)
     plural = "tensor" if result.coverage.compared == 1 else "tensors"
     judged = "".join(f", {clause}" for clause in judged_clauses(result))
+    samples = result.coverage.samples
+    if samples:
+        judged = f" in {numbers.grouped(samples)} {'sample' if samples == 1 else 'samples'}{judged}"
     if not unmatched:
         return f"{compared} {plural} compared{judged}, none left out"
     constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)

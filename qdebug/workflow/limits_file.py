@@ -60,7 +60,7 @@ _PATTERNS = ("tensor", "node", "op")
 _RULE = (*_PATTERNS, *BOUNDS)
 _ACKNOWLEDGED = ("node", "reason", "expires")
 _NOTE = ("node", "text")
-_ALLOW = ("partial", "unfaithful", "uncompared")
+_ALLOW = ("partial", "unfaithful", "different_inputs", "uncompared")
 
 
 class LimitsText:
@@ -101,6 +101,7 @@ class LimitsText:
             file=self._file,
             allow_partial=self._flag(allow, "partial"),
             allow_unfaithful=self._flag(allow, "unfaithful"),
+            allow_different_inputs=self._flag(allow, "different_inputs"),
             allow_uncompared=self._uncompared(allow.get("uncompared", ())),
         )
 

@@ -23,9 +23,10 @@ from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error
 from qdebug.compare.checks.precision import reduced_precision
 from qdebug.compare.explaining.float_band import rounded_inputs
-from qdebug.compare.graph_checks.graph_check import GraphCheck, rounded_first
+from qdebug.compare.graph_checks.graph_check import Digits, GraphCheck, rounded_first
 from qdebug.compare.graph_checks.quant_mismatch import contradicted, quant_mismatch
 from qdebug.compare.measure.compare import Comparison, compare_pair
+from qdebug.compare.measure.inputs import InputDifference, different_inputs
 from qdebug.compare.measure.recordings import is_fed_back
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
@@ -48,7 +49,13 @@ __all__ = ["NodeContext", "Runs"]
 _HALF_KNOWN = "it was replayed with the reference's constants, which are not rounded to codes"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+_EQUAL_INPUTS_MIN_SQNR: Mapping[Digits | None, float] = {
+    Digits.SINGLE: EQUAL_INPUTS_MIN_SQNR,
+    Digits.SHORT: EQUAL_INPUTS_MIN_SQNR_OF_16_BITS,
+}
+
+
+@dataclass(frozen=True, kw_only=True)
 class Runs:
     """Two aligned runs, and what looks into them.
 
@@ -67,6 +74,11 @@ class Runs:
     graphs: GraphCheck
     reproducer: ReproductionCheck
     reference_reproducer: ReproductionCheck
+
+    @cached_property
+    def different_inputs(self) -> Mapping[str, InputDifference]:
+        """The inputs of the network that differ between the two runs, by backend tensor."""
+        return {each.tensor: each for each in different_inputs(self.reference, self.backend, self.pairs.values())}
 
 
 class NodeContext:
@@ -116,9 +128,18 @@ class NodeContext:
     @cached_property
     def excused(self) -> bool:
         """Whether a known arithmetic gives the same bits, or, without replay, the inputs may account for the error."""
-        if self.unreplayed is not None and not self.exact and (self.failed or self._passes_on or self._is_state):
+        if self.input_difference is not None:
             return True
-        return self._reproduced_firmly
+        if self.unreplayed is None or self.exact:
+            return self._reproduced_firmly
+        unknown = self.failed or self._passes_on or self._is_state or bool(self.runs.different_inputs)
+        return unknown or self._reproduced_firmly
+
+    @property
+    def input_difference(self) -> InputDifference | None:
+        """By how much it differs as an input of the network; None if it is none, or limits of the user judge it."""
+        given = self.node is None and self.stats is not None and self.limits.judge_whole(self.stats)
+        return None if given or self.node is not None else self.runs.different_inputs.get(self.entry.tensor)
 
     @property
     def known_arithmetic(self) -> str | None:
@@ -131,6 +152,19 @@ class NodeContext:
         known = self.attribution is None or self.attribution.arithmetic_unsaturated is not None
         return None if known or self.attribution is None else self.attribution.reason or _HALF_KNOWN
 
+    @property
+    def reference_rms(self) -> float | None:
+        """Root mean square of the reference's tensor; None where the error does not tell it, or there is no signal."""
+        stats = self.stats
+        if stats is None or not stats.rmse or not stats.rel_l2:
+            return None
+        return stats.rmse / stats.rel_l2 or None
+
+    @property
+    def usual_rms(self) -> float | None:
+        """None, as of all samples together."""
+        return None
+
     @cached_property
     def least_sqnr(self) -> float | None:
         """SQNR in dB that a float node without replay must leave of equal inputs; None where these are not known."""
@@ -138,9 +172,9 @@ class NodeContext:
         if stats is None or not stats.mismatches or self.unreplayed is None or self.failed or entry.whole:
             return None
         coded = entry.quant is not None or runs.reference.graph.tensors[entry.reference_tensor].quant is not None
-        if coded or self.graph is None or self.graph.reads_codes or not self.reads_the_same:
+        if coded or self.graph is None or self.graph.reads_more or not self.reads_the_same:
             return None
-        return EQUAL_INPUTS_MIN_SQNR if self.graph.computes_in_single(stats) else EQUAL_INPUTS_MIN_SQNR_OF_16_BITS
+        return _EQUAL_INPUTS_MIN_SQNR.get(self.graph.digits(stats))
 
     @property
     def failed(self) -> bool:
@@ -286,6 +320,7 @@ class NodeContext:
             limits=self.limits,
             excused=excused,
             exact=self.exact,
+            usual_rms=self.reference_rms if len(self.comparison.samples) > 1 else None,
             least_sqnr=self.least_sqnr,
             unreplayed=None if self.least_sqnr is None else self.unreplayed,
         )

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 from qdebug.compare.checks.measured import Measured, breach
 from qdebug.compare.result.finding import Finding, FindingKind, apart
 from qdebug.model.thresholds.rounding import LSB_SLACK
-from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
+from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.stats import ErrorStats
 
-__all__ = ["largest_step", "nonfinite", "sqnr", "tolerance"]
+__all__ = ["largest_step", "level_of_sample", "nonfinite", "sqnr", "tolerance"]
 
 
 def nonfinite(of: Measured) -> Finding | None:
@@ -32,6 +34,8 @@ def sqnr(of: Measured) -> Finding | None:
     if stats is None:
         return None
     floor = limits.sqnr_in_force if limits.given or of.least_sqnr is None else of.least_sqnr
+    if not limits.given and of.usual_rms is not None:
+        return _sqnr_of_sample(of, stats)
     if not limits.given and stats.max_lsb is not None and stats.max_lsb <= DERIVED_LSB + LSB_SLACK:
         floor = CODES_MIN_SQNR  # no code is off by more than any quantized node may introduce
     if floor is None or stats.sqnr_db is None or stats.sqnr_db >= floor or (not limits.given and of.excused):
@@ -42,6 +46,26 @@ def sqnr(of: Measured) -> Finding | None:
     elif of.unreplayed is not None and not limits.given:
         said += f"; judged with the error of its inputs included, since {of.unreplayed}"
     return breach(of, FindingKind.ERROR, said, judged=(stats.sqnr_db, floor, "dB"), given=limits.given)
+
+
+def _sqnr_of_sample(of: Measured, stats: ErrorStats) -> Finding | None:
+    """Find the error of one sample too large for the signal of all samples.
+
+    A sample that is zero or of the other sign in one run does not show among many others. One that is nearly silent in
+    both is no worse for that.
+    """
+    floor, level = DEFAULT_MIN_SQNR, level_of_sample(stats, of.usual_rms)
+    if level is None or level >= floor or of.excused:
+        return None
+    said = f"its error is {apart(level, floor)} dB below the signal of all samples, and {floor:g} dB is required"
+    return breach(of, FindingKind.ERROR, said, judged=(level, floor, "dB"), given=False)
+
+
+def level_of_sample(stats: ErrorStats, usual_rms: float | None) -> float | None:
+    """Return by how many dB the error of a sample is below the root mean square of its tensor over all samples."""
+    if stats.rmse is None or not stats.rmse or not usual_rms or not math.isfinite(stats.rmse):
+        return None
+    return 20 * math.log10(usual_rms / stats.rmse)
 
 
 def largest_step(of: Measured) -> Finding | None:

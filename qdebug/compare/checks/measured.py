@@ -49,6 +49,10 @@ class Measured(Protocol):
         """Codes at the ends of their range; None if there are none, or nobody asks."""
 
     @property
+    def usual_rms(self) -> float | None:
+        """Of one sample of several, root mean square of the reference's tensor over all samples; else None."""
+
+    @property
     def least_sqnr(self) -> float | None:
         """SQNR in dB that a node without replay must leave of equal inputs; None where inputs may differ."""
 
@@ -69,6 +73,7 @@ class Error:
     known_arithmetic: str | None = None
     exact: bool = False
     rails: Rails | None = None
+    usual_rms: float | None = None
     least_sqnr: float | None = None
     unreplayed: str | None = None
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from qdebug.compare.attribute.integer_tensors import lacks_scale
+from qdebug.compare.checks import error
 from qdebug.compare.checks.arithmetic import differing
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.measured import breach
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR
 
-__all__ = ["bare_codes", "nonfinite_at_least", "sqnr_at_most", "undecided", "unjudged"]
+__all__ = ["bare_codes", "nonfinite_at_least", "sqnr_at_most", "undecided", "unjudged", "worst_sample"]
 
 
 def nonfinite_at_least(context: NodeContext) -> Finding | None:
@@ -41,6 +43,26 @@ def bare_codes(context: NodeContext) -> Finding | None:
     return Finding(kind=FindingKind.SCALE, role=FindingRole.NOTE, node=context.name, sentence=said, evidence=name)
 
 
+def worst_sample(context: NodeContext) -> Finding | None:
+    """Find a sample whose error is beyond the limit, though that of all samples together is not."""
+    stats, attribution = context.stats, context.attribution
+    if stats is None or stats.nonfinite or context.limits.given or context.excused or context.entry.whole:
+        return None
+    if context.unreplayed is None or attribution is None or error.sqnr(context) is not None:
+        return None
+    levels = [
+        (error.level_of_sample(each.stats, context.reference_rms), each.sample) for each in context.comparison.samples
+    ]
+    beyond = [(level, sample) for level, sample in levels if level is not None and level < DEFAULT_MIN_SQNR]
+    if len(levels) < 2 or not beyond:
+        return None
+    level, sample = min(beyond)
+    more = f" (and of {len(beyond) - 1} more)" if len(beyond) > 1 else ""
+    said = f"the error of sample {sample}{more} is {apart(level, DEFAULT_MIN_SQNR)} dB below the signal of all samples"
+    said += f", and {DEFAULT_MIN_SQNR:g} dB is required; {context.unreplayed}"
+    return breach(context, FindingKind.ERROR, said, judged=(level, DEFAULT_MIN_SQNR, "dB"), given=False)
+
+
 def unjudged(context: NodeContext) -> Finding | None:
     """Excuse an error beyond the limit of a node without replay, where what it reads is as far off.
 
@@ -49,13 +71,16 @@ def unjudged(context: NodeContext) -> Finding | None:
     floor, stats = context.limits.sqnr_in_force, context.stats
     if context.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
         return None
+    if context.node is None:
+        return None
     if context.failed and context.excused and stats.mismatches:
         return _doubt(context, stats.sqnr_db, floor, f"its replay failed: {context.unreplayed}")
     if context.unreplayed is None or not context.excused or not stats.sqnr_db < floor or context.exact:
         return None
     if context.reproduced is not None and context.reproduced.firm:
         return None
-    return _doubt(context, stats.sqnr_db, floor, f"{context.unreplayed}, and what it reads is as far off")
+    why = "the inputs of the two runs differ" if context.runs.different_inputs else "what it reads is as far off"
+    return _doubt(context, stats.sqnr_db, floor, f"{context.unreplayed}, and {why}")
 
 
 def _doubt(context: NodeContext, level: float, floor: float, why: str) -> Finding:

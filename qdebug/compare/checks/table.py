@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from qdebug.compare.checks import graph, outputs, statistics
+from qdebug.compare.checks import graph, inputs, outputs, statistics
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.dead_zone import dead_channels, dead_zone
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
@@ -19,11 +19,14 @@ Check = Callable[[NodeContext], Finding | None]
 """Looks for one thing that can be wrong with a node."""
 
 CHECKS: tuple[Check, ...] = (
+    inputs.different_input,
+    inputs.nonfinite_input,
     graph.difference,
     *ERROR_CHECKS,
     wrong_reference,
     statistics.nonfinite_at_least,
     statistics.sqnr_at_most,
+    statistics.worst_sample,
     graph.unholdable,
     graph.out_of_range,
     graph.read_otherwise,

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
+from enum import Enum
 from functools import cache, cached_property, partial
 
 import numpy as np
@@ -54,15 +55,23 @@ from qdebug.model.thresholds.rounding import (
 from qdebug.model.thresholds.verdict import DEFAULT_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
+from qdebug.numerics.grid import grid_step
 from qdebug.numerics.short_formats import SHORT_FORMATS
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.segment import moved, run_form, spread
 
-__all__ = ["GraphCheck", "rounded_first"]
+__all__ = ["Digits", "GraphCheck", "rounded_first"]
 
 _SEED = 20250415
 _UNSAID = "nobody said where its inputs are rounded to codes"
+
+
+class Digits(Enum):
+    """In what real values are rounded."""
+
+    SINGLE = "float32 or finer"
+    SHORT = "a float format of 16 bits or fewer, or one that too few values tell"
 
 
 class GraphCheck:
@@ -188,26 +197,36 @@ class TensorCheck:
         return self._differences.same(self._entry.pair, self.node, self.segment)
 
     @cached_property
-    def reads_codes(self) -> bool:
-        """Whether a node of the backend reads codes, be they packed in a constant: its precision is not known."""
+    def reads_more(self) -> bool:
+        """Whether a node of the backend reads codes, be they packed in a constant, or runs nodes that read others.
+
+        How precisely it computes, or of what, is not known then.
+        """
         graph = self._backend.graph
+        if any(operators.of(node.op).holds_nodes for node in self.segment.own):
+            return True
         read = {name for node in self.segment.own for name in node.inputs if name}
         return any(graph.tensors[name].quant is not None or holds_few_bits(graph, name) for name in read)
 
-    def computes_in_single(self, stats: ErrorStats) -> bool:
-        """Tell whether values and constants of both runs are known to have at least the digits of float32.
+    def digits(self, stats: ErrorStats) -> Digits | None:
+        """Tell in what the values and constants of both runs are rounded; None if to codes, or that is not known.
 
         Args:
             stats: The error of the tensor, in whose worst sample it is looked at.
         """
         worst = stats.worst_sample or 0
         place = next((place for place in self._places if place[0] == worst), None)
-        if place is None or stats.count < SHORT_FORMAT_MIN_ELEMENTS:
-            return False
+        if place is None:
+            return None
         sides = (self._reference, self._entry.reference_tensor), (self._backend, self._entry.tensor)
-        units = [held_unit(run.load(name, *place)) for run, name in sides]
+        values = [run.load(name, *place) for run, name in sides]
+        if any(grid_step(each) is not None for each in values):
+            return None
+        if stats.count < SHORT_FORMAT_MIN_ELEMENTS:
+            return Digits.SHORT
         constants = {name for node in self.segment.own for name in node.inputs if name and self._be.folds(name)}
-        return max(*units, self._replays.backend.narrowest(constants)) <= FLOAT32_UNIT_ROUNDOFF
+        coarsest = max(*map(held_unit, values), self._replays.backend.narrowest(constants))
+        return Digits.SINGLE if coarsest <= FLOAT32_UNIT_ROUNDOFF else Digits.SHORT
 
     def shape(self) -> Finding | None:
         """Find what the graphs declare differently, if that gives a node another shape than its inputs account for."""

@@ -53,6 +53,8 @@ class FindingKind(StrEnum):
     PLACEMENT = "placement"
     ARITHMETIC = "arithmetic"
     ERROR = "error"
+    INPUT = "input"
+    """The two runs were given different inputs."""
     REFERENCE = "reference"
     """The reference's tensor, not the backend's, is not what its node gives."""
 

@@ -237,7 +237,9 @@ def _default(kind: type, name: str) -> Any:
     return entry.default_factory() if entry.default_factory is not MISSING else entry.default
 
 
-_ASKED_LATER = frozenset({"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_uncompared"})
+_ASKED_LATER = frozenset(
+    {"acknowledged", "file", "allow_partial", "allow_unfaithful", "allow_different_inputs", "allow_uncompared"}
+)
 """Limits that judge no tensor: what may be missing or beyond is asked when a comparison is summed up."""
 
 _FROM_PLAN = ("index", "node", "op", "tensor", "reference_tensor", "match", "match_reason", "confidence", "quant")

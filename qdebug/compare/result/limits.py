@@ -228,6 +228,7 @@ class Limits:
             derived limits.
         allow_partial: Accept a recording that is marked incomplete.
         allow_unfaithful: Accept a recording that changed the result it observed.
+        allow_different_inputs: Compare runs whose inputs differ.
         allow_uncompared: Lost tensors to accept: a number of them, or name patterns.
 
     Raises:
@@ -251,6 +252,7 @@ class Limits:
     explain: bool = True
     allow_partial: bool = False
     allow_unfaithful: bool = False
+    allow_different_inputs: bool = False
     allow_uncompared: int | tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -275,7 +277,8 @@ class Limits:
 
     def accepting_nothing(self) -> Limits:
         """Return the same limits without anything that may be missing."""
-        return replace(self, allow_partial=False, allow_unfaithful=False, allow_uncompared=())
+        nothing: dict[str, Any] = {"allow_partial": False, "allow_unfaithful": False, "allow_different_inputs": False}
+        return replace(self, **nothing, allow_uncompared=())
 
     @property
     def sqnr_in_force(self) -> float | None:
@@ -333,6 +336,7 @@ class Limits:
         allowed = {
             "partial": self.allow_partial,
             "unfaithful": self.allow_unfaithful,
+            "different_inputs": self.allow_different_inputs,
             "uncompared": (
                 self.allow_uncompared if isinstance(self.allow_uncompared, int) else list(self.allow_uncompared)
             ),

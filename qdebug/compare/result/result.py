@@ -11,7 +11,7 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.result.flat_rows import flat_row
-from qdebug.compare.result.node_result import Evidence, NodeResult, SampleError, SampleResult, Status
+from qdebug.compare.result.node_result import Evidence, NodeResult, SampleError, SampleResult, Status, input_finding
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
 
@@ -107,12 +107,14 @@ class Coverage:
 
     compared: int
     unmatched: Sequence[Unmatched]
+    samples: int = 0
     judged: Judgements = field(default_factory=Judgements)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the coverage as plain values, with the keys of the diff JSON."""
         return {
             "compared": self.compared,
+            "samples": self.samples,
             "unmatched": [
                 {
                     "side": str(u.side),
@@ -294,6 +296,11 @@ class RunComparison:
         if self.shortcomings or self.status is Status.INCOMPLETE:
             return 3
         return 1 if self.status in (Status.ACCUMULATED, Status.DIVERGED, Status.NONFINITE) else 0
+
+    @property
+    def different_inputs(self) -> tuple[NodeResult, ...]:
+        """The inputs of the network that differ between the two runs."""
+        return tuple(node for node in self.nodes if input_finding(node) is not None)
 
     @property
     def status(self) -> Status:

@@ -108,3 +108,28 @@ SHORT_FORMAT_MIN_LAST_DIGIT_SHARE = threshold(
     unit="share of the elements",
     why="Share of the smaller elements that must use the last digit. Of values rounded to that format half do.",
 )
+GRID_MAX_LEVELS = threshold(
+    "GRID_MAX_LEVELS",
+    256,
+    unit="levels",
+    decides="status",
+    why="Real values on a grid of at most so many levels are taken for codes of which nobody said the scale: half a "
+    "step is then rounding.",
+    source="derived: the codes of 8 bits",
+)
+GRID_MAX_DISTANCE = threshold(
+    "GRID_MAX_DISTANCE",
+    0.05,
+    unit="steps",
+    decides="status",
+    why="How far such values may be from their level.",
+    source="derived: 256 levels of a scale in float32 are off by 2**-16 of a step, those of one in bfloat16 by more",
+)
+GRID_MIN_VALUES = threshold(
+    "GRID_MIN_VALUES",
+    8,
+    unit="different values",
+    decides="status",
+    why="Fewer different values lie on some grid by chance.",
+    source="derived: 6 values beside two neighbours are all so near a level once in a million times by chance",
+)

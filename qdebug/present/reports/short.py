@@ -136,7 +136,9 @@ def _coverage(result: RunComparison, rest: str) -> list[Fact]:
     said += [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
     said.append(f"{numbers.grouped(len(lost))} LOST" if lost else "none lost")
     samples = {sample.sample for node in result.nodes for sample in node.samples}
-    if len(samples) > 1:
+    if samples == {0}:
+        said.append("1 sample")
+    elif len(samples) > 1:
         said.append(f"{numbers.grouped(len(samples))} samples")
     elif samples - {0}:
         said.append(f"sample {min(samples)} alone")

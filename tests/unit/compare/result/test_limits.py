@@ -23,12 +23,12 @@ def test_the_default_is_stated_and_applies_only_without_limits_of_the_user():
         "min_sqnr_without_replay": DEFAULT_MIN_SQNR,
         "introduced_of_integers": 0,
         "min_output_sqnr": OUTPUT_MIN_SQNR,
-        "allow": {"partial": False, "unfaithful": False, "uncompared": []},
+        "allow": {"partial": False, "unfaithful": False, "different_inputs": False, "uncompared": []},
     }
     assert Limits(max_lsb=1).to_dict() == {
         "source": "given",
         "max_lsb": 1,
-        "allow": {"partial": False, "unfaithful": False, "uncompared": []},
+        "allow": {"partial": False, "unfaithful": False, "different_inputs": False, "uncompared": []},
     }
 
 

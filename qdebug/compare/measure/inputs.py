@@ -1,0 +1,151 @@
+"""Whether both runs were given the same inputs: of different ones, no error tells anything of a node."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.compare.align.layouts import in_one_order, turned_quant
+from qdebug.compare.align.pairs import Pair
+from qdebug.compare.attribute.band import difference, finite_norm, norm
+from qdebug.compare.measure.recordings import is_fed_back
+from qdebug.compare.result.finding import apart
+from qdebug.model import Graph, QuantParams, Recording, operators
+from qdebug.model.recording import either_places
+from qdebug.model.thresholds.rounding import LSB_SLACK
+from qdebug.model.thresholds.verdict import EQUAL_INPUTS_MIN_SQNR, EQUAL_INPUTS_MIN_SQNR_OF_16_BITS
+from qdebug.numerics.accumulate import same_elements
+from qdebug.numerics.affine import dequantize
+from qdebug.numerics.grid import grid_step
+from qdebug.numerics.short_formats import format_of
+
+__all__ = ["InputDifference", "different_inputs", "input_difference"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InputDifference:
+    """By how much an input of the network differs between two runs.
+
+    Args:
+        tensor: The backend's input.
+        amount: The largest difference, or the SQNR in dB.
+        limit: What it is held against.
+        unit: Of both: "steps", "dB", or "elements" of integers that are no codes.
+    """
+
+    tensor: str
+    amount: float
+    limit: float
+    unit: str
+
+    @property
+    def sentence(self) -> str:
+        """A clause without the name of the input."""
+        if self.unit == "dB":
+            return f"differs between the two runs: SQNR {apart(self.amount, self.limit)} dB, below {self.limit:g} dB"
+        if self.unit == "elements":
+            return f"differs between the two runs in {self.amount:g} {'element' if self.amount == 1 else 'elements'}"
+        return f"differs between the two runs by up to {apart(self.amount, self.limit)} steps, more than {self.limit:g}"
+
+
+def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[Pair]) -> Iterator[InputDifference]:
+    """Yield the inputs of the network that differ between two runs by more than their formats explain.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pairs: All pairs of the alignment.
+    """
+    for pair in pairs:
+        found = input_difference(reference, backend, pair)
+        if found is not None:
+            yield found
+
+
+def input_difference(reference: Recording, backend: Recording, pair: Pair) -> InputDifference | None:
+    """Return by how much an input of the network differs, if by more than its formats explain.
+
+    Codes explain half a step of the coarser scale that either run states for the input, and what they cut off. Real
+    values on a grid of a few levels are taken for such codes. Other real values must agree to 60 dB, or 30 dB in 16
+    bits. States, which each run feeds itself, are no inputs.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        pair: A pair of the alignment.
+
+    Returns:
+        None of equal inputs, of tensors that are no inputs, and where values were not kept in full.
+    """
+    graphs = reference.graph, backend.graph
+    if pair.reference not in graphs[0].inputs or pair.backend not in graphs[1].inputs:
+        return None
+    if is_fed_back(reference, pair.reference) and is_fed_back(backend, pair.backend):
+        return None
+    quants = [*_stated(graphs[0], pair.reference), *_stated(graphs[1], pair.backend)]
+    found = [_held_against(*values, quants) for values in _values(reference, backend, pair)]
+    beyond = [each for each in found if each is not None]
+    if not beyond:
+        return None
+    amount, limit, unit = (min if beyond[0][2] == "dB" else max)(beyond, key=lambda each: each[0])
+    return InputDifference(tensor=pair.backend, amount=amount, limit=limit, unit=unit)
+
+
+def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:
+    """Yield the quantization that a graph states for an input, at the input itself or at a quantizer that reads it."""
+    names = [tensor]
+    names += [node.outputs[0] for node in graph.consumers(tensor) if operators.of(node.op).quantizes]
+    yield from (quant for name in names if (quant := graph.tensors[name].quant) is not None)
+
+
+def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    """Yield both sides' real values, in one order, where they have equally many."""
+    quants = reference.graph.tensors[pair.reference].quant, backend.graph.tensors[pair.backend].quant
+    for place in either_places(reference, pair.reference, backend, pair.backend):
+        if not (reference.has(pair.reference, *place) and backend.has(pair.backend, *place)):
+            continue
+        theirs, ours = reference.load(pair.reference, *place), backend.load(pair.backend, *place)
+        theirs, ours = in_one_order(theirs, pair.reference_view, ours, pair.backend_view)
+        if same_elements(theirs.shape, ours.shape):
+            yield (
+                dequantize(theirs, turned_quant(quants[0], pair.reference_view)),
+                dequantize(ours, turned_quant(quants[1], pair.backend_view)).reshape(theirs.shape),
+            )
+
+
+def _held_against(
+    theirs: np.ndarray, ours: np.ndarray, quants: Sequence[QuantParams]
+) -> tuple[float, float, str] | None:
+    """Return the difference of an input, its limit and the unit of both; None if it is within the limit."""
+    real = theirs.dtype.kind == ours.dtype.kind == "f"
+    if np.array_equal(theirs, ours, equal_nan=real):
+        return None
+    if not real and not quants:
+        return float(np.count_nonzero(theirs != ours)), 0.0, "elements"
+    steps = [float(np.max(quant.scale)) for quant in quants]
+    spans = [_span(quant) for quant in quants]
+    if not steps:
+        grids = [(step, values) for values in (theirs, ours) if (step := grid_step(values)) is not None]
+        steps, spans = [step for step, _ in grids], [(values.min(), values.max()) for _, values in grids]
+    for span in spans:
+        theirs, ours = (np.clip(values, *span) for values in (theirs, ours))
+    off = np.abs(difference(ours, theirs))
+    if steps:
+        amount = float(np.max(off, initial=0.0)) / max(steps) if np.isfinite(off).all() and max(steps) else math.inf
+        return (amount, 0.5, "steps") if amount > 0.5 * (1 + LSB_SLACK) else None
+    short = any(format_of(values, read=()) is not None for values in (theirs, ours))
+    limit = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if short else EQUAL_INPUTS_MIN_SQNR
+    signal, error = finite_norm(theirs), norm(off)
+    level = 20 * math.log10(signal / error) if signal and error > 0 else -math.inf
+    return (level, limit, "dB") if level < limit else None
+
+
+def _span(quant: QuantParams) -> tuple[float, float]:
+    """Return the least and the largest real value that codes stand for."""
+    if quant.qmin is None or quant.qmax is None:
+        return -math.inf, math.inf
+    zero = quant.zero_point.astype(np.float64)
+    return float(np.min(quant.scale * (quant.qmin - zero))), float(np.max(quant.scale * (quant.qmax - zero)))
