@@ -13,6 +13,7 @@ QdebugError                 anything below; carries a message and a hint
 ├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
 │   ├── NoKernelError       no kernel is known for the op
+│   ├── NoInputError        a node was recorded without an input that its operator requires
 │   ├── NoScaleError        a node computes with codes whose scale was not recorded
 │   └── RefusedSizeError    a node would take more memory or work than the recorded tensors account for
 ├── AlignmentError          two recordings have nothing in common
@@ -109,6 +110,10 @@ class KernelError(QdebugError):
 
 class NoKernelError(KernelError):
     """No kernel is known for an op."""
+
+
+class NoInputError(KernelError):
+    """A node was recorded without an input that its operator requires."""
 
 
 class NoScaleError(KernelError):

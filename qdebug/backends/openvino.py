@@ -33,7 +33,6 @@ from qdebug.backends.protocol import (
 from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import logical_dtype
-from qdebug.model.recording import FUSED_AWAY
 from qdebug.recording.environment import cpu_flags
 
 if TYPE_CHECKING:
@@ -252,7 +251,7 @@ class OpenVINORun:
             if name in self.graph.tensors:
                 recorder.skip(name, reason)
         for name, layer in ({} if self.executed is None else self.executed.fused).items():
-            recorder.skip(name, f"{FUSED_AWAY}{layer} computes it inside")
+            recorder.skip(name, f"{layer} computes it inside", because="fused")
         _Work(self, feeds, recorder, on_progress).run()
 
     def close(self) -> None:

@@ -331,7 +331,7 @@ def verdict(
         sentence = f"{_of_nonfinite_input(given, first)} {sentence}"
         first, origin, way = given, given, (given,)
     elif nonfinite is not None:
-        sentence += _born(of, nonfinite, sentence, origin)
+        sentence += _born(of, nonfinite, first, origin)
     if short and graph is not None and floor is not None:
         fall = _fallen(of, short[0], floor, graph)
         sentence = _accumulated(short, floor) + _contributed(of, short, contributing, floor) + fall + f" {sentence}"
@@ -602,10 +602,11 @@ def _acknowledged(of: ResultTable) -> str:
     return text
 
 
-def _born(of: ResultTable, found: Nonfinite, said: str, origin: NodeResult | None) -> str:
+def _born(of: ResultTable, found: Nonfinite, first: NodeResult | None, origin: NodeResult | None) -> str:
     """Say where a NaN or an infinity is born, what selects it there, and how it reaches the outputs."""
     born = found.born
-    text = "" if born.sentence in said else f" At {born.op} {born.node!r}, {born.sentence}."
+    told = first is not None and any(each.born is born for each in (first, origin) if each is not None)
+    text = "" if told else f" At {born.op} {born.node!r}, {born.sentence}."
     if born.selected:
         each = born.selected[0]
         why = f"A difference of {each.difference:.3g} in {each.tensor!r} selects it"

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 
 import numpy as np
 
-from qdebug.compare.align.leftover import said_unchecked
+from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import (
     costs_that_count,
@@ -130,7 +129,4 @@ def _as_checked(unmatched: Sequence[Unmatched], of: ResultTable) -> Sequence[Unm
     why = {node.tensor: node.unchecked for node in of.nodes if node.unchecked is not None}
     if not why:
         return unmatched
-    return tuple(
-        entry if entry.inside not in why else replace(entry, reason=said_unchecked(entry.reason, why[entry.inside]))
-        for entry in unmatched
-    )
+    return tuple(entry if entry.inside not in why else as_unchecked(entry, why[entry.inside]) for entry in unmatched)

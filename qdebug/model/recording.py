@@ -18,11 +18,11 @@ from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
 __all__ = [
-    "FUSED_AWAY",
     "Fidelity",
     "MemoryRecording",
     "Recording",
     "RunInfo",
+    "SkipCause",
     "either_places",
     "event_quants_of",
     "places_of",
@@ -30,8 +30,26 @@ __all__ = [
 ]
 
 
-FUSED_AWAY = "it is never made: "
-"""How the reason begins for which a tensor is skipped that a runtime computes inside a fused node."""
+class SkipCause(StrEnum):
+    """Why a tensor of the run was not recorded; all but `UNSUPPORTED` mean that there is nothing to record.
+
+    Example:
+        >>> recorder.skip("relu1", "fused into conv1", because="fused")
+    """
+
+    FUSED = "fused"
+    """A fused node computes it inside."""
+    FOLDED = "folded"
+    """It was computed beforehand, and is part of a constant."""
+    VIEW = "view"
+    """It is another shape of a tensor that was recorded."""
+    UNSUPPORTED = "unsupported"
+    """The runtime makes it, and does not give it out."""
+
+    @property
+    def is_benign(self) -> bool:
+        """Whether nothing is lost by leaving the tensor out."""
+        return self is not SkipCause.UNSUPPORTED
 
 
 class Fidelity(StrEnum):
@@ -47,7 +65,7 @@ class Fidelity(StrEnum):
     UNKNOWN = "unknown"
 
 
-_MAPPINGS = ("versions", "options", "skipped", "doubts")
+_MAPPINGS = ("versions", "options", "skipped", "skip_causes", "doubts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +85,7 @@ class RunInfo:
         cpu_flags: Instruction sets of the processor that matter to arithmetic.
         options: Backend options in force.
         skipped: Tensors that exist in the run and were not recorded, with the reason.
+        skip_causes: Why, in one word, for those of them of which it was said.
         doubts: What was said of a tensor, is kept as it was said, and can hardly be meant, by the tensor.
 
     Example:
@@ -86,6 +105,7 @@ class RunInfo:
     cpu_flags: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
     skipped: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    skip_causes: Mapping[str, SkipCause] = field(default_factory=lambda: MappingProxyType({}))
     doubts: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
 
     def __post_init__(self) -> None:
@@ -98,6 +118,11 @@ class RunInfo:
             RunInfo,
             plain | {name: dict(plain[name]) for name in _MAPPINGS},
         )
+
+    def never_made(self) -> dict[str, str]:
+        """Return the tensors that were left out because there is nothing to record, with the reason."""
+        benign = (name for name, cause in self.skip_causes.items() if cause.is_benign)
+        return {name: self.skipped[name] for name in benign if name in self.skipped}
 
     def to_dict(self) -> dict[str, Any]:
         """Return the facts as plain values, ready for JSON."""
@@ -114,6 +139,7 @@ class RunInfo:
             "cpu_flags": list(self.cpu_flags),
             "options": dict(self.options),
             "skipped": dict(self.skipped),
+            "skip_causes": {name: str(cause) for name, cause in self.skip_causes.items()},
             "doubts": dict(self.doubts),
         }
 

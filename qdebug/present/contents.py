@@ -71,6 +71,7 @@ def contents_dict(contents: Contents, *, tensors: bool = False) -> dict[str, Any
         "outputs": list(graph.outputs),
         "bytes": contents.size,
         "skipped": dict(info.skipped),
+        "skip_causes": {name: str(cause) for name, cause in info.skip_causes.items()},
         "doubts": dict(info.doubts),
         "environment": {
             "versions": dict(info.versions),

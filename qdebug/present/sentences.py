@@ -318,7 +318,7 @@ def pair_words(result: NodeResult) -> str:
 
 def benign_count(unmatched: Sequence[Unmatched]) -> int:
     """Count the tensors that have no partner, as was to be expected; constants are no tensors of a run."""
-    return sum(1 for entry in unmatched if entry.kind is UnmatchedKind.BENIGN and entry.reason != _CONSTANT)
+    return sum(1 for entry in unmatched if entry.kind is UnmatchedKind.BENIGN and not entry.constant)
 
 
 def coverage_sentence(result: RunComparison) -> str:
@@ -333,7 +333,7 @@ def coverage_sentence(result: RunComparison) -> str:
         judged = f" in {numbers.grouped(samples)} {'sample' if samples == 1 else 'samples'}{judged}"
     if not unmatched:
         return f"{compared} {plural} compared{judged}, none left out"
-    constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.reason == _CONSTANT)
+    constants = sum(1 for u in unmatched if u.kind is not UnmatchedKind.LOST and u.constant)
     benign = benign_count(unmatched)
     parts = [f"{numbers.grouped(benign)} unmatched for a known reason"] if benign else []
     if constants:

@@ -13,6 +13,7 @@ import numpy as np
 from qdebug.errors import RecordingError
 from qdebug.model import AttrValue, Fidelity, RunInfo
 from qdebug.model.dtypes import logical_name
+from qdebug.model.recording import SkipCause
 from qdebug.recording.format import physical_dtype
 from qdebug.recording.payload import from_physical, to_bytes
 
@@ -129,6 +130,19 @@ def _plain_option(value: Any) -> Any:
     return str(value)
 
 
+_OLD_FUSED = "it is never made: "
+"""How the reason began, in files without causes, of a tensor that a fused node computes inside."""
+
+
+def _skips(plain: Mapping[str, Any]) -> tuple[dict[str, str], dict[str, SkipCause]]:
+    """Return the reasons and causes of skipped tensors; of files without causes those that the reasons imply."""
+    skipped = {str(name): str(reason) for name, reason in plain["skipped"].items()}
+    if "skip_causes" in plain:
+        return skipped, {str(name): SkipCause(cause) for name, cause in plain["skip_causes"].items()}
+    fused = {name: SkipCause.FUSED for name, reason in skipped.items() if reason.startswith(_OLD_FUSED)}
+    return {name: reason.removeprefix(_OLD_FUSED) for name, reason in skipped.items()}, fused
+
+
 def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
     """Return the run facts; unknown keys are ignored.
 
@@ -137,6 +151,7 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
     """
     try:
         plain = run["info"]
+        skipped, causes = _skips(plain)
         return RunInfo(
             **{name: str(plain[name]) for name in ("backend", "model", "model_sha256", "taps", "created")},
             fidelity=Fidelity(plain["fidelity"]),
@@ -145,7 +160,8 @@ def decode_info(run: Mapping[str, Any], *, complete: bool) -> RunInfo:
             versions={str(name): str(value) for name, value in plain["versions"].items()},
             cpu_flags=tuple(str(flag) for flag in plain["cpu_flags"]),
             options=dict(plain["options"]),
-            skipped={str(name): str(reason) for name, reason in plain["skipped"].items()},
+            skipped=skipped,
+            skip_causes=causes,
             doubts={str(name): str(doubt) for name, doubt in plain.get("doubts", {}).items()},
         )
     except (KeyError, TypeError, AttributeError) as exc:

@@ -19,6 +19,7 @@ import numpy as np
 from qdebug.errors import GraphError
 from qdebug.model import Fidelity, Graph, QuantParams, Role, RunInfo
 from qdebug.model.kept import Kept
+from qdebug.model.recording import SkipCause
 from qdebug.numerics.large_arrays import Making
 from qdebug.recording.arguments import doubt_of
 from qdebug.recording.bad_file import BAD_FILE, damaged
@@ -263,6 +264,7 @@ class Account:
         self.extent = (0, 0)
         self._quant: QuantParams | None = None
         self._skipped: dict[str, str] = {}
+        self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
         self._fidelity: tuple[Fidelity, str] = (Fidelity.UNKNOWN, "the run did not finish")
 
@@ -301,6 +303,7 @@ class Account:
         self.builder.note(event.name, event.shape, NodeFacts(), dtype=event.dtype, role=role)
         self.names.setdefault(event.name)
         self._skipped.pop(event.name, None)  # the last word holds
+        self._skip_causes.pop(event.name, None)
         place = event.name, int(event.row["sample"]), int(event.row["step"])
         self.events.pop(place, None)  # putting it was interrupted, and it is put once more
         self.events[place] = event
@@ -320,9 +323,15 @@ class Account:
         if "outputs" in note:
             self.builder.outputs([str(name) for name in note["outputs"]])
         if "skip" in note:
-            self._skipped[str(note["skip"])] = str(note.get("reason", ""))
+            self._skip(str(note["skip"]), str(note.get("reason", "")), note.get("because"))
         if "fidelity" in note:
             self._fidelity = Fidelity(note["fidelity"]), str(note.get("detail", ""))
+
+    def _skip(self, name: str, reason: str, cause: Any) -> None:
+        self._skipped[name] = reason
+        self._skip_causes.pop(name, None)
+        if cause is not None:
+            self._skip_causes[name] = SkipCause(cause)
 
     def info(self) -> RunInfo:
         """Return the facts of the run; it is complete if the journal ends so.
@@ -342,6 +351,7 @@ class Account:
             fidelity=fidelity,
             fidelity_detail=detail,
             skipped={**self._skipped, **self.lost},
+            skip_causes={name: cause for name, cause in self._skip_causes.items() if name not in self.lost},
             doubts=self._doubts,
         )
 

@@ -228,12 +228,16 @@ class JoinedRecording(Closable):
         skipped = {
             part.prefix + name: reason for part, file in self._parts for name, reason in file.info.skipped.items()
         }
+        causes = {
+            part.prefix + name: cause for part, file in self._parts for name, cause in file.info.skip_causes.items()
+        }
         return replace(
             infos[0],
             complete=all(info.complete for info in infos),
             fidelity=worst.fidelity,
             fidelity_detail=worst.fidelity_detail,
             skipped=skipped,
+            skip_causes=causes,
         )
 
     @cached_property

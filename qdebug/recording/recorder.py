@@ -18,6 +18,7 @@ import numpy.typing as npt
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
+from qdebug.model.recording import SkipCause
 from qdebug.recording.arguments import QuantFacts, as_array, doubt_of
 from qdebug.recording.environment import run_facts
 from qdebug.recording.fidelity import FidelityCheck
@@ -143,6 +144,7 @@ class Recorder:
         self._partly: dict[tuple[str, int, int], bytes] = {}
         """Identity of values that were not kept in full."""
         self._skipped: dict[str, str] = {}
+        self._skip_causes: dict[str, SkipCause] = {}
         self._doubts: dict[str, str] = {}
 
     def _sink_for(self, facts: Mapping[str, Any], graph: Graph | None, *, force: bool, durable: bool | float) -> Sink:
@@ -310,16 +312,37 @@ class Recorder:
             raise UsageError(f"There is no sample {sample}, step {step}; both count from 0.")
         self._sample, self._step = place
 
-    def skip(self, tensor: str, reason: str) -> None:
+    def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
         """Note that a tensor of the run is not recorded, and why.
 
         The last word holds: values put later take it back, and values put before stay.
+
+        Args:
+            tensor: Its name.
+            reason: One clause for a person.
+            because: "fused" if a fused node computes it inside, "folded" if it is part of a constant, "view" if it is
+                another shape of a recorded tensor: then nothing is lost. "unsupported" if the runtime does not give it
+                out: then it counts as lost to a comparison, as it does if this is left out.
+
+        Raises:
+            UsageError: `because` is none of these words.
+
+        Example:
+            >>> recorder.skip("relu1", "fused into conv1", because="fused")
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
+        if because is not None and because not in tuple(SkipCause):
+            raise UsageError(
+                f"skip() got because={because!r}; expected one of {', '.join(map(repr, map(str, SkipCause)))}.",
+                hint="Leave it out if none of these fits.",
+            )
         with self._alone():
             self._skipped[tensor] = str(reason)
-            self._note({"skip": tensor, "reason": str(reason)})
+            self._skip_causes.pop(tensor, None)
+            if because is not None:
+                self._skip_causes[tensor] = SkipCause(because)
+            self._note({"skip": tensor, "reason": str(reason), **({} if because is None else {"because": because})})
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -480,6 +503,7 @@ class Recorder:
             if keep.anything:
                 self._keep_values(name, data, place, keep, quant, truncated=keep is not wanted)
                 self._skipped.pop(name, None)
+                self._skip_causes.pop(name, None)
             self._names.setdefault(name, dtype)
             if place is not None:
                 if place not in self._places:
@@ -602,6 +626,7 @@ class Recorder:
                 fidelity_detail=self._detail(),
                 doubts=self._doubts,
                 skipped={**dict.fromkeys(missing, "said to be an output and never put"), **self._skipped},
+                skip_causes=self._skip_causes,
             )
             self._sink.close(self._builder.build(self._names, info.model), info)
             self._has_stopped()  # the disk may have refused what was put last, and nothing was raised

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,9 +18,8 @@ import numpy as np
 from qdebug.backends import load_reader
 from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
-from qdebug.model import Graph, QuantParams, Role, TensorInfo
+from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
-from qdebug.model.recording import FUSED_AWAY
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
 from qdebug.recording.opening import is_manifest, open_recording
@@ -96,14 +94,14 @@ class ImportSummary:
 
 
 class _Model(NamedTuple):
-    """What a model file or a recording gives to a dump; `never` says why a run of it never makes some tensors."""
+    """What a model file or a recording gives to a dump; `info` says of a recording which tensors no run of it makes."""
 
     name: str
     sha256: str
     graph: Graph
     constants: Sequence[str]
     constant: Callable[[str], np.ndarray]
-    never: Mapping[str, str] = MappingProxyType({})
+    info: RunInfo | None = None
 
 
 class _Fit(NamedTuple):
@@ -276,8 +274,7 @@ def _model(path: Path) -> _Model:
         recording = open_recording(path)
         names = [name for name in recording.names if recording.graph.is_constant(name)]
         info = recording.info
-        never = {name: why for name, why in info.skipped.items() if why.startswith(FUSED_AWAY)}
-        return _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, never)
+        return _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, info)
     source = load_reader(path)
     return _Model(source.name, source.sha256, source.graph, source.constants, source.constant)
 
@@ -544,8 +541,11 @@ class _Work:
             if self._model is not None:
                 for name in self.from_model:
                     recorder.constant(name, self._model.constant(name))
+            info = None if self._model is None else self._model.info
+            never = {} if info is None else info.never_made()
             for name in self.absent:
-                recorder.skip(name, _ABSENT if self._model is None else self._model.never.get(name, _ABSENT))
+                cause = info.skip_causes[name] if info is not None and name in never else None
+                recorder.skip(name, never.get(name, _ABSENT), because=cause)
             self._put_all(recorder, on_progress)
             recorder.outputs(*self._dump.facts.get("outputs", ()))
             recorder.close()

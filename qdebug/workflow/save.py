@@ -49,4 +49,4 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
                 if not recording.graph.is_constant(name) and recording.has(name, *place):
                     recorder.put(name, recording.load(name, *place))
         for tensor, reason in info.skipped.items():
-            recorder.skip(tensor, reason)
+            recorder.skip(tensor, reason, because=info.skip_causes.get(tensor))

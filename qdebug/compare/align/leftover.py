@@ -5,24 +5,33 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 
 from qdebug.compare.align.context import Context, add_partner
 from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.indexed_recording import IndexedRecording
-from qdebug.compare.align.pairs import OF_CONSTANTS, Pair, Side, Unmatched, UnmatchedKind
+from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
 from qdebug.model.outline import Outline, outline_of
-from qdebug.model.recording import FUSED_AWAY
+from qdebug.model.recording import SkipCause
 from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 
-__all__ = ["leftovers", "said_unchecked"]
+__all__ = ["as_unchecked", "leftovers"]
 
-_UNCHECKED = "nothing checked that both do the same in it"
-Inside = Mapping[str, tuple[str, str]]
-"""Where tensors are computed, and the compared result that accounts for them, by name."""
+
+class _Inside(NamedTuple):
+    """Where a tensor is computed that a compared result accounts for."""
+
+    reason: str
+    result: str
+    unchecked: bool
+
+
+Inside = Mapping[str, _Inside]
+"""Tensors inside a part that a compared result accounts for, by name."""
 
 
 @dataclass(kw_only=True)
@@ -112,8 +121,7 @@ def _nearest(context: Context, entry: Unmatched) -> tuple[str, float] | None:
 
 def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -> _Half:
     run, there, ours = context.run(side), context.run(side.other).recording, side is Side.BACKEND
-    never = {tensor for tensor, why in there.info.skipped.items() if why.startswith(FUSED_AWAY)}
-    missing = there.graph.tensors.keys() - there.names - never
+    missing = there.graph.tensors.keys() - there.names - there.info.never_made().keys()
     known = run.recording.graph.tensors
     return _Half(
         side=side,
@@ -132,11 +140,13 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     run, place = half.run, half.inside.get(tensor)
     graph = run.recording.graph
 
-    def entry(kind: UnmatchedKind, reason: str, within: str | None = None) -> Unmatched:
-        return Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason, inside=within)
+    def entry(kind: UnmatchedKind, reason: str) -> Unmatched:
+        return Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
 
+    if run.folds(tensor) and graph.is_constant(tensor):
+        return replace(entry(UnmatchedKind.BENIGN, "constant"), constant=True)
     if run.folds(tensor):
-        return entry(UnmatchedKind.BENIGN, "constant" if graph.is_constant(tensor) else OF_CONSTANTS)
+        return replace(entry(UnmatchedKind.BENIGN, "computed from constants alone"), of_constants=True)
     node = graph.producer(tensor)
     outline = outline_of(run.recording, tensor) if node is not None and says_nothing(node) else None
     if outline is not None and outline in half.outlines:  # blocks hand on their last
@@ -147,7 +157,8 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     if tensor in half.unpartnered:
         return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
     if place is not None and tensor not in graph.outputs:
-        return entry(UnmatchedKind.BENIGN, *place)
+        found = entry(UnmatchedKind.BENIGN, place.reason)
+        return replace(found, inside=place.result, unchecked=place.unchecked)
     double = half.doubles.get(run.number(tensor)) if half.twins else None
     if double is not None:
         return entry(UnmatchedKind.BENIGN, f"the same computation as {double!r}, which is compared")
@@ -159,9 +170,20 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     return entry(UnmatchedKind.LOST, half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it"))
 
 
-def said_unchecked(reason: str, why: str) -> str:
-    """Add to the reason of what lies inside a part that nothing checked the part, and why."""
-    return reason if _UNCHECKED in reason else f"{reason}; {_UNCHECKED}, since {why}"
+def as_unchecked(entry: Unmatched, why: str) -> Unmatched:
+    """Return an entry inside a part of the network that says that nothing checked the part, and why, once.
+
+    Args:
+        entry: The entry.
+        why: One clause.
+    """
+    if entry.unchecked:
+        return entry
+    return replace(entry, reason=_unchecked(entry.reason, why), unchecked=True)
+
+
+def _unchecked(reason: str, why: str) -> str:
+    return f"{reason}; nothing checked that both do the same in it, since {why}"
 
 
 def _harmless(tensor: str, run: IndexedRecording, paired: set[str]) -> str:
@@ -222,14 +244,21 @@ def _skipped(half: _Half) -> Iterator[Unmatched]:
 
     Nothing is lost by what the runtime never makes, nor by a list or a text if all that is made of it is compared.
     """
-    graph = half.run.graph
-    for tensor, why in half.run.recording.info.skipped.items():
-        kind, reason = UnmatchedKind.LOST, f"not recorded: {why}"
-        if why.startswith(FUSED_AWAY):
-            kind, reason = UnmatchedKind.BENIGN, why
+    graph, info = half.run.graph, half.run.recording.info
+    for tensor, why in info.skipped.items():
+        kind, reason, cause = UnmatchedKind.LOST, f"not recorded: {why}", info.skip_causes.get(tensor)
+        if cause is not None and cause.is_benign:
+            kind, reason = UnmatchedKind.BENIGN, f"{_CAUSES[cause]}: {why}"
         elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
             kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
+
+
+_CAUSES = {
+    SkipCause.FUSED: "computed inside a fused node",
+    SkipCause.FOLDED: "folded into a constant",
+    SkipCause.VIEW: "another shape of a recorded tensor",
+}
 
 
 def _leads_to_compared(tensor: str, half: _Half) -> bool:
@@ -266,8 +295,8 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
         return {ref.number(name) for name in names}
 
     doubles: dict[int, set[str]] = {}
-    theirs: dict[str, tuple[str, str]] = {}
-    ours: dict[str, tuple[str, str]] = {}
+    theirs: dict[str, _Inside] = {}
+    ours: dict[str, _Inside] = {}
     producer = be.recording.graph.producer
     for pair in pairs:
         node = producer(pair.backend)
@@ -290,12 +319,12 @@ def _inside(context: Context, pairs: Sequence[Pair]) -> tuple[Inside, Inside]:
         part = f"inside a part that the backend computes in another way: its result {pair.backend!r} is compared"
         unchecked = why_unchecked(ref, pair.reference, other[0])
         if unchecked:
-            place, part = (said_unchecked(said, unchecked) for said in (place, part))
+            place, part = (_unchecked(said, unchecked) for said in (place, part))
         for name in other[0]:
-            theirs.setdefault(name, (part if real else place, pair.backend))
+            theirs.setdefault(name, _Inside(part if real else place, pair.backend, bool(unchecked)))
         if numbers(_arranged(ref, name) for name in other[1]) == numbers(whole):
             for name in real:
-                ours.setdefault(name, (part, pair.backend))
+                ours.setdefault(name, _Inside(part, pair.backend, bool(unchecked)))
     return theirs, ours
 
 

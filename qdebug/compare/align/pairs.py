@@ -8,7 +8,6 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 __all__ = [
-    "OF_CONSTANTS",
     "Alignment",
     "Match",
     "Pair",
@@ -121,10 +120,6 @@ class Pair:
         return replace(self, reference_view=view, reason=f"{self.reason}; reference {said}")
 
 
-OF_CONSTANTS = "computed from constants alone"
-"""Why a tensor that is no constant, and needs none of the network's inputs, has no partner."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Unmatched:
     """A tensor that was not compared.
@@ -135,6 +130,9 @@ class Unmatched:
         kind: Benign if nothing is lost by not comparing it.
         reason: One clause that says why it has no partner.
         inside: The compared backend tensor whose result accounts for it; None if there is none.
+        unchecked: Whether nothing checked that both runs do the same in the part that it lies in, as the reason says.
+        constant: Whether it is a constant of the network, which no run computes.
+        of_constants: Whether it is computed of constants alone.
         nearest: The other side's tensor whose values are nearest to its own, where that was looked for.
         distance: Relative distance from that.
     """
@@ -144,6 +142,9 @@ class Unmatched:
     kind: UnmatchedKind
     reason: str
     inside: str | None = None
+    unchecked: bool = False
+    constant: bool = False
+    of_constants: bool = False
     nearest: str | None = None
     distance: float | None = None
 

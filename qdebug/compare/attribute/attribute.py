@@ -38,7 +38,15 @@ from qdebug.compare.attribute.code_spans import (
 )
 from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
-from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError, QdebugError, UsageError
+from qdebug.errors import (
+    KernelError,
+    NoInputError,
+    NoKernelError,
+    NoScaleError,
+    NotRecordedError,
+    QdebugError,
+    UsageError,
+)
 from qdebug.model import Graph, Node, Recording, operators
 from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOFTMAX_UNDERFLOW_DISTANCE
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
@@ -191,6 +199,10 @@ def attribute(
     return split.attribution()
 
 
+_UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)
+"""What a replay lacks that was not recorded: it did not fail."""
+
+
 def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
     """Return an attribution without parts, and why.
 
@@ -201,7 +213,7 @@ def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
     """
     reason = error.message[0].lower() + error.message[1:].rstrip(".")
     if known:
-        return Attribution(reason=reason, failed=not isinstance(error, NoKernelError | NoScaleError | NotRecordedError))
+        return Attribution(reason=reason, failed=not isinstance(error, _UNKNOWABLE))
     missing = without_kernel(node)
     return Attribution(reason=missing if reason == missing else f"{missing}, and {reason}")
 

@@ -59,7 +59,7 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
     Args:
         source: An open session; no values are read.
     """
-    from qdebug.compare.align.pairs import OF_CONSTANTS, Side  # loaded by then: there is an alignment
+    from qdebug.compare.align.pairs import Side  # loaded by then: there is an alignment
 
     reference, backend = source.reference.graph, source.backend.graph
     placed = [(_position(backend, entry.tensor), _paired_row(entry, backend)) for entry in source.entries()]
@@ -68,7 +68,7 @@ def planned_rows(source: DiffSession) -> list[PlannedRow]:
         graph = backend if ours else reference
         if graph.is_constant(name):
             continue
-        constant = ours and left_out.reason == OF_CONSTANTS
+        constant = ours and left_out.of_constants
         place = _position(backend, name) if ours and not constant else len(backend.nodes) + (not ours)
         placed.append((place, _lone_row(left_out, graph, ours=ours, constant=constant)))
     placed.sort(key=itemgetter(0))

@@ -6,7 +6,8 @@ import pytest
 
 import qdebug
 from qdebug.errors import GraphError, OutputExistsError, RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, TensorInfo
+from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.recording.facts import decode_info
 from qdebug.recording.read import FileRecording
 
 
@@ -431,6 +432,34 @@ def test_skipped_tensors_and_missing_outputs_are_listed(record):
     assert recording.info.skipped["big"] == "too large"
     assert "never put" in recording.info.skipped["gone"]
     assert recording.graph.outputs == ("a", "gone")
+
+
+@pytest.mark.parametrize("cause", ["fused", "folded", "view", "unsupported", None])
+def test_why_a_tensor_is_skipped_is_kept_in_a_word(tmp_path, cause):
+    with qdebug.Recorder(tmp_path / "a.h5", backend="npu") as rec:
+        rec.put("x", np.float32([1]))
+        rec.skip("t", "the compiler fused it away", because=cause)
+    info = qdebug.open_recording(tmp_path / "a.h5").info
+    assert info.skipped == {"t": "the compiler fused it away"}
+    assert info.skip_causes == ({} if cause is None else {"t": cause})
+    assert set(info.never_made()) == ({"t"} if cause in ("fused", "folded", "view") else set())
+
+
+def test_a_word_that_is_no_cause_is_refused(record):
+    def steps(rec):
+        with pytest.raises(UsageError, match="because='gone'; expected one of 'fused', 'folded', 'view'"):
+            rec.skip("t", "why", because="gone")
+        rec.put("x", np.float32([1]))
+
+    assert record(steps).info.skipped == {}
+
+
+def test_a_reason_decides_nothing_of_a_new_recording_and_the_cause_of_an_old_one():
+    facts = {**RunInfo(backend="x", skipped={"t": "it is never made: conv computes it"}).to_dict()}
+    old = decode_info({"info": {name: value for name, value in facts.items() if name != "skip_causes"}}, complete=True)
+    assert (old.skipped, old.skip_causes) == ({"t": "conv computes it"}, {"t": "fused"})
+    new = decode_info({"info": facts}, complete=True)
+    assert (new.skipped, new.skip_causes) == ({"t": "it is never made: conv computes it"}, {})
 
 
 def test_the_last_word_holds_of_what_is_skipped_and_put(record):

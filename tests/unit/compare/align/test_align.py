@@ -7,7 +7,7 @@ from qdebug.compare.align.align import align
 from qdebug.compare.align.pairs import Match, Side, UnmatchedKind
 from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.model.recording import FUSED_AWAY
+from qdebug.model.recording import SkipCause
 
 RNG = np.random.default_rng(7)
 SHAPE = (1, 2, 3, 3)
@@ -258,10 +258,12 @@ def test_what_a_runtime_never_makes_is_not_lost():
     constants = {"w1": W1, "w2": W2}
     backend = record(nodes, constants=constants, skip=("relu1",))
     assert align(record(nodes, constants=constants), backend).lost
-    backend.info = RunInfo(backend="test", skipped={"relu1": f"{FUSED_AWAY}conv2 computes it inside"})
+    backend.info = RunInfo(
+        backend="test", skipped={"relu1": "conv2 computes it"}, skip_causes={"relu1": SkipCause.FUSED}
+    )
     alignment = align(record(nodes, constants=constants), backend)
     assert not alignment.lost
-    assert leftover(alignment, Side.BACKEND)["relu1"].reason == "it is never made: conv2 computes it inside"
+    assert leftover(alignment, Side.BACKEND)["relu1"].reason == "computed inside a fused node: conv2 computes it"
     assert "relu1" in leftover(alignment, Side.REFERENCE)
 
 

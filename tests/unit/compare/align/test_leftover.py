@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from qdebug.compare.align.align import align
-from qdebug.compare.align.leftover import said_unchecked
-from qdebug.compare.align.pairs import Side, UnmatchedKind
+from qdebug.compare.align.leftover import as_unchecked
+from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
-from qdebug.model.recording import FUSED_AWAY
+from qdebug.model.recording import SkipCause
 
 X = np.linspace(-2, 2, 12, dtype=np.float32).reshape(3, 4)
 
@@ -19,7 +19,7 @@ def node(op, inputs, outputs, **attrs):
     return Node(name=f"n_{made[0]}", op=op, inputs=tuple(inputs.split()), outputs=made, attrs=attrs)
 
 
-def run_of(*nodes, outputs=("y",), skip=(), skipped=None, values=None):
+def run_of(*nodes, outputs=("y",), skip=(), skipped=None, causes=None, values=None):
     """Record values of all tensors but some; tensors whose names begin with k are constants."""
     names = dict.fromkeys(["x", *(name for each in nodes for name in (*each.inputs, *each.outputs) if name)])
     infos = [
@@ -29,7 +29,7 @@ def run_of(*nodes, outputs=("y",), skip=(), skipped=None, values=None):
     graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=outputs, opset={"": 17})
     held = {name: (values or {}).get(name, X + at) for at, name in enumerate(names) if name not in skip}
     held |= {name: np.float32([2, 3, 4, 5]) for name in held if name[0] == "k" and name not in (values or {})}
-    return MemoryRecording.single(graph, held, RunInfo(backend="test", skipped=skipped or {}))
+    return MemoryRecording.single(graph, held, RunInfo(backend="test", skipped=skipped or {}, skip_causes=causes or {}))
 
 
 def said(theirs, ours, tensor, side=Side.REFERENCE):
@@ -89,15 +89,20 @@ def test_a_tensor_that_the_other_recording_lacks_values_of_is_lost():
 
 
 @pytest.mark.parametrize(
-    ("why", "outputs", "lost", "reason"),
+    ("cause", "outputs", "lost", "reason"),
     [
-        (f"{FUSED_AWAY} Conv", ("y",), False, f"{FUSED_AWAY} Conv"),
-        ("a list", ("y",), False, "not recorded: a list; what is made of it is compared"),
-        ("a list", ("y", "a"), True, "not recorded: a list"),
+        ("fused", ("y",), False, "computed inside a fused node: a list"),
+        ("folded", ("y",), False, "folded into a constant: a list"),
+        ("view", ("y", "a"), False, "another shape of a recorded tensor: a list"),
+        ("unsupported", ("y",), False, "not recorded: a list; what is made of it is compared"),
+        (None, ("y",), False, "not recorded: a list; what is made of it is compared"),
+        (None, ("y", "a"), True, "not recorded: a list"),
+        ("unsupported", ("y", "a"), True, "not recorded: a list"),
     ],
 )
-def test_what_was_never_recorded_is_lost_unless_all_that_is_made_of_it_is_compared(why, outputs, lost, reason):
-    partly = run_of(*PLAIN, skip=("a",), skipped={"a": why}, outputs=outputs)
+def test_what_was_never_recorded_is_lost_unless_all_that_is_made_of_it_is_compared(cause, outputs, lost, reason):
+    causes = {} if cause is None else {"a": SkipCause(cause)}
+    partly = run_of(*PLAIN, skip=("a",), skipped={"a": "a list"}, causes=causes, outputs=outputs)
     found = [each for each in align(run_of(*PLAIN, outputs=outputs), partly).unmatched if each.side is Side.BACKEND]
     assert [(each.tensor, each.kind is UnmatchedKind.LOST, each.reason) for each in found] == [("a", lost, reason)]
 
@@ -111,6 +116,7 @@ def test_what_is_made_of_a_tensor_must_be_compared_for_it_to_be_no_loss():
 
 
 def test_that_nothing_checked_a_part_is_said_once():
-    once = said_unchecked("inside a part", "no kernel is known for A")
-    assert once == "inside a part; nothing checked that both do the same in it, since no kernel is known for A"
-    assert said_unchecked(once, "no kernel is known for B") == once
+    entry = Unmatched(side=Side.BACKEND, tensor="t", kind=UnmatchedKind.BENIGN, reason="inside a part")
+    once = as_unchecked(entry, "no kernel is known for A")
+    assert once.reason == "inside a part; nothing checked that both do the same in it, since no kernel is known for A"
+    assert as_unchecked(once, "no kernel is known for B") == once
