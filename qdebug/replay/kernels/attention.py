@@ -131,7 +131,7 @@ def _attended_in_groups(call: Call) -> Amount:
     return Amount(None, scores + 2 * batch * room * width, len(ends))
 
 
-@kernel("Attention", domain=_MICROSOFT, extent=_attended, ranks=(3, 2, 0, 0, 5))
+@kernel("Attention", domain=_MICROSOFT, extent=_attended, ranks=(3, 2, 0, 0, 5), kinds=("iuf",) * 3)
 def _attention(call: Call) -> tuple[np.ndarray, ...]:
     """Project x (B, S, H) to queries, keys and values, and attend; output 1 is what is kept, (2, B, N, T, h)."""
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
@@ -165,7 +165,13 @@ def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return q, k, v
 
 
-@kernel("MultiHeadAttention", domain=_MICROSOFT, extent=_attended_several, ranks=(3, 3, 3, 1, 0, 0, 4, 4))
+@kernel(
+    "MultiHeadAttention",
+    domain=_MICROSOFT,
+    extent=_attended_several,
+    ranks=(3, 3, 3, 1, 0, 0, 4, 4),
+    kinds=("iuf",) * 4,
+)
 def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend with queries, keys and values that are projected already; outputs 1 and 2 are what is kept of them."""
     if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
@@ -204,7 +210,7 @@ def _angles(call: Call) -> Amount:
     return Amount(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
 
 
-@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles, ranks=(3, 0, 2, 2))
+@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles, ranks=(3, 0, 2, 2), kinds=("iuf",) * 4)
 def _rotary_embedding(call: Call) -> np.ndarray:
     """Rotate x, (B, S, N h) or (B, N, S, h), by angles whose cosines and sines (M, r / 2) are given by position."""
     if call.integer("is_packed_batching"):
@@ -249,6 +255,7 @@ def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     domain=_MICROSOFT,
     extent=_attended_in_groups,
     ranks=(3, 3, 3, 4, 4, 0, 0, 2, 2, 1),
+    kinds=("iuf",) * 10,
 )
 def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend causally, several heads of queries to one of keys; outputs 1 and 2 are the keys and values kept.

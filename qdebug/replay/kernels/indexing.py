@@ -126,6 +126,8 @@ _REDUCTIONS: dict[str, Callable[..., None]] = {
 def _scatter(call: Call, places: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
     out = np.array(widen(call.array(0)))
     how, added = call.choice("reduction", ("none", *_REDUCTIONS), "none"), narrow(widen(updates), out.dtype)
+    named = np.broadcast_shapes(*(place.shape for place in places))
+    added = np.broadcast_to(added, (*named, *out.shape[len(places) :]))
     if how == "none":
         out[places] = added
     else:
