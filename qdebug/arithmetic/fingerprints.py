@@ -220,18 +220,33 @@ def _decoded(name: str, content: bytes) -> Fingerprint:
             hint="Upgrade qdebug: pip install --upgrade qdebug.",
         )
     try:
-        run, kinds = plain["backend"], dict(_kinds(plain["kinds"]))
-        titles = {str(kind["key"]): str(kind["title"]) for kind in plain["kinds"]}
-        return Fingerprint(name=name, backend=str(run["backend"]), about=_said_of_run(run), kinds=kinds, titles=titles)
-    except KeyError as error:
-        raise UsageError(f"The fingerprint {name!r} is damaged: it lacks {error}.", hint=_HINT) from None
-    except (TypeError, AttributeError, ValueError) as error:
+        run, entries = _part(plain, "backend", dict), _part(plain, "kinds", list)
+        for key, kind in (("options", dict), ("versions", dict), ("cpu_flags", list)):
+            _part(run, key, kind, kind())
+        titles = {str(_part(entry, "key")): str(_part(entry, "title")) for entry in entries}
+        backend, kinds = str(_part(run, "backend")), dict(_kinds(entries))
+    except ValueError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error}.", hint=_HINT) from None
     except UsageError as error:
         raise UsageError(f"The fingerprint {name!r} is damaged: {error.message}", hint=_HINT) from None
+    return Fingerprint(name=name, backend=backend, about=_said_of_run(run), kinds=kinds, titles=titles)
 
 
-def _kinds(entries: list[Mapping[str, Any]]) -> Iterator[tuple[str, tuple[Variant, ...]]]:
+def _part(holder: Any, key: str, kind: type = object, default: object = None) -> Any:
+    """Return an entry of a JSON object.
+
+    Raises:
+        ValueError: It is no object, lacks the entry, or holds another kind of value there.
+    """
+    found = holder.get(key, default) if isinstance(holder, dict) else None
+    if found is None:
+        raise ValueError(f"it lacks {key!r}")
+    if not isinstance(found, kind):
+        raise ValueError(f"its {key!r} is {type(found).__name__}; expected {kind.__name__}")
+    return found
+
+
+def _kinds(entries: list[Any]) -> Iterator[tuple[str, tuple[Variant, ...]]]:
     for entry in entries:
-        if entry["status"] == "explained":
-            yield str(entry["key"]), tuple(parse_variant(str(text)) for text in entry["variants"])
+        if _part(entry, "status") == "explained":
+            yield str(entry["key"]), tuple(parse_variant(str(text)) for text in _part(entry, "variants", list))

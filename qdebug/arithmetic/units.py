@@ -76,7 +76,7 @@ class UnitSource:
             unit = _of_call(self.recording, self.computed, values) or _of_codes(
                 self.recording, self.computed, self.tensor, values
             )
-        except ValueError as error:
+        except (ValueError, ArithmeticError) as error:
             raise KernelError(f"The operands of node {self.node.name!r} do not fit it: {error}.") from error
         if unit is None:
             raise KernelError(_why_none(self.recording, self.computed))

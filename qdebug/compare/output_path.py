@@ -250,16 +250,15 @@ class OutputPath:
         return self._known_work[node.name]
 
     def _work_of(self, form: Node) -> float:
-        try:
-            shapes = {
-                name: shape_of(self._reference, name, *self._place)
-                for name in filter(None, (*form.inputs, *form.outputs[:1]))
-            }
-            made = shapes[form.outputs[0]]
-            elements = math.prod(made) * (sum_terms(form, shapes, made) + CONTRIBUTION_ELEMENT_WORK)
-            return elements + CONTRIBUTION_NODE_WORK
-        except (NotRecordedError, IndexError, KeyError, ZeroDivisionError):  # it cannot be replayed either
+        if not any(form.outputs[:1]):
             return CONTRIBUTION_NODE_WORK
+        try:
+            shapes = {name: shape_of(self._reference, name, *self._place) for name in form.inputs if name}
+            made = shape_of(self._reference, form.outputs[0], *self._place)
+        except NotRecordedError:  # it cannot be replayed either
+            return CONTRIBUTION_NODE_WORK
+        elements = math.prod(made) * (sum_terms(form, shapes, made) + CONTRIBUTION_ELEMENT_WORK)
+        return elements + CONTRIBUTION_NODE_WORK
 
     def _nodes_below(self, starts: Iterable[str]) -> list[Node]:
         """List the reference's nodes from some tensors to the output, in order."""

@@ -84,18 +84,22 @@ class Columns:
         return replace(self, values=values, places=places, spreads={})
 
     def spread(self, parameter: np.ndarray) -> np.ndarray:
-        """Return a parameter that broadcasts to the whole output so that it broadcasts to the values."""
+        """Return a parameter that broadcasts to the whole output so that it broadcasts to the values.
+
+        Raises:
+            KernelError: It does not broadcast to the output.
+        """
         if parameter.size == 1:
             return parameter.reshape(())
-        if self.places is None:
-            return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
-        if _COORDINATES not in self.spreads:
-            self.spreads[_COORDINATES] = np.unravel_index(self.places, self.shape)
         try:
             whole = np.broadcast_to(parameter, self.shape)
         except ValueError:
             said = f"Its parameters have shape {list(parameter.shape)}, its result {list(self.shape)}."
             raise KernelError(said) from None
+        if self.places is None:
+            return parameter.reshape((1,) * (len(self.shape) - parameter.ndim) + parameter.shape)
+        if _COORDINATES not in self.spreads:
+            self.spreads[_COORDINATES] = np.unravel_index(self.places, self.shape)
         return np.asarray(whole[self.spreads[_COORDINATES]])
 
     def blocks(self, limit: int = BLOCK) -> Iterator[tuple[slice, ...]]:

@@ -210,7 +210,7 @@ def _looked_up(unit: Unit, codes: np.ndarray) -> np.ndarray:
     The table's scale keeps the sum finite; rows are aligned so that their largest code is the last of the table
     (onnxruntime/contrib_ops/cpu/quantization/qlinear_softmax.cc).
     """
-    scale = np.float32(unit.operands[0].scale)
+    scale = np.float32(unit.operands[0].scale.reshape(()))
     if not scale > 0:
         raise ValueError(f"the table of exponentials needs a scale above 0, found {scale:g}")
     length = codes.shape[-1]
@@ -265,7 +265,7 @@ def accumulate(unit: Unit, sums: HeavyPart) -> Columns:
     """
     try:
         return _HEAVY[unit.kind](unit, sums)
-    except ValueError as error:
+    except (ValueError, ArithmeticError) as error:
         raise KernelError(f"{unit.op or unit.kind} cannot be computed: {error}.") from error
 
 
@@ -317,7 +317,7 @@ def compute(unit: Unit, variant: Variant) -> np.ndarray:
     """
     columns = accumulate(unit, variant.sums)
     codes = _run(unit, columns, variant).reshape(columns.shape)
-    return np.moveaxis(codes, 1, -1) if unit.channels_last else codes
+    return np.moveaxis(codes, 1, -1) if unit.channels_last and codes.ndim > 1 else codes
 
 
 def _run(unit: Unit, columns: Columns, variant: Variant) -> np.ndarray:

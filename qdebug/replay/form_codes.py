@@ -93,6 +93,8 @@ def tabled(unit: Unit, columns: Columns, variant: Variant) -> Start:
     double = variant.multiplier.number == "f64" and variant.form == "table"
     dtype = np.float64 if double else np.float32
     operand = unit.operands[0]
+    if variant.form == "stepped" and (operand.scale.size != 1 or operand.codes.dtype.itemsize > 2):
+        raise ValueError("real values are found by repeated addition of one scale, for codes of at most 16 bits")
     scale, zero = operand.scale.astype(dtype), operand.zero_point.astype(dtype)
     lowest, highest = limits(operand.codes.dtype)
 

@@ -49,6 +49,13 @@ def _sides(unit: Unit) -> tuple[Operand, Operand]:
     return unit.operands[0], unit.operands[1]
 
 
+def _combination(unit: Unit) -> Callable[..., Any]:
+    found = _COMBINE.get(unit.kind)
+    if found is None:
+        raise ValueError("the form combines two operands")
+    return found
+
+
 def folded(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Compute a ra + (b rb + (zc - (ra za + rb zb))), with ra = sa / sc; of one code, x s - z s, with s = sx (1 / sc).
 
@@ -99,7 +106,7 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
     del columns
     fma = variant.form == "deq-fma"
     dtype = np.float64 if variant.multiplier.number == "f64" else np.float32
-    combine = _COMBINE[unit.kind]
+    combine = _combination(unit)
     (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
 
     def real(codes: np.ndarray, scale: np.ndarray, zero: np.ndarray) -> np.ndarray:
@@ -119,7 +126,7 @@ def dequantized(unit: Unit, columns: Columns, variant: Variant) -> Start:
 def ratios(unit: Unit, columns: Columns, variant: Variant) -> Start:
     """Combine (a - za) (sa / sc) and (b - zb) (sb / sc); a quotient is scaled by sa / (sb sc) after."""
     del columns, variant
-    combine = _COMBINE[unit.kind]
+    combine = _combination(unit)
     (scale_a, zero_a), (scale_b, zero_b) = map(_single, _sides(unit))
     out_scale = unit.out.scale.astype(np.float32)
     quotient = unit.kind == "div"

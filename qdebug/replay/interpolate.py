@@ -22,6 +22,7 @@ from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.form_codes import fused
 from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
+from qdebug.replay.within import axis_within
 
 __all__ = ["FRACTION", "interpolated", "interpolated_codes", "is_bilinear", "resized_axes"]
 
@@ -155,7 +156,9 @@ def _interpolated(codes: np.ndarray, lines: Mapping[int, _Line], columns: str) -
 def resized_axes(call: Call, x: np.ndarray) -> tuple[list[int], list[float], list[int]]:
     """Return the axes that are resized, their scales and their new sizes."""
     named = call.integers("axes")
-    axes = [axis % x.ndim for axis in named] if named is not None else list(range(x.ndim))
+    axes = [axis_within(axis, x.ndim) for axis in named] if named is not None else list(range(x.ndim))
+    if len(set(axes)) < len(axes):
+        raise ValueError(f"axes {axes} are not all different")
     place = 1 if call.op == "Upsample" or call.opset < 11 else 2
     given = call.attrs.get("scales") if call.opset < 9 and call.op == "Upsample" else call.optional(place)
     if given is not None and np.asarray(given).size:

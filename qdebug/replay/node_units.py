@@ -187,6 +187,8 @@ def _simple(call: Call) -> Unit:
     form, last = operators.of(real.op), bool(call.integer("channels_last"))
     coded = operators.coded_inputs(call.op, len(call.inputs))
     codes = [np.moveaxis(call.array(at), -1, 1) if last else call.array(at) for at in coded]
+    if not codes:
+        raise ValueError("the node reads no codes")
     return Unit(
         kind=form.unit,
         operands=tuple(_operand(call, at, array) for at, array in zip(coded, codes, strict=True)),
@@ -263,8 +265,8 @@ class Coded:
 
     @property
     def quantized(self) -> bool:
-        """Whether the values are integer codes."""
-        return self.quant is not None and is_integer(logical_name(self.values.dtype))
+        """Whether the values are integer codes, with a scale."""
+        return self.quant is not None and self.quant.scale.size > 0 and is_integer(logical_name(self.values.dtype))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -301,7 +303,7 @@ class _Request:
 
     def target(self, bounds: Bounds) -> Target | None:
         """Return the output's quantization within further bounds; None if it has several scales, or is no integer."""
-        if self.quant.per_channel or not is_integer(self.quant.dtype):
+        if self.quant.scale.size != 1 or not is_integer(self.quant.dtype):
             return None
         return target_of(self.quant, clamp=_codes_of(_narrowed(self.bounds, bounds), self.quant))
 
@@ -360,7 +362,7 @@ def _made(
     """Make a unit unless an operand or the output is not in codes."""
     found = tuple(operand for operand in operands if operand is not None)
     out = request.target(bounds)
-    if out is None or len(found) < len(operands):
+    if out is None or not found or len(found) < len(operands):
         return None
     node = request.node
     fields: dict[str, object] = {"attrs": node.attrs, "opset": request.opset, "op": node.op, "domain": node.domain}
@@ -386,6 +388,8 @@ def _coded_conv(request: _Request) -> Unit | None:
     x, weight = request.operand(0, turn=request.last), request.operand(1)
     if x is None or weight is None or len(request.inputs) > 3 or x.scale.size > 1:
         return None
+    if min(x.codes.ndim, weight.codes.ndim) < 3:
+        raise ValueError(f"{x.codes.ndim} and {weight.codes.ndim} axes are too few to convolve along; expected 3")
     transposed = operators.of(request.node.op).sums is Sums.SCATTER
     axis = 1 if transposed else 0
     if weight.scale.size > 1 and weight.scale.size != weight.scale.shape[axis]:
@@ -474,7 +478,7 @@ def _clamp(request: _Request) -> Unit | None:
     for position, name in ((1, "min"), (2, "max")):
         coded = request.given(position)
         if coded is not None and coded.quant is None:
-            ends.append(float(coded.values.reshape(-1)[0]))
+            ends.append(float(coded.values.reshape(())))
         elif coded is not None:
             return None
         else:

@@ -6,7 +6,17 @@ import numpy as np
 
 from qdebug.model.dtypes import code_limits, is_float, logical_dtype, logical_name
 
-__all__ = ["ONNX_DTYPES", "float_of", "is_real", "limits", "narrow", "onnx_dtype", "plain_dtype", "widen"]
+__all__ = [
+    "ONNX_DTYPES",
+    "common_dtype",
+    "float_of",
+    "is_real",
+    "limits",
+    "narrow",
+    "onnx_dtype",
+    "plain_dtype",
+    "widen",
+]
 
 _IN_ORDER = (
     "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128"
@@ -59,8 +69,28 @@ def widen(array: np.ndarray) -> np.ndarray:
 
 
 def narrow(array: np.ndarray, dtype: np.dtype) -> np.ndarray:
-    """Return an array in the dtype of the tensor it is for."""
-    return array.astype(dtype, copy=False)
+    """Return an array in the dtype of the tensor it is for.
+
+    Raises:
+        ValueError: Its elements cannot be converted.
+    """
+    if array.dtype == dtype:
+        return array
+    if not np.can_cast(array.dtype, dtype, "unsafe"):
+        raise ValueError(f"{array.dtype} is not converted to {dtype}")
+    return array.astype(dtype)
+
+
+def common_dtype(*arrays: np.ndarray) -> np.dtype:
+    """Return the dtype that numpy combines arrays in.
+
+    Raises:
+        ValueError: There is none.
+    """
+    try:
+        return np.result_type(*(array.dtype for array in arrays))
+    except np.exceptions.DTypePromotionError:
+        raise ValueError(f"{', '.join(str(array.dtype) for array in arrays)} have no common dtype") from None
 
 
 def limits(dtype: np.dtype) -> tuple[int, int]:

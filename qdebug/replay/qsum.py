@@ -281,7 +281,7 @@ def _lost_in_convolution(unit: Unit, sums: HeavyPart) -> np.ndarray:
 def multiplied(unit: Unit, sums: HeavyPart) -> Columns:
     """Multiply the centred codes of operand 0 (..., M, K) by those of operand 1 (..., K, N)."""
     a, b = unit.operands[0].centred, unit.operands[1].centred
-    if a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
+    if not a.ndim or not b.ndim or a.shape[-1] != b.shape[max(b.ndim - 2, 0)]:
         raise ValueError(f"shapes {a.shape} and {b.shape} do not fit one another")
     bias = _bias(unit, sums)
     total, bound = _summed(np.matmul, (a, b), (max(b.ndim - 2, 0),), (a.ndim - 1, max(b.ndim - 2, 0)))

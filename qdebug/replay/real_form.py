@@ -53,7 +53,7 @@ def not_in_codes(node: Node, graph: Graph) -> str | None:
         node: A node.
         graph: Its graph, as it was recorded.
     """
-    found = next((name for name in _codes_of(node) if _holds_numbers(graph.tensors[name])), None)
+    found = next((name for name in filter(None, _codes_of(node)) if _holds_numbers(graph.tensors[name])), None)
     return None if found is None else f"its tensor {found!r} was recorded as real values, and {node.op} is on codes"
 
 
@@ -66,7 +66,7 @@ def _codes_of(node: Node) -> Iterator[str]:
         yield from node.outputs[:1]
     elif row.real is not None:
         places = operators.coded_inputs(node.op, len(node.inputs))
-        yield from filter(None, (node.inputs[place] for place in places if place < len(node.inputs)))
+        yield from (node.inputs[place] for place in places if place < len(node.inputs))
         if row.real.out is not None and any(node.inputs[row.real.out :]):
             yield from node.outputs[:1]
 

@@ -7,7 +7,7 @@ families are imported when the first kernel is looked up.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from types import MappingProxyType
@@ -18,7 +18,9 @@ import numpy as np
 from qdebug.errors import KernelError, NoKernelError, RefusedSizeError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay import extents
+from qdebug.replay.precision import is_real
 from qdebug.replay.variant import Arithmetic
+from qdebug.replay.within import axis_within
 
 __all__ = [
     "REAL",
@@ -74,6 +76,9 @@ _PROVIDERS: list[Provider] = []
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
 _EXTENTS: dict[tuple[str, str], AmountOf] = {}
+_RANKS: dict[tuple[str, str], tuple[int, ...]] = {}
+_KINDS: dict[tuple[str, str], tuple[str, ...]] = {}
+_KIND_WORDS = {"b": "booleans", "i": "integers", "f": "real numbers", "c": "complex numbers"}
 _LOADED: set[str] = set()
 _DOMAINS = {"ai.onnx": ""}
 _FAILURES_OF_DATA = (ValueError, ArithmeticError, MemoryError)
@@ -138,6 +143,19 @@ class Call:
         value = self.attrs.get(name, default)
         return value if isinstance(value, str) else self._wrong(name, "a text")
 
+    def choice(self, name: str, choices: Collection[str], default: str) -> str:
+        """Return a text attribute that is one of several; an empty text stands for the default."""
+        value = self.text(name, default) or default
+        return value if value in choices else self._wrong(name, f"one of {', '.join(choices)}")
+
+    def axis(self, rank: int, default: int = 0) -> int:
+        """Return the attribute `axis`, counted from the first of `rank` axes.
+
+        Raises:
+            ValueError: There is no such axis.
+        """
+        return axis_within(self.integer("axis", default), rank)
+
     def integers(self, name: str) -> tuple[int, ...] | None:
         """Return an attribute that lists integers; None if the node does not have it."""
         value = self.attrs.get(name)
@@ -151,6 +169,28 @@ class Call:
         """Return the shape of a required input."""
         return self.array(position).shape
 
+    def extents(self, position: int) -> tuple[int, ...]:
+        """Return a required input that lists integers: the sizes of a shape, pads, or axes.
+
+        Raises:
+            ValueError: It is no list of numbers.
+        """
+        found = self.array(position)
+        if found.ndim != 1 or found.dtype.kind == "c":
+            raise ValueError(f"input {position} is {found.dtype} of rank {found.ndim}; expected a list of integers")
+        return tuple(int(number) for number in found)
+
+    def whole(self, position: int) -> int:
+        """Return a required input that is one integer.
+
+        Raises:
+            ValueError: It is no number, or several.
+        """
+        found = self.array(position)
+        if found.size != 1 or found.dtype.kind == "c":
+            raise ValueError(f"input {position} is {found.dtype} of {found.size} elements; expected one integer")
+        return int(found.reshape(()))
+
     def shapes(self) -> list[tuple[int, ...]]:
         """Return the shapes of the inputs that are not left out."""
         return [array.shape for array in self.inputs if array is not None]
@@ -160,13 +200,22 @@ class Call:
         raise KernelError(f"Attribute {name!r} of node {self.node!r} ({self.op}) is {found!r}; expected {expected}.")
 
 
-def kernel(*ops: str, domain: str = "", extent: AmountOf | None = None) -> Callable[[Kernel], Kernel]:
+def kernel(
+    *ops: str,
+    domain: str = "",
+    extent: AmountOf | None = None,
+    ranks: tuple[int, ...] = (),
+    kinds: tuple[str, ...] = (),
+) -> Callable[[Kernel], Kernel]:
     """Register a function as the kernel of one or more operators of a domain.
 
     Args:
         ops: The operators.
         domain: Their domain.
         extent: What a call comes to; None if it gives no more than its inputs hold, or broadcast to.
+        ranks: Least rank of each input by position; of what is not listed, or left out, any.
+        kinds: numpy's letters of the dtypes that each input may have, by position: `f` stands for all real numbers,
+            `V` for integers of less than 8 bits. Any dtype, of what is not listed, where empty, or left out.
     """
 
     def register(function: Kernel) -> Kernel:
@@ -174,6 +223,8 @@ def kernel(*ops: str, domain: str = "", extent: AmountOf | None = None) -> Calla
             _KERNELS[_DOMAINS.get(domain, domain), op] = function
             if extent is not None:
                 _EXTENTS[_DOMAINS.get(domain, domain), op] = extent
+            _RANKS[_DOMAINS.get(domain, domain), op] = ranks
+            _KINDS[_DOMAINS.get(domain, domain), op] = kinds
         return function
 
     return register
@@ -258,21 +309,23 @@ def run_node(
     missing = [name for name in node.inputs if name and name not in values]
     if missing:
         raise KernelError(f"Input {missing[0]!r} of node {node.name!r} ({node.op}) has no values.")
-    plain = _call(node, [values[name] if name else None for name in node.inputs], opset)
-    last = _keeps_channels_last(node)
-    call = replace(
-        plain,
-        attrs=node.attrs if asked is None else _AskedAttrs(node.attrs, asked),
-        arithmetic=arithmetic or Arithmetic(),
-        moved=None if moved is None else lambda position, *operand: moved(node.inputs[position], *operand),
-    )
+    inputs = [values[name] if name else None for name in node.inputs]
     try:
+        last = _keeps_channels_last(node)
+        plain = _call(node, inputs, opset)
+        call = replace(
+            plain,
+            attrs=node.attrs if asked is None else _AskedAttrs(node.attrs, asked),
+            arithmetic=arithmetic or Arithmetic(),
+            moved=None if moved is None else lambda position, *operand: moved(node.inputs[position], *operand),
+        )
         # Overflow and invalid operations have defined results (infinities, NaN), which is what is looked for.
         with np.errstate(all="ignore"):
+            _refuse_kinds(node, plain)
             _refuse_large(node, plain)
             result = compute(call)
     except _FAILURES_OF_DATA as error:
-        raise _cannot(node, call, error) from error
+        raise _cannot(node, inputs, error) from error
     arrays = result if isinstance(result, tuple) else (result,)
     if len(arrays) < len(node.outputs) and any(node.outputs[len(arrays) :]):
         raise KernelError(
@@ -295,19 +348,33 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
     Raises:
         KernelError: It would, or its inputs and attributes do not fit its operator.
     """
-    call = _call(node, inputs, opset)
     try:
         with np.errstate(all="ignore"):
-            _refuse_large(node, call)
+            _refuse_large(node, _call(node, inputs, opset))
     except _FAILURES_OF_DATA as error:
-        raise _cannot(node, call, error) from error
+        raise _cannot(node, inputs, error) from error
 
 
 def _refuse_large(node: Node, call: Call) -> None:
     _load()
-    known = _EXTENTS.get((_DOMAINS.get(node.domain, node.domain), node.op))
-    shapes = call.shapes()
+    key = _DOMAINS.get(node.domain, node.domain), node.op
+    for position, (array, least) in enumerate(zip(call.inputs, _RANKS.get(key, ()), strict=False)):
+        if array is not None and array.ndim < least:
+            raise KernelError(
+                f"Node {node.name!r} ({node.op}) has input {position} of rank {array.ndim}; expected at least {least}."
+            )
+    known, shapes = _EXTENTS.get(key), call.shapes()
     extents.refuse_beyond(node, shapes, extents.plain(*shapes) if known is None else known(call))
+
+
+def _refuse_kinds(node: Node, call: Call) -> None:
+    """Refuse dtypes that the kernel is not for."""
+    allowed = _KINDS.get((_DOMAINS.get(node.domain, node.domain), node.op), ())
+    for position, (array, kinds) in enumerate(zip(call.inputs, allowed, strict=False)):
+        if array is None or not kinds or ("f" if is_real(array.dtype) else array.dtype.kind) in kinds:
+            continue
+        expected = " or ".join(words for kind, words in _KIND_WORDS.items() if kind in kinds)
+        raise KernelError(f"Node {node.name!r} ({node.op}) has input {position} of {array.dtype}; expected {expected}.")
 
 
 def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
@@ -325,10 +392,10 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
     )
 
 
-def _cannot(node: Node, call: Call, error: Exception) -> KernelError:
+def _cannot(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -> KernelError:
     kind = RefusedSizeError if isinstance(error, MemoryError) else KernelError
     why = str(error).rstrip(".") or "there is not enough memory"
-    return kind(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {why}.")
+    return kind(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(inputs)}: {why}.")
 
 
 class _AskedAttrs(Mapping[str, AttrValue]):
@@ -361,7 +428,7 @@ class _AskedAttrs(Mapping[str, AttrValue]):
 
 def _keeps_channels_last(node: Node) -> bool:
     """Tell whether a node reads and gives channels last, and its kernel wants them second, as those of reals do."""
-    if not node.attrs.get("channels_last"):
+    if "channels_last" not in node.attrs or not Call(inputs=(), attrs=node.attrs).integer("channels_last"):
         return False
     return operators.of(node.op).real is None and operators.has_channels_second(node.op)
 
@@ -371,7 +438,7 @@ def _version(domain: str, opset: Mapping[str, int]) -> int:
     return opset.get(plain, opset.get("ai.onnx", 1000) if not plain else 1000)
 
 
-def _shapes(inputs: tuple[np.ndarray | None, ...]) -> str:
+def _shapes(inputs: Sequence[np.ndarray | None]) -> str:
     return ", ".join("none" if array is None else f"{array.dtype}{list(array.shape)}" for array in inputs)
 
 

@@ -60,7 +60,7 @@ def computes_on_codes(graph: Graph, node: Node, arithmetic: Arithmetic | None = 
     if row.in_codes:  # where these are codes, it works on codes
         settings = [graph.tensors[node.inputs[p]] for p in row.in_codes if p < len(node.inputs) and node.inputs[p]]
         return not any(info.dtype is not None and is_integer(info.dtype) for info in settings)
-    blends = row.resizes and node.attrs.get("mode") == "linear"
+    blends = row.resizes and str(node.attrs.get("mode")) == "linear"
     if blends and arithmetic is not None and arithmetic.interpolates:
         return True
     return any(info.quant != out.quant for info in coded)

@@ -21,6 +21,7 @@ from qdebug.numerics.fixedpoint import (
     shift_right,
 )
 from qdebug.replay.unit import Unit
+from qdebug.replay.within import axis_within
 from qdebug.replay.words import refuse_unless
 
 __all__ = [
@@ -54,16 +55,22 @@ def spread(values: np.ndarray, shape: tuple[int, ...], axis: int, block: int = 0
         shape: The tensor's shape.
         axis: Axis the values go along.
         block: Elements along `axis` that share a value; 0 unless block-wise.
+
+    Raises:
+        ValueError: The values do not go along an axis of the tensor.
     """
     if values.ndim == 0:
         return values
     if block:
+        if values.ndim != len(shape):
+            raise ValueError(f"scales of {list(values.shape)} do not have the axes of {list(shape)}")
+        axis = axis_within(axis, len(shape))
         repeated = np.repeat(values, min(block, shape[axis]), axis=axis)  # a block may be longer than the axis
         return repeated[tuple(slice(0, n) for n in shape)]
     if values.size == 1:
         return values.reshape(())
     line = [1] * len(shape)
-    line[axis] = values.size
+    line[axis_within(axis, len(shape))] = values.size
     return values.reshape(line)
 
 

@@ -168,7 +168,7 @@ class Unit:
         if self.kind == "average_pool":
             return "same-scale" if self.keeps_scale else ""
         if self.kind == "conv" and not self.transposed:
-            return "depthwise" if self.attrs.get("group", 1) == self.operands[0].codes.shape[1] != 1 else ""
+            return "depthwise" if self.groups == self.operands[0].codes.shape[1] != 1 else ""
         return "transposed" if self.kind == "conv" else ""
 
     @property

@@ -197,8 +197,10 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
         whose sums stay within the dtype's exact range.
 
     Raises:
-        ValueError: Channels and groups do not fit.
+        ValueError: Channels and groups do not fit, or the dtypes are two.
     """
+    if x.dtype != weight.dtype:
+        raise ValueError(f"{x.dtype} is not convolved with filters of {weight.dtype}")
     samples, channels = x.shape[:2]
     filters = weight.shape[0]
     if weight.shape[1] * groups != channels or filters % groups:

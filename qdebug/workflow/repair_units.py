@@ -255,20 +255,22 @@ class ChangeableNodes:
     def macs(self, node: Node) -> float:
         """Return the multiply-adds of a node for one sample, or the elements of what is no product."""
         form, _ = real_form(node, self.run.graph.opset)
-        if not operators.plain(form).product:
+        if not operators.plain(form).product or not any(form.outputs[:1]):
             return float(self.elements(node))
         try:
             shapes = {name: shape_of(self.run, name, *self._at(name)) for name in form.inputs if name}
             made = shape_of(self.run, form.outputs[0], *self._at(form.outputs[0]))
-            return math.prod(made) * max(sum_terms(form, shapes, made) - 1, 1)
-        except (NotRecordedError, IndexError, KeyError, ZeroDivisionError):
+        except NotRecordedError:
             return float(self.elements(node))
+        return math.prod(made) * max(sum_terms(form, shapes, made) - 1, 1)
 
     def elements(self, node: Node) -> int:
         """Return the elements of a node's result for one sample; 0 if they are not known."""
+        if not any(node.outputs[:1]):
+            return 0
         try:
             return math.prod(shape_of(self.run, node.outputs[0], *self._at(node.outputs[0])))
-        except (NotRecordedError, KeyError):
+        except NotRecordedError:
             return 0
 
     def _at(self, name: str) -> tuple[int, int]:

@@ -76,6 +76,8 @@ def test_two_fingerprints_are_compared(capsys, tmp_path):
         ('{"format": "qdebug.diff"}', "is no fingerprint"),
         ('{"format": "qdebug.probe", "version": 9}', "version 9; this qdebug reads 1"),
         (json.dumps({**EMPTY, "backend": {}, "kinds": []}), "is damaged: it lacks 'backend'"),
+        (json.dumps({**EMPTY, "backend": "ort", "kinds": []}), "is damaged: its 'backend' is str; expected dict"),
+        (json.dumps({**EMPTY, "kinds": [7]}), "is damaged: it lacks 'key'"),
         (
             json.dumps(
                 {**EMPTY, "kinds": [{"status": "explained", "key": "conv", "title": "t", "variants": ["form=no"]}]}

@@ -335,7 +335,7 @@ def _shapes(values: Mapping[str, np.ndarray]) -> dict[str, tuple[int, ...]]:
 
 
 def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[int, ...]) -> float:
-    """Return the number of terms of each sum.
+    """Return the number of terms of each sum; 1 or more, whether the shapes fit the operator or not.
 
     Args:
         node: The node on real numbers.
@@ -343,13 +343,15 @@ def sum_terms(node: Node, shapes: Mapping[str, tuple[int, ...]], output: tuple[i
         output: The shape of its output.
     """
     read, sums = [shapes[name] for name in node.inputs if name], operators.of(node.op).sums
+    data, weight = (*read[:2], *((),) * 2)[:2]
     if sums in (Sums.FILTER, Sums.SCATTER):
-        return float(math.prod(read[1]) / read[1][0]) + 1
+        return float(math.prod(weight[1:])) + 1
     if sums is Sums.MATRIX:
-        summed = -2 if node.attrs.get("transA") and len(read[0]) > 1 else -1
-        return float(read[0][summed] + 1) if read[0] else 1
+        summed = -2 if np.any(node.attrs.get("transA")) and len(data) > 1 else -1
+        return float(data[summed] + 1) if data else 1
     if sums is Sums.AXES:
-        return max(math.prod(read[0]) / max(math.prod(output), 1), 1)
+        return max(math.prod(data) / max(math.prod(output), 1), 1)
     if sums is Sums.WINDOW:
-        return float(np.prod(np.asarray(node.attrs.get("kernel_shape", 1))))
-    return len(read)
+        taps = np.asarray(node.attrs.get("kernel_shape", 1))
+        return max(float(np.prod(taps)), 1) if taps.dtype.kind in "iu" else 1
+    return max(len(read), 1)

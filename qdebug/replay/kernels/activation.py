@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay.blockwise import by_rows, elementwise
-from qdebug.replay.precision import narrow, widen
+from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, find_kernel, kernel, known_kernels
 
 __all__ = ["activate", "activated", "erf", "sigmoid", "softmax"]
@@ -68,7 +68,7 @@ _PLAIN: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@kernel(*_PLAIN)
+@kernel(*_PLAIN, kinds=("iuf",))
 def _plain(call: Call) -> np.ndarray:
     """Apply the function of the operator's name to each element."""
     x = call.array(0)
@@ -103,17 +103,17 @@ _WITH_PARAMETERS: dict[str, Callable[[np.ndarray, Call], np.ndarray]] = {
 }
 
 
-@kernel(*_WITH_PARAMETERS)
+@kernel(*_WITH_PARAMETERS, kinds=("iuf",))
 def _with_parameters(call: Call) -> np.ndarray:
     """Apply the function of the operator's name, with the attributes that it has, to each element."""
     x = call.array(0)
     return elementwise(lambda part: narrow(_WITH_PARAMETERS[call.op](widen(part), call), x.dtype), x)
 
 
-kernel("Gelu", domain="com.microsoft")(_with_parameters)
+kernel("Gelu", domain="com.microsoft", kinds=("iuf",))(_with_parameters)
 
 
-@kernel("QuickGelu", domain="com.microsoft")
+@kernel("QuickGelu", domain="com.microsoft", kinds=("iuf",))
 def _quick_gelu(call: Call) -> np.ndarray:
     """Compute x sigmoid(alpha x)."""
     alpha, dtype = call.real("alpha", 1.702), call.array(0).dtype
@@ -175,7 +175,7 @@ def _clip(call: Call) -> np.ndarray:
     return elementwise(clamped, x)
 
 
-@kernel("Softmax", "LogSoftmax", "Hardmax")
+@kernel("Softmax", "LogSoftmax", "Hardmax", kinds=("iuf",))
 def _softmax(call: Call) -> np.ndarray:
     """Normalize along an axis; before operator set 13, over all axes from `axis` on together."""
     x = call.array(0)
@@ -212,7 +212,11 @@ def activate(x: np.ndarray, name: str, params: AttrValue = ()) -> np.ndarray:
     values = [float(value) for value in np.asarray(params, dtype=np.float64).reshape(-1)]
     if name == "":
         return x
+    if not is_real(x.dtype) and x.dtype.kind not in "iu":
+        raise KernelError(f"The fused activation {name!r} is given {x.dtype}; expected integers or real numbers.")
     if name == "Clip":
+        if len(values) < 2:
+            raise KernelError(f"The fused activation 'Clip' has {len(values)} parameters; expected 2.")
         return np.asarray(np.clip(x, values[0], values[1]))
     if name in _PLAIN:
         return narrow(_PLAIN[name](x), x.dtype)

@@ -15,6 +15,7 @@ from qdebug.replay.extents import Amount, broadcast
 from qdebug.replay.kernels.activation import softmax
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.within import indices_within
 
 __all__: list[str] = []
 
@@ -79,7 +80,7 @@ def _mask(call: Call, mask: np.ndarray, length: int, total: int, hidden: float) 
     elif mask.ndim in (2, 3) and mask.shape[-1] == total:
         seen = mask > 0
     elif mask.ndim == 4:
-        seen = mask[:, 0, total - length : total, :total] > 0
+        seen = mask[:, :1, total - length : total, :total] > 0
     else:
         raise _refuse(call, f"has a mask of {list(mask.shape)}")
     shape = (batch, 1, 1, total) if seen.ndim == 2 else (batch, 1, length, total)
@@ -125,12 +126,12 @@ def _attended_in_groups(call: Call) -> Amount:
     batch, length, width = call.shape(0)
     past, heads = call.optional(3), abs(call.integer("num_heads"))
     ends = [abs(int(end)) + 1 for end in call.array(5).reshape(-1)]
-    room = max(abs(int(call.array(6).reshape(-1)[0])), 0 if past is None else past.shape[2], *ends)
+    room = max(abs(call.whole(6)), 0 if past is None else past.shape[2], *ends)
     scores = _scored(call, (batch, heads, length, room), 10)
     return Amount(None, scores + 2 * batch * room * width, len(ends))
 
 
-@kernel("Attention", domain=_MICROSOFT, extent=_attended)
+@kernel("Attention", domain=_MICROSOFT, extent=_attended, ranks=(3, 2, 0, 0, 5), kinds=("iuf",) * 3)
 def _attention(call: Call) -> tuple[np.ndarray, ...]:
     """Project x (B, S, H) to queries, keys and values, and attend; output 1 is what is kept, (2, B, N, T, h)."""
     if call.integer("do_rotary") or call.integer("past_present_share_buffer") or call.optional(6) is not None:
@@ -164,7 +165,13 @@ def _projected(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return q, k, v
 
 
-@kernel("MultiHeadAttention", domain=_MICROSOFT, extent=_attended_several)
+@kernel(
+    "MultiHeadAttention",
+    domain=_MICROSOFT,
+    extent=_attended_several,
+    ranks=(3, 3, 3, 1, 0, 0, 4, 4),
+    kinds=("iuf",) * 4,
+)
 def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend with queries, keys and values that are projected already; outputs 1 and 2 are what is kept of them."""
     if call.optional(8) is not None or call.optional(9) is not None or call.outputs > 3:
@@ -203,7 +210,7 @@ def _angles(call: Call) -> Amount:
     return Amount(prod(x), 2 * x[0] * x[-2] * call.shape(2)[-1])
 
 
-@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles)
+@kernel("RotaryEmbedding", domain=_MICROSOFT, extent=_angles, ranks=(3, 0, 2, 2), kinds=("iuf",) * 4)
 def _rotary_embedding(call: Call) -> np.ndarray:
     """Rotate x, (B, S, N h) or (B, N, S, h), by angles whose cosines and sines (M, r / 2) are given by position."""
     if call.integer("is_packed_batching"):
@@ -217,7 +224,8 @@ def _rotary_embedding(call: Call) -> np.ndarray:
     split = x if x.ndim == 4 else _heads(x, heads)
     places = ids.reshape(1, 1) + np.arange(split.shape[2]) if ids.size == 1 else ids
     places = np.broadcast_to(places, (split.shape[0], split.shape[2]))
-    out = _rotated(split, cos[places], sin[places], interleaved=bool(call.integer("interleaved")))
+    cos, sin = (angles[indices_within(places, len(angles))] for angles in (cos, sin))
+    out = _rotated(split, cos, sin, interleaved=bool(call.integer("interleaved")))
     return narrow(out if x.ndim == 4 else _merged(out), call.array(0).dtype)
 
 
@@ -242,7 +250,13 @@ def _grouped_parts(call: Call) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return _heads(q, heads), _heads(widen(k), groups), _heads(widen(v), groups)
 
 
-@kernel("GroupQueryAttention", domain=_MICROSOFT, extent=_attended_in_groups)
+@kernel(
+    "GroupQueryAttention",
+    domain=_MICROSOFT,
+    extent=_attended_in_groups,
+    ranks=(3, 3, 3, 4, 4, 0, 0, 2, 2, 1),
+    kinds=("iuf",) * 10,
+)
 def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
     """Attend causally, several heads of queries to one of keys; outputs 1 and 2 are the keys and values kept.
 
@@ -250,13 +264,15 @@ def _group_query_attention(call: Call) -> tuple[np.ndarray, ...]:
     """
     _check_grouped(call)
     q, k, v = _grouped_parts(call)
-    length, total = q.shape[2], int(call.array(6).reshape(-1)[0])
+    length, total = q.shape[2], call.whole(6)
     ends = call.array(5).reshape(-1).astype(np.int64) + 1
+    if any(part is not None and len(part) != ends.size for part in (q, k, v, call.optional(3), call.optional(4))):
+        raise ValueError(f"{ends.size} lengths of sequences are not those of all inputs")
     begins = np.zeros_like(ends) if length == total else ends - length
     if call.integer("do_rotary"):
         places = call.optional(9)
         places = begins[:, None] + np.arange(length) if places is None else places
-        cos, sin = (widen(call.array(slot))[places] for slot in (7, 8))
+        cos, sin = (widen(call.array(slot))[indices_within(places, call.shape(slot)[0])] for slot in (7, 8))
         interleaved = bool(call.integer("rotary_interleaved"))
         q, k = (_rotated(part, cos, sin, interleaved=interleaved) for part in (q, k))
     kept = [_kept(call.optional(slot), new, begins, total) for slot, new in ((3, k), (4, v))]

@@ -28,11 +28,11 @@ def _constant(call: Call) -> np.ndarray:
     raise ValueError(f"the attributes {sorted(call.attrs)} hold no value that can be replayed")
 
 
-@kernel("ConstantOfShape", extent=lambda call: Amount(prod(int(n) for n in call.array(0))))
+@kernel("ConstantOfShape", extent=lambda call: Amount(prod(call.extents(0))))
 def _constant_of_shape(call: Call) -> np.ndarray:
     """Fill an array of a given shape with one value, float32 0 by default."""
-    value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32))).reshape(-1)
-    return np.full(tuple(int(n) for n in call.array(0)), value[0], dtype=value.dtype)
+    value = np.asarray(call.attrs.get("value", np.zeros(1, np.float32)))
+    return np.full(call.extents(0), value.reshape(()), dtype=value.dtype)
 
 
 @kernel("Shape")
@@ -55,7 +55,7 @@ def _count(call: Call) -> int:
     return max(int(np.ceil((limit - start) / delta)), 0)
 
 
-@kernel("Range", extent=lambda call: Amount(_count(call)))
+@kernel("Range", extent=lambda call: Amount(_count(call)), kinds=("iuf", "iuf", "iuf"))
 def _range(call: Call) -> np.ndarray:
     """Count from start by delta up to, and without, limit."""
     start, delta = call.array(0).reshape(()), call.array(2).reshape(())

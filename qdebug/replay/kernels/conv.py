@@ -38,10 +38,10 @@ def convolution(call: Call) -> np.ndarray:
     return narrow(add_bias(out, bias), x.dtype)
 
 
-kernel("Conv", extent=_extent)(convolution)
+kernel("Conv", extent=_extent, ranks=(3, 3))(convolution)
 
 
-@kernel("FusedConv", domain="com.microsoft", extent=_extent)
+@kernel("FusedConv", domain="com.microsoft", extent=_extent, ranks=(3, 3))
 def _fused_conv(call: Call) -> np.ndarray:
     """Convolve, add the tensor of input 3 if there is one, apply the attribute `activation`."""
     out = convolution(call)
@@ -86,6 +86,8 @@ def conv_transpose(call: Call) -> np.ndarray:
     groups, kernel_shape = call.integer("group", 1), weight.shape[2:]
     strides, dilations, begin, out_shape, reach = _transposed_places(call)
     samples, channels = x.shape[:2]
+    if weight.shape[0] != channels:
+        raise ValueError(f"filters of {weight.shape[0]} channels do not fit an input of {channels}")
     per_group = weight.shape[1]
     matrix = weight.astype(dtype, copy=False).reshape(groups, channels // groups, -1).transpose(0, 2, 1)
     total = np.zeros((samples, groups * per_group, *reach), dtype=dtype)
@@ -103,7 +105,7 @@ def conv_transpose(call: Call) -> np.ndarray:
     return narrow(add_bias(np.ascontiguousarray(total[inside]), bias), x.dtype)
 
 
-kernel("ConvTranspose", extent=_transposed_extent)(conv_transpose)
+kernel("ConvTranspose", extent=_transposed_extent, ranks=(3, 3), kinds=("biuf",))(conv_transpose)
 
 
 def _transposed_crop(

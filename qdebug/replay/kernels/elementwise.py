@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.replay import extents
 from qdebug.replay.blockwise import elementwise
 from qdebug.replay.kernels.activation import activated
-from qdebug.replay.precision import is_real, narrow, widen
+from qdebug.replay.precision import common_dtype, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
 _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
@@ -38,11 +38,14 @@ _UNARY: dict[str, Callable[[np.ndarray], np.ndarray]] = {
 }
 
 
-@kernel(*_UNARY)
+@kernel(*_UNARY, kinds=("iufc",))
 def _unary(call: Call) -> np.ndarray:
     """Apply the function of the operator's name to each element."""
     x = call.array(0)
     return elementwise(lambda part: narrow(_UNARY[call.op](widen(part)), x.dtype), x)
+
+
+kernel("Ceil", "Floor", kinds=("iuf",))(_unary)
 
 
 def _divide(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -82,13 +85,17 @@ def _binary(call: Call) -> np.ndarray:
     return activated(call, out)
 
 
+kernel("Sub", extent=_lined_up, kinds=("iufcV",))(_binary)
+kernel("Div", extent=_lined_up, kinds=("biuf", "biuf"))(_binary)
+
+
 def _old_broadcast(call: Call, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     """Line up b with a from the attribute `axis` on, as operator sets before 7 do."""
     axis = call.integer("axis", a.ndim - b.ndim)
     return b.reshape(b.shape + (1,) * (a.ndim - axis - b.ndim)) if "axis" in call.attrs else b
 
 
-@kernel("Pow", extent=_combined)
+@kernel("Pow", extent=_combined, kinds=("biufc", "biufc"))
 def _power(call: Call) -> np.ndarray:
     """Raise x to the power y; the result has the dtype of x, whatever that of y."""
     x, y = call.array(0), call.array(1)
@@ -103,7 +110,7 @@ def _real_power(base: np.ndarray, y: np.ndarray, dtype: np.dtype) -> np.ndarray:
     return narrow(np.power(base, y.astype(base.dtype)), dtype)
 
 
-@kernel("Mod", extent=_combined)
+@kernel("Mod", extent=_combined, kinds=("biuf", "biuf"))
 def _modulo(call: Call) -> np.ndarray:
     """Return the remainder: with the sign of the divisor, or with fmod = 1 that of the dividend."""
     a, b = call.array(0), call.array(1)
@@ -114,13 +121,13 @@ def _modulo(call: Call) -> np.ndarray:
 @kernel("Min", "Max", "Sum", "Mean", extent=_combined)
 def _variadic(call: Call) -> np.ndarray:
     """Combine any number of arrays element by element, from first to last."""
-    combine = {"Min": np.minimum, "Max": np.maximum}.get(call.op, np.add)
+    combine, dtype = {"Min": np.minimum, "Max": np.maximum}.get(call.op, np.add), call.array(0).dtype
 
     def combined(*parts: np.ndarray) -> np.ndarray:
         out = reduce(combine, [widen(part) for part in parts])
         if call.op == "Mean":
             out = out / out.dtype.type(len(parts))
-        return narrow(np.asarray(out), parts[0].dtype)
+        return narrow(np.asarray(out), dtype)
 
     return elementwise(combined, *call.given())
 
@@ -128,11 +135,11 @@ def _variadic(call: Call) -> np.ndarray:
 @kernel("CumSum", "CumProd")
 def _cumulative(call: Call) -> np.ndarray:
     """Accumulate along an axis, on request backwards or without the element itself."""
-    x, axis = widen(call.array(0)), int(call.array(1).reshape(()))
+    x, axis = widen(call.array(0)), call.whole(1)
     run, neutral = (np.cumsum, 0) if call.op == "CumSum" else (np.cumprod, 1)
     source = np.flip(x, axis) if call.integer("reverse") else x
     out = run(source, axis=axis, dtype=x.dtype)
-    if call.integer("exclusive"):
+    if call.integer("exclusive") and out.size:
         first = np.full_like(np.take(out, [0], axis=axis), neutral)
         out = np.concatenate([first, np.delete(out, -1, axis=axis)], axis=axis)
     return narrow(np.flip(out, axis) if call.integer("reverse") else out, call.array(0).dtype)
@@ -147,6 +154,8 @@ _LOGICAL: dict[str, Callable[..., np.ndarray]] = {
     "And": np.logical_and,
     "Or": np.logical_or,
     "Xor": np.logical_xor,
+}
+_BITWISE: dict[str, Callable[..., np.ndarray]] = {
     "BitwiseAnd": np.bitwise_and,
     "BitwiseOr": np.bitwise_or,
     "BitwiseXor": np.bitwise_xor,
@@ -160,13 +169,27 @@ def _logical_binary(call: Call) -> np.ndarray:
     return elementwise(lambda a, b: np.asarray(combine(widen(a), widen(b))), call.array(0), call.array(1))
 
 
+def _same_bits(call: Call) -> tuple[np.ndarray, np.ndarray]:
+    """Return both inputs of an operator on bits, whose dtypes have a common one with bits."""
+    a, b = call.array(0), call.array(1)
+    if common_dtype(a, b).kind not in "biu":
+        raise ValueError(f"{a.dtype} and {b.dtype} have no bits in common")
+    return a, b
+
+
+@kernel(*_BITWISE, extent=_combined)
+def _bitwise_binary(call: Call) -> np.ndarray:
+    """Combine the bits of two arrays element by element."""
+    return elementwise(_BITWISE[call.op], *_same_bits(call))
+
+
 @kernel("Not")
 def _not(call: Call) -> np.ndarray:
     """Negate a condition."""
     return np.asarray(np.logical_not(call.array(0)))
 
 
-@kernel("BitwiseNot")
+@kernel("BitwiseNot", kinds=("biu",))
 def _bitwise_not(call: Call) -> np.ndarray:
     """Flip every bit."""
     return np.asarray(np.invert(call.array(0)))
@@ -176,7 +199,7 @@ def _bitwise_not(call: Call) -> np.ndarray:
 def _shift(call: Call) -> np.ndarray:
     """Shift bits, to the LEFT or the RIGHT."""
     shift = np.left_shift if call.text("direction") == "LEFT" else np.right_shift
-    return np.asarray(shift(call.array(0), call.array(1)))
+    return np.asarray(shift(*_same_bits(call)))
 
 
 @kernel("IsNaN")
@@ -185,7 +208,7 @@ def _is_nan(call: Call) -> np.ndarray:
     return np.asarray(np.isnan(widen(call.array(0))))
 
 
-@kernel("IsInf")
+@kernel("IsInf", kinds=("biufV",))
 def _is_infinite(call: Call) -> np.ndarray:
     """Tell which elements are infinite, on request of one sign only."""
     x = widen(call.array(0))
@@ -200,4 +223,5 @@ def _is_infinite(call: Call) -> np.ndarray:
 @kernel("Where", extent=_combined)
 def _where(call: Call) -> np.ndarray:
     """Choose between two arrays element by element."""
+    common_dtype(call.array(1), call.array(2))
     return elementwise(np.where, call.array(0), call.array(1), call.array(2))

@@ -10,12 +10,13 @@ import numpy as np
 from qdebug.replay.extents import Amount
 from qdebug.replay.precision import narrow, widen
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.within import axis_within, indices_within
 
 __all__: list[str] = []
 
 
-def _whole(array: np.ndarray | None) -> list[int] | None:
-    return None if array is None else [int(value) for value in array.reshape(-1)]
+def _whole(array: np.ndarray | None) -> tuple[int, ...] | None:
+    return None if array is None else tuple(int(value) for value in array.reshape(-1))
 
 
 @kernel("Slice")
@@ -23,15 +24,16 @@ def _slice(call: Call) -> np.ndarray:
     """Cut along axes from starts to ends (which may lie beyond the array) by steps."""
     x = call.array(0)
     if call.opset < 10 or call.optional(1) is None:  # a node of another framework may state them as well
-        starts, ends = list(call.integers("starts") or ()), list(call.integers("ends") or ())
-        axes, steps = call.integers("axes"), None
+        starts, ends, axes, steps = (*(call.integers(name) for name in ("starts", "ends", "axes")), None)
     else:
-        starts, ends = _whole(call.array(1)) or [], _whole(call.array(2)) or []
-        axes, steps = _whole(call.optional(3)), _whole(call.optional(4))  # type: ignore[assignment]  # both are sequences
+        starts, ends, axes, steps = (_whole(call.optional(slot)) for slot in range(1, 5))
+    starts, ends = starts or (), ends or ()
+    axes = tuple(range(len(starts))) if axes is None else axes
+    steps = (1,) * len(axes) if steps is None else steps
     places = [slice(None)] * x.ndim
-    for position, axis in enumerate(axes if axes is not None else range(len(starts))):
-        step = 1 if steps is None else steps[position]
-        places[axis] = _bounds(starts[position], ends[position], step, x.shape[axis])
+    for named, start, end, step in zip(axes, starts, ends, steps, strict=True):
+        axis = axis_within(named, x.ndim)
+        places[axis] = _bounds(start, end, step, x.shape[axis])
     return x[tuple(places)]
 
 
@@ -43,35 +45,53 @@ def _bounds(start: int, end: int, step: int, size: int) -> slice:
     return slice(start, None if end == -1 else end, step) if size else slice(0, 0)
 
 
-def _wrapped(index: np.ndarray, size: int) -> np.ndarray:
-    """Count negative indices from the end."""
-    index = index.astype(np.int64, copy=False)
-    return np.where(index < 0, index + size, index)
-
-
 def _taken(call: Call, count: int) -> Amount:
     """Return what taking so many slices along the attribute's axis comes to."""
     x = call.array(0)
     rest = list(x.shape)
-    rest.pop(call.integer("axis", -1 if call.op == "TopK" else 0))
+    rest.pop(call.axis(x.ndim, -1 if call.op == "TopK" else 0))
     return Amount(prod(rest) * count, count)
 
 
 @kernel("Gather", extent=lambda call: _taken(call, call.array(1).size))
 def _gather(call: Call) -> np.ndarray:
     """Take slices along an axis."""
-    x, axis = call.array(0), call.integer("axis", 0)
-    return np.take(x, call.array(1).astype(np.int64), axis=axis)
+    x = call.array(0)
+    axis = call.axis(x.ndim)
+    return np.take(x, indices_within(call.array(1), x.shape[axis]), axis=axis)
+
+
+def _element_places(call: Call) -> tuple[np.ndarray, ...]:
+    """Return where the elements lie that indices along an axis name, one array for each axis.
+
+    Raises:
+        ValueError: The indices reach beyond the first input.
+    """
+    shape, index = call.shape(0), call.array(1)
+    axis = call.axis(len(shape))
+    others = zip(index.shape, shape, strict=True)
+    if any(size > most for at, (size, most) in enumerate(others) if at != axis):
+        raise ValueError(f"indices of {list(index.shape)} reach beyond {list(shape)}")
+    places: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
+    places[axis] = indices_within(index, shape[axis])
+    return tuple(places)
+
+
+def _slice_places(index: np.ndarray, shape: tuple[int, ...]) -> list[np.ndarray]:
+    """Return the components of index tuples, which are along the last axis.
+
+    Raises:
+        ValueError: The tuples are longer than the shape, or reach beyond it.
+    """
+    if index.shape[-1] > len(shape):
+        raise ValueError(f"{index.shape[-1]} indices are too many for {list(shape)}")
+    return [indices_within(part, size) for part, size in zip(np.moveaxis(index, -1, 0), shape, strict=False)]
 
 
 @kernel("GatherElements", extent=lambda call: Amount(call.array(1).size))
 def _gather_elements(call: Call) -> np.ndarray:
     """Take one element for each index, along an axis."""
-    x, axis = call.array(0), call.integer("axis", 0)
-    index = _wrapped(call.array(1), x.shape[axis])
-    places: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
-    places[axis] = index
-    return np.asarray(x[tuple(places)])
+    return np.asarray(call.array(0)[_element_places(call)])
 
 
 def _slices(call: Call) -> Amount:
@@ -80,17 +100,19 @@ def _slices(call: Call) -> Amount:
     return Amount(prod(index[:-1]) * prod(call.shape(0)[call.integer("batch_dims", 0) + index[-1] :]))
 
 
-@kernel("GatherND", extent=_slices)
+@kernel("GatherND", extent=_slices, ranks=(0, 1))
 def _gather_nd(call: Call) -> np.ndarray:
     """Take slices at index tuples, within each batch."""
     x, index, batch = call.array(0), call.array(1).astype(np.int64), call.integer("batch_dims", 0)
     shape = index.shape[:-1]
+    if not 0 <= batch <= len(shape) or x.shape[:batch] != shape[:batch]:
+        raise ValueError(f"{batch} batch axes are not the same in {list(x.shape)} and {list(index.shape)}")
     places: list[np.ndarray] = []
     for axis in range(batch):
         line = [1] * len(shape)
         line[axis] = shape[axis]
         places.append(np.arange(shape[axis]).reshape(line))
-    return np.asarray(x[(*places, *np.moveaxis(index, -1, 0))])
+    return np.asarray(x[(*places, *_slice_places(index, x.shape[batch:]))])
 
 
 _REDUCTIONS: dict[str, Callable[..., None]] = {
@@ -103,42 +125,40 @@ _REDUCTIONS: dict[str, Callable[..., None]] = {
 
 def _scatter(call: Call, places: tuple[np.ndarray, ...], updates: np.ndarray) -> np.ndarray:
     out = np.array(widen(call.array(0)))
-    how = call.text("reduction", "none") or "none"
+    how, added = call.choice("reduction", ("none", *_REDUCTIONS), "none"), narrow(widen(updates), out.dtype)
+    named = np.broadcast_shapes(*(place.shape for place in places))
+    added = np.broadcast_to(added, (*named, *out.shape[len(places) :]))
     if how == "none":
-        out[places] = widen(updates)
+        out[places] = added
     else:
-        _REDUCTIONS[how](out, places, widen(updates))
+        _REDUCTIONS[how](out, places, added)
     return narrow(out, call.array(0).dtype)
 
 
 @kernel("ScatterElements", "Scatter")
 def _scatter_elements(call: Call) -> np.ndarray:
     """Put one element for each index, along an axis."""
-    axis = call.integer("axis", 0)
-    index = _wrapped(call.array(1), call.array(0).shape[axis])
-    places: list[np.ndarray] = list(np.indices(index.shape, sparse=True))
-    places[axis] = index
-    return _scatter(call, tuple(places), call.array(2))
+    return _scatter(call, _element_places(call), call.array(2))
 
 
-@kernel("ScatterND")
+@kernel("ScatterND", ranks=(1, 1))
 def _scatter_nd(call: Call) -> np.ndarray:
     """Put slices at index tuples."""
-    return _scatter(call, tuple(np.moveaxis(call.array(1).astype(np.int64), -1, 0)), call.array(2))
+    return _scatter(call, tuple(_slice_places(call.array(1), call.shape(0))), call.array(2))
 
 
-@kernel("OneHot", extent=lambda call: Amount(call.array(0).size * abs(int(call.array(1).reshape(-1)[0]))))
+@kernel("OneHot", extent=lambda call: Amount(call.array(0).size * abs(call.whole(1))))
 def _one_hot(call: Call) -> np.ndarray:
     """Put the on-value where the new axis equals the index, the off-value elsewhere."""
-    index, values = call.array(0), call.array(2)
-    depth = int(call.array(1).reshape(-1)[0])
+    index, depth, values = call.array(0), call.whole(1), call.array(2)
+    off, on = values.reshape(2)
     axis = call.integer("axis", -1)
     codes = np.expand_dims(np.mod(index.astype(np.int64), depth), axis)
     valid = np.expand_dims((index >= -depth) & (index < depth), axis)
     line = [1] * codes.ndim
     line[axis] = depth
     chosen = (codes == np.arange(depth).reshape(line)) & valid
-    return np.asarray(np.where(chosen, values[1], values[0])).astype(values.dtype)
+    return np.asarray(np.where(chosen, on, off)).astype(values.dtype)
 
 
 @kernel("NonZero")
@@ -150,19 +170,23 @@ def _non_zero(call: Call) -> np.ndarray:
 @kernel("Compress")
 def _compress(call: Call) -> np.ndarray:
     """Keep the slices along an axis, or the elements, for which a condition holds."""
-    axis = call.integer("axis") if "axis" in call.attrs else None
-    return np.asarray(np.compress(call.array(1), call.array(0), axis=axis))
+    x = call.array(0)
+    axis = call.axis(x.ndim) if "axis" in call.attrs else None
+    indices_within(np.flatnonzero(call.array(1)), x.size if axis is None else x.shape[axis])
+    return np.asarray(np.compress(call.array(1), x, axis=axis))
 
 
 def _asked(call: Call) -> int:
-    return call.integer("k") if call.opset < 10 else int(call.array(1).reshape(()))
+    return call.integer("k") if call.opset < 10 else call.whole(1)
 
 
 @kernel("TopK", extent=lambda call: _taken(call, _asked(call)))
 def _top_k(call: Call) -> tuple[np.ndarray, ...]:
     """Return the k largest or smallest elements along an axis and their indices, the first of equals first."""
     x, count = call.array(0), _asked(call)
-    axis = call.integer("axis", -1)
+    axis = call.axis(x.ndim, -1)
+    if not 0 <= count <= x.shape[axis]:
+        raise ValueError(f"{count} elements of {x.shape[axis]} are asked for")
     order = widen(x)
     if call.integer("largest", 1):
         order = np.flip(order, axis)

@@ -10,7 +10,7 @@ from qdebug.model import Node
 from qdebug.replay.blockwise_weight import blockwise_weight, rounded_in_blocks, rounds_data
 from qdebug.replay.extents import Amount, Shape, plain, product
 from qdebug.replay.kernels.activation import activate, activated
-from qdebug.replay.precision import float_of, is_real, narrow, widen
+from qdebug.replay.precision import common_dtype, float_of, is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
 
 __all__ = ["gemm", "gemm_extent", "packed_extent"]
@@ -132,4 +132,9 @@ def _einsum(call: Call) -> np.ndarray:
     """Sum products as the attribute `equation` says."""
     operands = [widen(array) for array in call.given()]
     equation = call.text("equation").replace(" ", "")
+    for term, operand in zip(equation.partition("->")[0].split(","), operands, strict=True):
+        if "." not in term and len(term) != operand.ndim:
+            raise ValueError(f"{term!r} does not name the axes of an operand of {list(operand.shape)}")
+    if common_dtype(*operands).kind == "V":
+        raise ValueError(f"products of {operands[0].dtype} are not summed")
     return narrow(np.asarray(np.einsum(equation, *operands, optimize=True)), call.array(0).dtype)

@@ -7,7 +7,9 @@ from math import prod
 import numpy as np
 
 from qdebug.replay.extents import Amount, elementwise
+from qdebug.replay.precision import common_dtype
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.within import axis_within
 
 __all__ = ["axes_of"]
 
@@ -28,7 +30,7 @@ def _identity(call: Call) -> np.ndarray:
     return call.array(0)
 
 
-@kernel("Dropout")
+@kernel("Dropout", kinds=("", "biuf"))
 def _dropout(call: Call) -> tuple[np.ndarray, ...]:
     """Return the input and a mask that keeps everything, as in inference.
 
@@ -55,9 +57,10 @@ def _reshape(call: Call) -> np.ndarray:
     """Return other sizes: -1 is computed, and 0 keeps the size of the input unless allowzero is set."""
     x = call.array(0)
     given = call.integers("shape") if call.opset < 5 or call.optional(1) is None else None
-    wanted = list(given) if given is not None else [int(n) for n in call.array(1)]
+    wanted = list(given) if given is not None else list(call.extents(1))
     if not call.integer("allowzero"):
-        wanted = [x.shape[axis] if size == 0 else size for axis, size in enumerate(wanted)]
+        kept = (*x.shape, *(0,) * len(wanted))  # beyond the axes of x a 0 is no size to keep
+        wanted = [kept[axis] if size == 0 else size for axis, size in enumerate(wanted)]
     return x.reshape(wanted)
 
 
@@ -82,6 +85,7 @@ def _unsqueeze(call: Call) -> np.ndarray:
 @kernel("Concat")
 def _concat(call: Call) -> np.ndarray:
     """Join arrays along an axis."""
+    common_dtype(*call.given())
     return np.concatenate(call.given(), axis=call.integer("axis", 1 if call.opset < 4 else 0))
 
 
@@ -94,8 +98,8 @@ def _parts(call: Call) -> Amount:
 def _split(call: Call) -> tuple[np.ndarray, ...]:
     """Cut an array along an axis, into parts of given sizes or into equal ones with a smaller last."""
     x, sizes = call.array(0), call.optional(1)
-    axis = call.integer("axis", 0)
-    parts = call.integers("split") if sizes is None else tuple(int(n) for n in sizes)
+    axis = call.axis(x.ndim)
+    parts = call.integers("split") if sizes is None else call.extents(1)
     total = x.shape[axis]
     if parts is None:
         count = call.integer("num_outputs", call.outputs)
@@ -109,22 +113,23 @@ def _split(call: Call) -> tuple[np.ndarray, ...]:
 @kernel("Unbind")
 def _unbind(call: Call) -> tuple[np.ndarray, ...]:
     """Cut an array along an axis into all its places, and drop the axis; ONNX has no such operator by itself."""
-    x, axis = call.array(0), call.integer("axis", 0)
+    x = call.array(0)
+    axis = call.axis(x.ndim)
     return tuple(np.take(x, place, axis=axis) for place in range(x.shape[axis]))
 
 
-@kernel("Expand", extent=lambda call: elementwise(call.shape(0), tuple(int(n) for n in call.array(1))))
+@kernel("Expand", extent=lambda call: elementwise(call.shape(0), call.extents(1)))
 def _expand(call: Call) -> np.ndarray:
     """Repeat axes of size 1; the two shapes broadcast both ways."""
     x = call.array(0)
-    shape = np.broadcast_shapes(x.shape, tuple(int(n) for n in call.array(1)))
+    shape = np.broadcast_shapes(x.shape, call.extents(1))
     return np.broadcast_to(x, shape)
 
 
-@kernel("Tile", extent=lambda call: Amount(call.array(0).size * prod(int(n) for n in call.array(1))))
+@kernel("Tile", extent=lambda call: Amount(call.array(0).size * prod(call.extents(1))))
 def _tile(call: Call) -> np.ndarray:
     """Repeat the whole array along each axis."""
-    return np.tile(call.array(0), tuple(int(n) for n in call.array(1)))
+    return np.tile(call.array(0), call.extents(1))
 
 
 @kernel("DepthToSpace")
@@ -150,24 +155,24 @@ def _space_to_depth(call: Call) -> np.ndarray:
     return parts.reshape(n, c * block**2, h // block, w // block)
 
 
-@kernel("Trilu")
+@kernel("Trilu", ranks=(2,))
 def _triangle(call: Call) -> np.ndarray:
     """Keep the upper or the lower triangle of each matrix, from diagonal k on."""
-    diagonal = call.optional(1)
-    k = 0 if diagonal is None else int(diagonal.reshape(()))
+    k = 0 if call.optional(1) is None else call.whole(1)
     return (np.triu if call.integer("upper", 1) else np.tril)(call.array(0), k)
 
 
 def _pads(call: Call) -> tuple[list[int], list[int]]:
     """Return how much is put before and after each axis; less than 0 where it is cut."""
-    x, named = call.array(0), call.optional(3)
+    x = call.array(0)
     stated = call.integers("pads") or call.integers("paddings")
     by_input = call.opset >= 11 and stated is None
-    pads = tuple(int(n) for n in call.array(1)) if by_input else stated or ()
-    axes = range(x.ndim) if named is None else [int(axis) for axis in named]
-    before, after = [0] * x.ndim, [0] * x.ndim
-    for position, axis in enumerate(axes):
-        before[axis], after[axis] = pads[position], pads[len(pads) // 2 + position]
+    pads = call.extents(1) if by_input else stated or ()
+    axes = range(x.ndim) if call.optional(3) is None else call.extents(3)
+    before, after, half = [0] * x.ndim, [0] * x.ndim, len(pads) // 2
+    for named, low, high in zip(axes, pads[:half], pads[half:], strict=True):
+        axis = axis_within(named, x.ndim)
+        before[axis], after[axis] = low, high
     return before, after
 
 

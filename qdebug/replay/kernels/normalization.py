@@ -10,6 +10,7 @@ from qdebug.replay.blockwise import by_rows, elementwise
 from qdebug.replay.extents import Amount
 from qdebug.replay.precision import float_of, narrow, widen
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.within import indices_within
 
 __all__: list[str] = []
 
@@ -22,10 +23,10 @@ def _per_channel(values: np.ndarray, like: np.ndarray) -> np.ndarray:
 def _by_channel(call: Call) -> Amount:
     """Return what scaling x (N, C, ...) with parameters of each channel comes to, whether they fit or not."""
     samples, channels, *space = call.shape(0)
-    return Amount(None, samples * max(channels, *(prod(shape) for shape in call.shapes()[1:])) * prod(space))
+    return Amount(None, samples * max([channels, *map(prod, call.shapes()[1:])]) * prod(space))
 
 
-@kernel("BatchNormalization", extent=_by_channel)
+@kernel("BatchNormalization", extent=_by_channel, kinds=("iuf",) * 5)
 def _batch_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """Compute (x - mean) / sqrt(var + epsilon) * scale + bias for x (N, C, ...) with stored mean and var.
 
@@ -93,9 +94,14 @@ def _skip_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), bias, dtype), mean, inverse, narrow(x, dtype)
 
 
+def _embedded(table: np.ndarray, ids: np.ndarray) -> np.ndarray:
+    return np.asarray(widen(table)[indices_within(ids, len(table))])
+
+
 @kernel(
     "EmbedLayerNormalization",
     domain="com.microsoft",
+    ranks=(2, 0, 2, 2, 2),
     extent=lambda call: Amount(call.array(0).size * call.shape(2)[-1], call.array(0).size * call.shape(3)[-1]),
 )
 def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
@@ -105,9 +111,9 @@ def _embed_layer_normalization(call: Call) -> tuple[np.ndarray, ...]:
     """
     ids, segments, places = call.array(0), call.optional(1), call.optional(8)
     rows = np.arange(ids.shape[1])[None] if places is None else places
-    x = widen(call.array(2))[ids] + widen(call.array(3))[rows]
+    x = _embedded(call.array(2), ids) + _embedded(call.array(3), rows)
     if segments is not None:
-        x = x + widen(call.array(4))[segments]
+        x = x + _embedded(call.array(4), segments)
     out, _, _ = _standardized(x, (2,), call.real("epsilon", 1e-12))
     dtype, mask = call.array(2).dtype, call.optional(7)
     counts = np.zeros(len(ids), np.int32) if mask is None else np.asarray(np.sum(mask == 1, axis=1, dtype=np.int32))
@@ -147,7 +153,7 @@ def _skip_rms_normalization(call: Call) -> tuple[np.ndarray, ...]:
     return _scaled(out, call.array(2), None, dtype), np.zeros_like(inverse), inverse, narrow(x, dtype)
 
 
-@kernel("InstanceNormalization", extent=_by_channel)
+@kernel("InstanceNormalization", extent=_by_channel, kinds=("iuf",) * 3)
 def _instance_normalization(call: Call) -> np.ndarray:
     """Standardize each channel of each sample of x (N, C, ...) over space, scale and shift."""
     x = widen(call.array(0))
@@ -155,7 +161,7 @@ def _instance_normalization(call: Call) -> np.ndarray:
     return _scaled(out, _per_channel(call.array(1), x), _per_channel(call.array(2), x), call.array(0).dtype)
 
 
-@kernel("GroupNormalization", extent=_by_channel)
+@kernel("GroupNormalization", extent=_by_channel, kinds=("iuf",) * 3)
 def _group_normalization(call: Call) -> np.ndarray:
     """Standardize groups of channels of each sample, scale and shift (per channel; per group before set 21)."""
     x = widen(call.array(0))
@@ -192,7 +198,7 @@ def _neighbours(call: Call) -> Amount:
     return Amount(None, call.array(0).size * min(size, call.shape(0)[1]), size)
 
 
-@kernel("LRN", extent=_neighbours)
+@kernel("LRN", extent=_neighbours, ranks=(2,))
 def _local_response(call: Call) -> np.ndarray:
     """Divide x (N, C, ...) by (bias + alpha / size * sum of squares of neighbouring channels) ** beta."""
     x = call.array(0)

@@ -43,8 +43,8 @@ def _convolved_codes(call: Call) -> Amount:
     return convolved_extent(call, _channels_second(call), call.shape(3))
 
 
-@kernel("QLinearConv", extent=_convolved_codes)
-@kernel("QLinearConv", domain="com.microsoft", extent=_convolved_codes)
+@kernel("QLinearConv", extent=_convolved_codes, ranks=(3, 0, 0, 3))
+@kernel("QLinearConv", domain="com.microsoft", extent=_convolved_codes, ranks=(3, 0, 0, 3))
 @kernel("QLinearMatMul", extent=lambda call: product(call.shape(0), call.shape(3)))
 def _by_unit(call: Call) -> np.ndarray:
     """Compute the operator's unit by the variant that the arithmetic has for it."""
@@ -69,7 +69,11 @@ def _operand(codes: np.ndarray, zero_point: np.ndarray | None) -> Operand:
     return Operand(codes=codes, scale=_ONE, zero_point=np.zeros((), codes.dtype) if zero_point is None else zero_point)
 
 
-@kernel("ConvInteger", extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)))
+@kernel(
+    "ConvInteger",
+    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    ranks=(3, 3),
+)
 def _conv_integer(call: Call) -> np.ndarray:
     """Convolve codes and give the int32 accumulators."""
     x, weight = call.array(0), call.array(1)
@@ -135,7 +139,7 @@ def _qgemm(call: Call) -> np.ndarray:
     return np.asarray(np.multiply(sums, product, dtype=np.float32))
 
 
-@kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=_products)
+@kernel("MatMulIntegerToFloat", domain="com.microsoft", extent=_products, kinds=("", "", "f", "f"))
 def _matmul_integer_to_float(call: Call) -> np.ndarray:
     """Multiply codes, scale the sums by sa sb, and add a float bias."""
     a_scale, b_scale, bias = call.array(2), call.array(3), call.optional(6)
@@ -145,7 +149,7 @@ def _matmul_integer_to_float(call: Call) -> np.ndarray:
     return np.asarray(out if bias is None else out + bias)
 
 
-@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_products)
+@kernel("DynamicQuantizeMatMul", domain="com.microsoft", extent=_products, kinds=("f", "", "f"))
 def _dynamic_quantize_matmul(call: Call) -> np.ndarray:
     """Quantize a by its own range, multiply codes, scale the sums by sa sb, and add a float bias."""
     b_scale, bias = call.array(2), call.optional(4)

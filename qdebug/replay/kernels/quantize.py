@@ -63,7 +63,7 @@ def cast(x: np.ndarray, dtype: np.dtype, *, saturate: bool = True, round_mode: s
         return np.asarray(widen(x) != 0)
     if is_integer(name) and name.lstrip("uint") in ("2", "4"):
         bits = int(name.lstrip("uint"))
-        low = np.trunc(widen(x)).astype(np.int64) & (2**bits - 1)
+        low = widen(x).astype(np.int64) & (2**bits - 1)
         signed = np.where(low >= 2 ** (bits - 1), low - 2**bits, low) if name.startswith("i") else low
         return np.asarray(signed).astype(dtype)
     return widen(x).astype(dtype)
@@ -95,8 +95,8 @@ def _scaled(call: Call) -> Amount:
     return Amount(prod(x), prod(scale) * abs(call.integer("block_size")))
 
 
-@kernel("QuantizeLinear", extent=_scaled)
-@kernel("QuantizeLinear", domain="com.microsoft", extent=_scaled)
+@kernel("QuantizeLinear", extent=_scaled, kinds=("iuf", "f"))
+@kernel("QuantizeLinear", domain="com.microsoft", extent=_scaled, kinds=("iuf", "f"))
 def _quantize(call: Call) -> np.ndarray:
     """Compute saturate(round(x / scale) + zero_point); float codes are rounded by their own format."""
     unit = unit_of_call(call)
@@ -144,7 +144,7 @@ def _dequantize(call: Call) -> np.ndarray:
     return narrow(np.asarray(wide * widen(steps)), onnx_dtype(asked) if asked else scale.dtype)
 
 
-@kernel("FakeQuantize")
+@kernel("FakeQuantize", kinds=("iuf",) * 5)
 def _fake_quantize(call: Call) -> np.ndarray:
     """Round to one of `levels` numbers of a range, evenly spaced, and bring them to another range.
 

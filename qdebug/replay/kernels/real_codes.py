@@ -84,7 +84,12 @@ def _quantize(call: Call) -> tuple[np.ndarray, ...]:
     return _chosen(call), np.ones((), np.float32), np.zeros((), np.uint8)
 
 
-@kernel("ConvInteger", domain=REAL, extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)))
+@kernel(
+    "ConvInteger",
+    domain=REAL,
+    extent=lambda call: convolved_extent(call, call.shape(0), call.shape(1)),
+    ranks=(3, 3),
+)
 def _convolve(call: Call) -> np.ndarray:
     """Convolve data and filters."""
     by_filters = (-1, *(1,) * (call.array(1).ndim - 1))
@@ -136,7 +141,7 @@ def _all_steps(call: Call) -> Amount:
     return Amount(steps * batch * directions * hidden, steps * batch * directions * gates, steps * directions)
 
 
-@kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps)
+@kernel("DynamicQuantizeLSTM", domain=REAL, extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2))
 def _remember(call: Call) -> tuple[np.ndarray, ...]:
     """Run an LSTM whose weights are stored with inputs first, unlike the standard operator's.
 

@@ -38,6 +38,8 @@ class _Layer:
         per = len(_DEFAULTS[call.op])
         listed = tuple(str(name) for name in names) if isinstance(names, tuple) else ()
         self.functions = listed[direction * per : (direction + 1) * per] or _DEFAULTS[call.op]
+        if len(self.functions) < per:
+            raise ValueError(f"{len(listed)} activations are stated; expected {per} for each direction")
         self.clip = call.real("clip")
 
     def apply(self, position: int, values: np.ndarray) -> np.ndarray:
@@ -110,13 +112,26 @@ def _all_steps(call: Call) -> Amount:
     return Amount(rows * directions * call.shape(2)[-1], rows * directions * gates, steps * directions)
 
 
-@kernel("RNN", "GRU", "LSTM", extent=_all_steps)
+def _check_extents(call: Call, batch_axis: int) -> None:
+    """Check that all inputs have as many directions, and that no sequence is longer than there are steps."""
+    directions, steps = call.shape(1)[0], call.shape(0)[1 - batch_axis]
+    for position, axis in ((2, 0), (3, 0), (5, 1 - batch_axis), (6, 1 - batch_axis), (7, 0)):
+        given = call.optional(position)
+        if given is not None and given.shape[axis] != directions:
+            raise ValueError(f"input {position} has {given.shape[axis]} directions; expected {directions}")
+    ends = call.optional(4)
+    if ends is not None and (ends.shape != (call.shape(0)[batch_axis],) or np.any((ends < 0) | (ends > steps))):
+        raise ValueError(f"lengths of sequences are not from 0 to {steps}, one for each sample")
+
+
+@kernel("RNN", "GRU", "LSTM", extent=_all_steps, ranks=(3, 3, 3, 2, 1, 3, 3, 2), kinds=("iuf",) * 8)
 def _recurrent(call: Call) -> tuple[np.ndarray, ...]:
     """Run x (steps, batch, size) through the layer; give all hidden states, the last ones, and the last cells.
 
     With layout 1 the batch comes first in x, in the states and in the results.
     """
     batch_first = bool(call.integer("layout"))
+    _check_extents(call, 0 if batch_first else 1)
     x = widen(call.array(0))
     x = np.swapaxes(x, 0, 1) if batch_first else x
     steps, batch = x.shape[:2]

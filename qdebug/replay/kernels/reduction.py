@@ -10,6 +10,7 @@ from qdebug.replay.blockwise import by_rows
 from qdebug.replay.kernels.movement import axes_of
 from qdebug.replay.precision import is_real, limits, narrow, widen
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.within import axis_within
 
 __all__: list[str] = []
 
@@ -74,6 +75,9 @@ def _reduce(call: Call) -> np.ndarray:
     return narrow(np.asarray(out), x.dtype)
 
 
+kernel("ReduceLogSumExp", kinds=("iuf",))(_reduce)
+
+
 @kernel("ArgMax", "ArgMin")
 def _arg_extreme(call: Call) -> np.ndarray:
     """Return the index of the extreme along an axis, the first or on request the last of equals."""
@@ -81,5 +85,6 @@ def _arg_extreme(call: Call) -> np.ndarray:
     find = np.argmax if call.op == "ArgMax" else np.argmin
     keep = bool(call.integer("keepdims", 1))
     if call.integer("select_last_index"):
-        return np.asarray(x.shape[axis] - 1 - find(np.flip(x, axis), axis=axis, keepdims=keep), dtype=np.int64)
+        last = x.shape[axis_within(axis, x.ndim)] - 1
+        return np.asarray(last - find(np.flip(x, axis), axis=axis, keepdims=keep), dtype=np.int64)
     return np.asarray(find(x, axis=axis, keepdims=keep), dtype=np.int64)

@@ -11,6 +11,7 @@ from qdebug.replay.extents import Amount
 from qdebug.replay.interpolate import interpolated_codes, resized_axes
 from qdebug.replay.precision import is_real, narrow, widen
 from qdebug.replay.registry import Call, kernel
+from qdebug.replay.within import indices_within
 
 __all__: list[str] = []
 
@@ -109,12 +110,14 @@ def _resize(call: Call) -> np.ndarray:
         size = x.shape[axis]
         if count == size and scale == 1 and transform != "tf_crop_and_resize":
             continue
+        if not size:
+            raise ValueError("an axis without elements is not resized")
         at = _positions(transform, count, size, scale, region[axis])
         if transform == "tf_crop_and_resize":
             extrapolated.append((axis, (at < 0) | (at > size - 1)))
         if mode == "nearest":
-            choose = _NEAREST["floor" if old else call.text("nearest_mode", "round_prefer_floor")]
-            out = np.take(out, np.clip(choose(at), 0, size - 1).astype(np.int64), axis=axis)
+            choose = _NEAREST["floor" if old else call.choice("nearest_mode", _NEAREST, "round_prefer_floor")]
+            out = np.take(out, indices_within(np.clip(choose(at), 0, size - 1), size), axis=axis)
             continue
         matrix = _weights(
             at,
@@ -138,7 +141,8 @@ def _region(call: Call, axes: list[int], ndim: int) -> list[tuple[float, float]]
     region = [(0.0, 1.0)] * ndim
     given = call.optional(1) if call.op == "Resize" and call.opset >= 11 else None
     if given is not None and given.size:
-        values = [float(value) for value in given]
-        for position, axis in enumerate(axes):
-            region[axis] = (values[position], values[len(axes) + position])
+        values = [float(value) for value in given.reshape(-1)]
+        half = len(values) // 2
+        for axis, start, end in zip(axes, values[:half], values[half:], strict=True):
+            region[axis] = (start, end)
     return region

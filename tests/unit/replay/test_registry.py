@@ -4,6 +4,7 @@ import pytest
 from qdebug.errors import KernelError, NoKernelError
 from qdebug.model import Node
 from qdebug.replay import Call, find_kernel, has_kernel, known_kernels, run_node
+from qdebug.replay.registry import refuse_large
 
 
 def node(op="Relu", inputs=("x",), outputs=("y",), **more):
@@ -64,6 +65,34 @@ def test_wrong_attributes_are_named():
         run_node(node("Softmax", attrs={"axis": "last"}), values)
     with pytest.raises(KernelError, match=r"'perm'.*expected a list of integers"):
         run_node(node("Transpose", attrs={"perm": "210"}), values)
+    with pytest.raises(KernelError, match=r"'reduction'.*is 'median'; expected one of none, add, mul, max, min"):
+        run_node(
+            node("ScatterND", inputs=("x", "at", "x"), attrs={"reduction": "median"}),
+            {**values, "at": np.zeros((1, 1))},
+        )
+
+
+def test_ranks_and_dtypes_that_an_operator_is_not_for_are_named():
+    values = {"x": np.zeros((1, 3), np.float32), "flag": np.zeros(3, np.bool_)}
+    with pytest.raises(KernelError, match=r"'n7' .Conv. has input 0 of rank 2; expected at least 3"):
+        run_node(node("Conv", inputs=("x", "x")), values)
+    with pytest.raises(KernelError, match=r"'n7' .Conv. has input 1 of rank 1; expected at least 3"):
+        refuse_large(node("Conv", inputs=("x", "flag")), [np.zeros((1, 1, 3)), values["flag"]])
+    with pytest.raises(KernelError, match=r"'n7' .Sigmoid. has input 0 of bool; expected integers or real numbers"):
+        run_node(node("Sigmoid", inputs=("flag",)), values)
+
+
+def test_lists_and_single_integers_among_the_inputs_are_checked():
+    call = Call(inputs=(np.array([2, 3]), np.array([[2]]), np.array(3 + 1j)))
+    assert call.extents(0) == (2, 3)
+    assert call.whole(1) == 2
+    for read, position, said in (
+        (call.extents, 1, "int64 of rank 2; expected a list of integers"),
+        (call.whole, 0, "int64 of 2 elements; expected one integer"),
+        (call.whole, 2, "complex128 of 1 elements; expected one integer"),
+    ):
+        with pytest.raises(ValueError, match=f"input {position} is {said}"):
+            read(position)
 
 
 def test_operator_sets_are_told_apart():
@@ -89,6 +118,7 @@ def test_call_gives_attributes_with_defaults():
     assert call.real("alpha") == 0.5
     assert call.text("mode", "constant") == "constant"
     assert call.integers("pads") == (1, 2)
+    assert call.choice("mode", ("edge", "wrap"), "edge") == "edge"
     assert call.integers("strides") is None
     assert call.optional(0) is None
     assert call.optional(5) is None

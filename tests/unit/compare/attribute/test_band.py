@@ -267,6 +267,12 @@ def test_sums_in_half_precision_are_off_by_about_what_is_estimated(mixed):
         ("ReduceSum", {}, [(0, 5)], (5,), 1),
         ("AveragePool", {"kernel_shape": (2, 3)}, [(1, 1, 8, 9)], (1, 1, 7, 7), 6),
         ("Sum", {}, [(5,)] * 3, (5,), 3),
+        ("Conv", {}, [(1, 4, 9, 9), (0, 2, 3, 3)], (1, 0, 7, 7), 19),
+        ("Conv", {}, [(1, 4, 9, 9), ()], (), 2),
+        ("ConvTranspose", {}, [(1, 4, 9, 9)], (), 2),
+        ("MatMul", {}, [], (), 1),
+        ("Sum", {}, [], (), 1),
+        ("AveragePool", {"kernel_shape": "wide"}, [(1, 1, 8, 9)], (1, 1, 7, 7), 1),
     ],
 )
 def test_how_many_terms_each_sum_has(op, attrs, shapes, output, terms):

@@ -1,0 +1,30 @@
+"""Axes and indices that a recording names, checked against what there is."""
+
+from __future__ import annotations
+
+import numpy as np
+
+__all__ = ["axis_within", "indices_within"]
+
+
+def axis_within(axis: int, rank: int) -> int:
+    """Return an axis counted from the first of `rank` axes; a negative one counts from the end.
+
+    Raises:
+        ValueError: There is no such axis.
+    """
+    if not -rank <= axis < rank:
+        raise ValueError(f"there is no axis {axis} among {rank}")
+    return axis % rank
+
+
+def indices_within(indices: np.ndarray, extent: int) -> np.ndarray:
+    """Return indices as int64, counted from the first of `extent` elements; negative ones count from the end.
+
+    Raises:
+        ValueError: An index lies outside.
+    """
+    whole = indices.astype(np.int64, copy=False)
+    if whole.size and (int(whole.min()) < -extent or int(whole.max()) >= extent):
+        raise ValueError(f"indices from {whole.min()} to {whole.max()} do not lie within {extent} elements")
+    return np.where(whole < 0, whole + extent, whole)
