@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from qdebug.errors import KernelError, NoKernelError, RefusedSizeError
+from qdebug.errors import KernelError, NoInputError, NoKernelError, RefusedSizeError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay import extents
 from qdebug.replay.precision import is_real
@@ -117,7 +117,7 @@ class Call:
         """
         found = self.optional(position)
         if found is None:
-            raise KernelError(f"Node {self.node!r} ({self.op}) has no input {position}, which its operator requires.")
+            raise NoInputError(f"Node {self.node!r} ({self.op}) has no input {position}, which its operator requires.")
         return found
 
     def optional(self, position: int) -> np.ndarray | None:
