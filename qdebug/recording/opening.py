@@ -223,7 +223,7 @@ class JoinedRecording(Closable):
     def info(self) -> RunInfo:
         """Facts of the run: those of the first part, complete and faithful only if every part is."""
         infos = [file.info for _, file in self._parts]
-        order = (Fidelity.DIFFERS, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
+        order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
         worst = min(infos, key=lambda info: order.index(info.fidelity))
         skipped = {
             part.prefix + name: reason for part, file in self._parts for name, reason in file.info.skipped.items()

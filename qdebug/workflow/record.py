@@ -14,7 +14,8 @@ import numpy as np
 from qdebug.backends import load_backend
 from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
-from qdebug.model import Fidelity, Recording
+from qdebug.model import Fidelity, Node, Recording
+from qdebug.model.recording import places_of
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.opening import is_manifest
 from qdebug.recording.policy import KeepPolicy
@@ -284,18 +285,92 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
     run.record(feeds, recorder, on_progress)
     moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
     for done, (sample, step) in enumerate(moments, start=1):
-        if isinstance(feeds, StateFeeds):
-            plain = feeds.plain(sample, step)
-        else:
-            if step == 0:
-                run.restart()
-            plain = run.plain(feeds.feed(sample, step))
-        varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
-        if varying:
-            recorder.at(sample, step)
-            recorder.check(varying)
+        if step == 0 and not isinstance(feeds, StateFeeds):
+            run.restart()
+        _check(run, recorder, (sample, step), _plain(run, feeds, sample, step))
         if on_progress is not None:
             on_progress(done, len(moments), "plain runs, for the fidelity")
+    if recorder.fidelity is Fidelity.DIFFERS and recorder.differing:
+        _tell_unsteady(run, feeds, recorder)
+
+
+def _plain(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dict[str, np.ndarray]:
+    """Return the outputs of a plain run; those of the steps before it were run."""
+    return feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
+
+
+def _check(run: BackendRun, recorder: Recorder, place: tuple[int, int], plain: Mapping[str, np.ndarray]) -> None:
+    """Compare the outputs of a plain run with the recorded ones; constants never vary."""
+    varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
+    if varying:
+        recorder.at(*place)
+        recorder.check(varying)
+
+
+def _tell_unsteady(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
+    """Run plainly again where outputs differ: a backend that is not the same twice is not disturbed by recording."""
+    sample, last = recorder.differing[0]
+    for _ in range(_FURTHER_RUNS):
+        if isinstance(feeds, StateFeeds):
+            feeds.forget()
+        else:
+            run.restart()
+        for step in range(last + 1):
+            plain = _plain(run, feeds, sample, step)
+        _check(run, recorder, (sample, last), plain)
+        if recorder.fidelity is Fidelity.NONDETERMINISTIC:
+            break
+    else:
+        return
+    nodes = _unsteady_nodes(run, feeds, sample)
+    if nodes:
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        recorder.remark(f"values change from run to run at {nodes[0].op} {nodes[0].name!r}{more}, on equal inputs")
+
+
+def _unsteady_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
+    """Record one sample twice in memory, and return the nodes that give other values though they read the same."""
+    runs = []
+    for _ in range(2):
+        recorder = Recorder(None, graph=run.graph, **recorded_facts(run.facts))
+        run.record(_SampleFeeds(feeds, sample), recorder)
+        recorder.close()
+        runs.append(recorder.recording)
+    one, other = runs
+    changed = {name for name in one.names if not _is_equal(one, other, name)}
+    return [
+        node for node in run.graph.nodes if not changed.isdisjoint(node.outputs) and changed.isdisjoint(node.inputs)
+    ]
+
+
+def _is_equal(one: Recording, other: Recording, name: str) -> bool:
+    places = [place for place in places_of(one, name) if one.has(name, *place) and other.has(name, *place)]
+    return all(one.load(name, *place).tobytes() == other.load(name, *place).tobytes() for place in places)
+
+
+class _SampleFeeds:
+    """The inputs of one sample, as sample 0."""
+
+    def __init__(self, feeds: Feeds, sample: int) -> None:
+        self._feeds, self._sample = feeds, sample
+
+    @property
+    def samples(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the sample."""
+        return self._feeds.steps
+
+    def feed(self, _sample: int, step: int = 0) -> dict[str, np.ndarray]:
+        """Return one array per model input."""
+        return self._feeds.feed(self._sample, step)
+
+
+_FURTHER_RUNS = 3
+"""Plain runs that tell whether a backend is the same twice: what lies in memory may be alike by chance."""
 
 
 def _summary(out: Path) -> RecordSummary:
