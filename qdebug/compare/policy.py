@@ -546,7 +546,7 @@ def _decibels(level: float, floor: float) -> str:
 
 
 def _at_output(output: NodeResult, sample: int | None, outputs: Sequence[str], *, diverged: bool) -> str:
-    """Say which sample comes out worst at the worst output; or what is left of it, where no node is beyond its limit."""
+    """Say which sample comes out worst at the worst output; or what is left of it where no node is beyond its limit."""
     if not diverged:
         return _left_with(output) if output.tensor in outputs else ""
     many = len(output.samples)
