@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qdebug.backends import check_model_file
 from qdebug.cli.failures import say
 from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
@@ -181,8 +182,8 @@ def _check_models(options: RepairArguments) -> None:
             "A model is written from the quantized model.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
         )
     check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
-    if options.model is not None and not options.model.is_file():
-        raise UsageError(f"There is no model {str(options.model)!r}.", hint="Check the path.")
+    if options.model is not None:
+        check_model_file(options.model)
 
 
 def _cost(options: RepairArguments) -> EditCost:

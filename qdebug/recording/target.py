@@ -20,7 +20,7 @@ from pathlib import Path
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
 from qdebug.recording.format import FORMAT_NAME, HDF5_MAGIC
 from qdebug.recording.journal import MAGIC, FrameKind, read_frames
-from qdebug.regular_file import open_descriptor
+from qdebug.regular_file import NotRegularFileError, open_descriptor
 
 __all__ = [
     "HOW_TO_RECORD",
@@ -245,8 +245,7 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
             f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
         ) from None
     except OSError as exc:
-        why = exc.strerror or cause(exc)
-        raise NotARecordingError(f"{str(path)!r} cannot be opened: {why.lower()}.", hint=HOW_TO_RECORD) from None
+        raise NotARecordingError(f"{str(path)!r} cannot be opened: {cause(exc)}.", hint=HOW_TO_RECORD) from None
 
 
 _TRIES, _PAUSE = 3, 0.005
@@ -256,7 +255,7 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def lock_holder(target: Path) -> str:
     """Return the process that writes a recording, as text; "" if nobody does."""
     try:
-        fd = os.open(target.with_name(target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(target.parent / (target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return ""
     try:
@@ -365,12 +364,12 @@ class WriterLock:
 
 def part_of(path: Path) -> Path:
     """Return the name of a recording's file while it is written."""
-    return path.with_name(path.name + ".part")
+    return path.parent / (path.name + ".part")  # a folder such as "." has no name
 
 
 def journal_of(path: Path) -> Path:
     """Return the name of a recording's journal."""
-    return path.with_name(path.name + ".journal")
+    return path.parent / (path.name + ".journal")
 
 
 def unfinished(path: Path) -> bool:
@@ -460,5 +459,7 @@ def cannot_write(path: Path, exc: Exception) -> RecordingError:
 
 def cause(exc: Exception) -> str:
     """Return the reason of a failure in a few words, without a library's internals."""
+    if isinstance(exc, NotRegularFileError):
+        return str(exc.strerror)
     number = getattr(exc, "errno", None)
     return os.strerror(number).lower() if number else str(exc).splitlines()[0].rstrip(".")

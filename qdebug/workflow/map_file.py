@@ -23,7 +23,7 @@ from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform, U
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
-from qdebug.recording.target import whole_file
+from qdebug.recording.target import cause, whole_file
 from qdebug.regular_file import read_regular
 from qdebug.workflow.limits_file import quoted, without_entries
 
@@ -66,7 +66,7 @@ def _read(path: Path) -> str:
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"The map {str(path)!r} cannot be read: {error}.", hint="Give a TOML file: --map FILE."
+            f"The map {str(path)!r} cannot be read: {cause(error)}.", hint="Give a TOML file: --map FILE."
         ) from error
 
 

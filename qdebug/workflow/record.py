@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends import load_backend
+from qdebug.backends import check_model_file, load_backend
 from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Recording
@@ -216,10 +216,7 @@ class _WatchedRecorder(Recorder):
 
 
 def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], out: Path, *, force: bool) -> None:
-    if model.is_dir():
-        raise UsageError(f"The model {str(model)!r} is a folder.", hint="Give a model file or a recording.")
-    if not model.is_file():
-        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    check_model_file(model)
     sources = [model] if isinstance(inputs, Mapping) else [model, Path(inputs)]
     if out.is_dir():
         raise UsageError(f"{str(out)!r} is a folder.", hint="Name a file in it, such as run.h5.")

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends import load_backend
+from qdebug.backends import check_model_file, load_backend
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import UsageError
 from qdebug.model import Recording
@@ -137,8 +137,7 @@ def profile_model(
         MissingExtraError: A package that the backend needs is not installed.
         BackendError: The backend failed.
     """
-    if not model.is_file():
-        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    check_model_file(model)
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
     with closing(chosen.open(model, options=options or {}, taps=taps, weights=False)) as run:

@@ -50,7 +50,7 @@ class TestWhatIsNoRecording:
 
     def test_a_pipe_does_not_block(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(NotARecordingError, match="no regular file"):
+        with pytest.raises(NotARecordingError, match="not a regular file"):
             FileRecording(tmp_path / "pipe")
 
     def test_a_name_with_nul(self, tmp_path):

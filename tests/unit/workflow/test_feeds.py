@@ -216,5 +216,5 @@ def test_a_truncated_or_flipped_npz_is_one_sentence(tmp_path):
 
 def test_a_pipe_as_input_file_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         read_inputs(tmp_path / "pipe")
