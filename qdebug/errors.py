@@ -46,6 +46,15 @@ class QdebugError(Exception):
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
 
+    def name_subject(self, subject: str) -> None:
+        """Put what the error is about before its message, unless the message names it.
+
+        Args:
+            subject: Such as the path of one of several models.
+        """
+        if subject not in self.message:
+            self.message = f"{subject}: {self.message}"
+
 
 class UsageError(QdebugError):
     """The caller asked for something that does not exist or does not fit together."""

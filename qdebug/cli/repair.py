@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qdebug.backends import check_model_file
 from qdebug.cli.failures import say
 from qdebug.cli.output import check_target, progress, write_result
 from qdebug.cli.pair import PairOptions, add_files, add_pair, compared
@@ -183,6 +182,8 @@ def _check_models(options: RepairArguments) -> None:
         )
     check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
     if options.model is not None:
+        from qdebug.backends import check_model_file
+
         check_model_file(options.model)
 
 

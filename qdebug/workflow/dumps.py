@@ -479,30 +479,18 @@ def _parsed(source: Path) -> dict[str, Any]:
     """
     try:
         plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_no_number)
+        json.dumps(plain, ensure_ascii=False).encode()  # half a character is in no file name, recording or report
     except OSError as error:
         raise UsageError(f"{str(source)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+    except UnicodeEncodeError as error:
+        around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
+        raise _unclear(source, f"it has text that is not valid Unicode, near '{around}'") from None
     except (ValueError, RecursionError) as error:
         raise _unclear(source, f"it is no JSON ({str(error)[:100]})") from None
     if not isinstance(plain, dict) or plain.get("format") != "qdebug.dump" or plain.get("version") != 1:
         raise _unclear(source, 'it does not say "format": "qdebug.dump", "version": 1')
     _check_keys(source, "", plain, _OF_RUN)
-    _check_texts(source, plain)
     return plain
-
-
-def _check_texts(source: Path, plain: dict[str, Any]) -> None:
-    """Refuse half a character: no file can have such a name, and no recording or report can hold it.
-
-    Raises:
-        UsageError: A text has one.
-    """
-    try:
-        json.dumps(plain, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
-        raise _unclear(source, f"it has text that is not valid Unicode, near '{around}'") from None
-    except RecursionError:
-        raise _unclear(source, "it is nested too deeply") from None
 
 
 def _no_number(word: str) -> float:

@@ -14,8 +14,9 @@ from qdebug.errors import InputError, UsageError
 from qdebug.model import TensorInfo
 from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
+from qdebug.workflow.input_shapes import check_shared_extents
 
-__all__ = ["UNREADABLE", "ArrayFeeds", "fits", "has_steps", "read_inputs"]
+__all__ = ["UNREADABLE", "ArrayFeeds", "check_names", "fits", "has_steps", "read_inputs"]
 
 # What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
 UNREADABLE = (
@@ -83,6 +84,7 @@ class ArrayFeeds:
         steps: Number of steps to take; None if each sample is one step.
         states: Inputs whose arrays are first values, without an axis of steps. One value may serve all samples, and
             zeros serve where it is left out.
+        extent_names: Names of the dimensions of each input, by input; one name is one extent.
 
     Attributes:
         zeros: The states that were left out.
@@ -100,6 +102,7 @@ class ArrayFeeds:
         samples: int | None = None,
         steps: int | None = None,
         states: Collection[str] = (),
+        extent_names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         for what, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
@@ -112,11 +115,13 @@ class ArrayFeeds:
         axes = [(what, count) for what, count in (("sample", samples), ("step", steps)) if count is not None]
         self.zeros = tuple(info.name for info in inputs if info.name in states and info.name not in arrays)
         arrays = {**arrays, **{info.name: _zeros(info) for info in inputs if info.name in self.zeros}}
-        _check_names(arrays, inputs)
+        check_names(arrays, inputs)
         self._axes = {info.name: axes for info in inputs} | {
             info.name: _axes_of_state(info, arrays[info.name], axes) for info in inputs if info.name in states
         }
         self._arrays = {info.name: _prepared(info, arrays[info.name], self._axes[info.name]) for info in inputs}
+        own = {name: array.shape[len(self._axes[name]) :] for name, array in self._arrays.items()}
+        check_shared_extents(own, extent_names or {})
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Return one array per model input."""
@@ -207,7 +212,12 @@ def _prepared(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray:
     return array
 
 
-def _check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) -> None:
+def check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) -> None:
+    """Check that there is an array for each input of a model, and for nothing else.
+
+    Raises:
+        InputError: One is missing or left over.
+    """
     expected = [info.name for info in inputs]
     missing = [name for name in expected if name not in arrays]
     unknown = [name for name in arrays if name not in expected]

@@ -111,7 +111,8 @@ def record_run(
     arrays = read_inputs(inputs)
     with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
-        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
+        names = run.facts.extent_names
+        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs, extent_names=names)
         feeds = StateFeeds(given, run.plain, pairs, restart=run.restart) if pairs else given
         made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
         return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made
@@ -150,7 +151,7 @@ def record_feeds(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, str | bool] | None = None,
 ) -> RecordSummary:
     """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
 
@@ -262,7 +263,7 @@ def _recorder(
     on_tensor: Callable[[], None] | None,
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
-    said: Mapping[str, str],
+    said: Mapping[str, str | bool],
 ) -> Recorder:
     facts = recorded_facts(run.facts)
     facts["options"] = {**facts["options"], **said}
