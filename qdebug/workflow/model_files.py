@@ -75,11 +75,12 @@ def record_runs(
     Raises:
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
     """
-    from qdebug.recording.opening import open_recording
+    from qdebug.recording.opening import opened_recording
     from qdebug.workflow.fitted_inputs import given_inputs, input_ranges, recorded_inputs
     from qdebug.workflow.model_runs import ModelRun, model_graph
 
     made = None
+    recorded: Recording | Path
     if isinstance(reference, ModelRun):
         found = (input_ranges(model_graph(run)) for run in backends if inputs is None)
         ranges = next(filter(None, found), {})
@@ -88,6 +89,9 @@ def record_runs(
         )
         if not backends:
             return made, []
-        reference = open_recording(made)
-    fed = recorded_inputs(reference, title=title, extra=inputs)
+        recorded = made
+    else:
+        recorded = reference
+    with opened_recording(recorded) as recording:
+        fed = recorded_inputs(recording, title=title, extra=inputs)
     return made, [record(run, fed, adapt=True) for run in backends]

@@ -20,9 +20,9 @@ import numpy as np
 from qdebug.backends import BACKENDS, READERS, installed_backends, load_backend, load_reader
 from qdebug.backends.protocol import Backend, OnProgress
 from qdebug.errors import BackendError, MissingExtraError, QdebugError, RecordingError, UsageError
-from qdebug.model import Graph, Recording
+from qdebug.model import Graph
 from qdebug.recording.environment import cpu_flags, machine, package_versions
-from qdebug.recording.opening import open_recording
+from qdebug.recording.opening import opened_recording
 from qdebug.regular_file import open_binary
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.fitted_inputs import (
@@ -191,18 +191,19 @@ def record_model(
         RecordingError: The recording cannot be written.
     """
     out = folder / _name(run, given)
-    known = _finished(out)
-    if known is None:
+    reused = _is_finished(out)
+    if not reused:
         try:
             _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
         except QdebugError as error:
             error.name_subject(str(run.model))
             raise
-    info = (known or open_recording(out)).info
+    with opened_recording(out) as recording:
+        info = recording.info
     return RecordedModel(
         path=out,
         run=run,
-        reused=known is not None,
+        reused=reused,
         random=random_inputs_said(info),
         changes=str(info.options.get(CHANGES, "")),
     )
@@ -233,13 +234,15 @@ def _record(
             raise
 
 
-def _finished(path: Path) -> Recording | None:
-    """Open a recording that is finished; None if there is none, or only a part of one."""
+def _is_finished(path: Path) -> bool:
+    """Tell whether there is a recording that is finished, and no mere part of one."""
+    if not path.exists():
+        return False
     try:
-        found = open_recording(path) if path.exists() else None
+        with opened_recording(path) as recording:
+            return recording.info.complete
     except QdebugError:
-        return None
-    return found if found is not None and found.info.complete else None
+        return False
 
 
 def _make(folder: Path) -> None:

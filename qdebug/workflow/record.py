@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,7 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
 from qdebug.regular_file import open_binary
-from qdebug.session import open_recording
+from qdebug.session import opened_recording
 from qdebug.workflow.feeds import ArrayFeeds, has_steps, read_inputs
 from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
 
@@ -109,7 +109,10 @@ def record_run(
     _check_target(model, inputs, out, force=force)
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
-    with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
+    with (
+        _model(model) as source,
+        closing(chosen.open(source, options=options or {}, taps=taps, weights=weights)) as run,
+    ):
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
         names = run.facts.extent_names
         given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs, extent_names=names)
@@ -237,14 +240,16 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
 def _in_it(path: Path) -> str:
     """Say that a file holds the beginning of an interrupted run, which is why a command may be given once more."""
     try:
-        complete = open_recording(path).info.complete
+        with opened_recording(path) as recording:
+            complete = recording.info.complete
     except RecordingError:
         return ""
     return "" if complete else ", with the part of an interrupted run that was recorded"
 
 
-def _model(path: Path) -> Path | Recording:
-    """Return the recording if the file is one, whatever it is called; else the path of a model file."""
+@contextmanager
+def _model(path: Path) -> Iterator[Path | Recording]:
+    """Open the recording if the file is one, whatever it is called; else provide the path of a model file."""
     try:
         with open_binary(path) as file:
             start = file.read(len(_HDF5))
@@ -252,7 +257,11 @@ def _model(path: Path) -> Path | Recording:
         raise UsageError(
             f"The model file {str(path)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
         ) from error
-    return open_recording(path) if start == _HDF5 or is_manifest(path) else path
+    if start != _HDF5 and not is_manifest(path):
+        yield path
+        return
+    with opened_recording(path) as recording:
+        yield recording
 
 
 def _recorder(
@@ -297,7 +306,11 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
 
 
 def _summary(out: Path) -> RecordSummary:
-    recording = open_recording(out)
+    with opened_recording(out) as recording:
+        return _summarized(recording, out)
+
+
+def _summarized(recording: Recording, out: Path) -> RecordSummary:
     info = recording.info
     return RecordSummary(
         path=out,
