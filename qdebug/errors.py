@@ -8,6 +8,7 @@ QdebugError                 anything below; carries a message and a hint
 ├── RecordingError          a recording cannot be read or written
 │   ├── NotARecordingError  the file is something else
 │   ├── FormatVersionError  written by a newer qdebug
+│   ├── PayloadMismatchError  values that are not what their recorded hash says
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
 ├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
@@ -95,6 +96,10 @@ class NotARecordingError(RecordingError):
 
 class FormatVersionError(RecordingError):
     """The recording was written in a format newer than this qdebug reads."""
+
+
+class PayloadMismatchError(RecordingError):
+    """The values of a tensor are not what their recorded hash says."""
 
 
 class OutputExistsError(RecordingError, FileExistsError):

@@ -15,8 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qdebug.errors import NotARecordingError, RecordingError, UsageError
-from qdebug.recording.bad_file import damaged
+from qdebug.errors import NotARecordingError, PayloadMismatchError, RecordingError, UsageError
 from qdebug.recording.opening import is_manifest, read_manifest
 
 __all__ = ["Verified", "main", "verify"]
@@ -24,10 +23,11 @@ __all__ = ["Verified", "main", "verify"]
 MEMORY_LIMIT = 2 << 30
 """Bytes of address space that the child may take; what it really uses is a small part of that."""
 
+_KINDS = (NotARecordingError, PayloadMismatchError)
+"""Errors that the child may raise, apart from their base."""
 _LEAST_MEMORY = 256 << 20
 _LEAST_SECONDS = 20
 _BYTES_A_SECOND = 20 << 20
-_SHOWN = 5
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.verify import main; main()"
 
 
@@ -96,7 +96,7 @@ def _verify_file(path: Path, memory: int, timeout: float | None) -> Verified:
     except (ValueError, IndexError):
         raise _refused(path, _end_of(done.returncode)) from None
     if "error" in said:
-        kind = NotARecordingError if said.get("other") else RecordingError
+        kind = next((each for each in _KINDS if each.__name__ == said.get("kind")), RecordingError)
         raise kind(str(said["error"]), hint=str(said["hint"]))
     return Verified(path=path, **said)
 
@@ -122,14 +122,14 @@ def main() -> None:
     try:
         said = _check(path)
     except RecordingError as error:
-        said = {"error": error.message, "hint": error.hint, "other": isinstance(error, NotARecordingError)}
+        said = {"error": error.message, "hint": error.hint, "kind": type(error).__name__}
     except MemoryError:
         said = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
     sys.stdout.write(json.dumps(said) + "\n")
 
 
 def _check(path: Path) -> dict[str, Any]:
-    from qdebug.recording.read import FileRecording
+    from qdebug.recording.read import FileRecording, mismatch
 
     with FileRecording(path) as recording:
         tables = recording.check_tables()
@@ -138,12 +138,10 @@ def _check(path: Path) -> dict[str, Any]:
         for number, event in enumerate(recording.events()):
             try:
                 recording.check_payload(number)
-            except RecordingError:
+            except PayloadMismatchError:
                 bad.setdefault(event.tensor)
         if bad:
-            shown = ", ".join(repr(name) for name in list(bad)[:_SHOWN])
-            more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-            raise damaged(path, f"the values of {shown}{more} are not those recorded")
+            raise mismatch(path, list(bad))
         return {
             "tensors": recording.event_count,
             "bytes": recording.tensor_bytes,
