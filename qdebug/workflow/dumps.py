@@ -27,7 +27,7 @@ from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.target import cause
 from qdebug.recording.write import At
 from qdebug.regular_file import open_descriptor, read_regular
-from qdebug.workflow.feeds import UNREADABLE
+from qdebug.workflow.feeds import UNREADABLE, check_expansion
 
 __all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "cleaned", "read_dump"]
 
@@ -36,8 +36,6 @@ TENSOR_NAMES = "tensor_names"
 
 _MOST_FILES = 100_000
 _MOST_DESCRIPTION = 64 << 20
-_EXPANDS, _EXPANDS_FREELY = 200, 1 << 30
-"""An archive may hold this many times its own bytes, or this many bytes if that is more."""
 _LAST_PLACE = 1 << 32
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _NUMBER = re.compile(r"(\d+)")
@@ -348,13 +346,7 @@ class _Files:
         """
         archive = self._opened_archive(path)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
-        if len(entries) > _MOST_FILES or total > max(_EXPANDS * size, _EXPANDS_FREELY):
-            raise UsageError(
-                f"The archive {str(path)!r} has {size} bytes and says that it holds {len(entries)} arrays of {total} "
-                "bytes.",
-                hint="Save it anew with numpy.savez, which does not compress, if that is true.",
-            )
+        check_expansion(path, entries)
         return [entry.filename.removesuffix(".npy") for entry in entries]
 
     @contextmanager

@@ -16,7 +16,7 @@ from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
 from qdebug.workflow.input_shapes import check_shared_extents
 
-__all__ = ["UNREADABLE", "ArrayFeeds", "check_names", "fits", "has_steps", "read_inputs"]
+__all__ = ["UNREADABLE", "ArrayFeeds", "check_expansion", "check_names", "fits", "has_steps", "read_inputs"]
 
 # What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
 UNREADABLE = (
@@ -43,6 +43,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
                     hint="Make one: numpy.savez('inputs.npz', INPUT=array).",
                 )
             with loaded:
+                check_expansion(path, loaded.zip.infolist())
                 return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
@@ -57,6 +58,31 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
             hint="Make one of plain arrays: numpy.savez('inputs.npz', INPUT=array).",
         ) from error
+
+
+MOST_ARRAYS = 100_000
+"""Arrays that an archive may hold."""
+_EXPANDS, _EXPANDS_FREELY = 200, 1 << 30
+"""An archive may hold this many times its own bytes, or this many bytes if that is more."""
+
+
+def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    """Refuse an archive whose arrays are far larger than the file can hold, before any memory is taken.
+
+    Args:
+        path: The archive.
+        entries: What it says that it holds.
+
+    Raises:
+        InputError: It is one.
+    """
+    size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
+    if len(entries) > MOST_ARRAYS or total > max(_EXPANDS * size, _EXPANDS_FREELY):
+        raise InputError(
+            f"The archive {str(path)!r} has {size} bytes and says that it holds {len(entries)} arrays of {total} "
+            "bytes.",
+            hint="Save it anew with numpy.savez, which does not compress, if that is true.",
+        )
 
 
 def _kind(path: Path) -> str:

@@ -127,13 +127,17 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
                 f"{title} does not hold the values of its input {name!r}.",
                 hint="Record it with all values of its inputs, or record both models with the same --inputs FILE.npz.",
             )
-        stored = np.stack([recording.load(name, sample) for sample in range(recording.samples)])
-        quant = recording.graph.tensors[name].quant
-        arrays[name] = stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
+        arrays[name] = np.stack([_real_input(recording, name, sample) for sample in range(recording.samples)])
     further = {} if extra is None else read_inputs(extra)
     random = recording.info.options.get(RANDOM) is True
     said = str(recording.info.options.get(INPUTS, "")) if random else f"those of {title}"
     return GivenInputs(arrays=further | arrays, samples=recording.samples, said=said, random=random)
+
+
+def _real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
+    """Return the real values of an input; its axes, one of which may have scales, are those of one sample."""
+    stored, quant = recording.load(name, sample), recording.graph.tensors[name].quant
+    return stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:

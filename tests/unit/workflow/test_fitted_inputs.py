@@ -145,3 +145,11 @@ def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
     assert said == "random, seed 0, 0..1 as the codes reach"
     wider = Node(name="c", op="Conv", inputs=("x",), outputs=("y",))
     assert input_ranges(Graph([wider], tensors=[info("x"), info("y", (9,), "int8", QUANT)], inputs=["x"])) == {}
+
+
+def test_an_input_with_scales_along_its_first_axis_is_read_sample_by_sample():
+    quant = QuantParams(dtype="int8", scale=[0.5, 2.0], zero_point=[0, 0], axis=0)
+    held = {("x", sample, 0): np.full((2, 3), sample, np.int8) for sample in range(3)}
+    graph = Graph([], tensors=[info("x", (2, 3), "int8", quant)], inputs=["x"])
+    found = recorded_inputs(MemoryRecording(graph, held), title="ref.h5")
+    assert found.arrays["x"].tolist() == [[[0.5 * sample] * 3, [2.0 * sample] * 3] for sample in range(3)]
