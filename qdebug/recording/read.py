@@ -81,6 +81,10 @@ class _ByPlace(NamedTuple):
     flags: memoryview
 
 
+class _OtherElements(Exception):  # noqa: N818  whoever knows the tensor's name makes the error
+    """Elements that were kept of a tensor are not what their hash says."""
+
+
 class EventIndex:
     """Events by row, and their rows by place.
 
@@ -153,6 +157,7 @@ class EventIndex:
         """Read what was kept of an event of which not all values were.
 
         Raises:
+            _OtherElements: The elements are not what their hash says.
             ValueError, OSError: It is not what was recorded.
             MissingExtraError: It is compressed with Zstandard, and the package is not installed.
         """
@@ -162,7 +167,7 @@ class EventIndex:
             for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
                 where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
                 if payload_digest(container, where) != found[digest].tobytes():
-                    raise ValueError("kept elements are not those recorded")
+                    raise _OtherElements
                 parts[name] = from_physical(read_payload(container, where), logical)
             check_positions(parts["positions"], int(event["count"]))
         bins = self._optional_row("exponents", row)
@@ -525,8 +530,19 @@ class FileRecording(Closable):
         event = self._event(tensor, sample, step)
         if event is None or not self._index.is_partly(event):
             return None
+        return self._kept(event)
+
+    def _kept(self, event: int) -> Kept:
+        """Read what was kept of an event of which not all values were.
+
+        Raises:
+            PayloadMismatchError: It is not what its hash says.
+            RecordingError: The file is damaged or closed.
+        """
         try:
             return self._index.kept(self._open_container(), event)
+        except _OtherElements:
+            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
         except BAD_FILE as exc:
             raise damaged(self.path, exc) from None
 
@@ -534,13 +550,14 @@ class FileRecording(Closable):
         """Compare the values of one row of the index with the hash they were recorded with.
 
         Raises:
-            RecordingError: They differ.
+            PayloadMismatchError: They differ.
+            RecordingError: The file is damaged or closed.
         """
         expected = self._index.expected(event)
+        if expected.number == NO_PAYLOAD:
+            self._kept(event)
+            return
         try:
-            if expected.number == NO_PAYLOAD:
-                self._index.kept(self._open_container(), event)
-                return
             right = payload_digest(self._open_container(), expected) == self._index.digest(event)
         except BAD_FILE as exc:
             raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None

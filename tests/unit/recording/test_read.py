@@ -559,3 +559,17 @@ def test_a_file_that_is_cut_while_it_is_read_is_one_sentence(recorded, huge):
         os.truncate(path, at + (4 << 20))
         with pytest.raises(RecordingError, match="was changed while it was in use"):
             list(parts)
+
+
+@pytest.mark.parametrize("bug", [TypeError, KeyError, AttributeError])
+def test_a_bug_of_this_package_is_not_blamed_on_the_file(recorded, monkeypatch, bug):
+    def fail(*_args, **_named):
+        raise bug("of our own")
+
+    with FileRecording(recorded) as recording:
+        monkeypatch.setattr(read, "load_payload", fail)
+        with pytest.raises(bug, match="of our own"):
+            recording.load("x")
+    monkeypatch.setattr(read, "decode_run", fail)
+    with pytest.raises(bug, match="of our own"):
+        FileRecording(recorded)
