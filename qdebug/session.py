@@ -41,12 +41,12 @@ from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
-from qdebug.recording.opening import open_recording
+from qdebug.recording.opening import open_recording, opened_recording
 from qdebug.replay.registry import provide_kernels
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 
-__all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample"]
+__all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample", "opened_recording"]
 
 provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
 

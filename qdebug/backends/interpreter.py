@@ -207,7 +207,7 @@ class InterpreterBackend:
         chosen = check_options(self.name, self.options, options)
         check_taps(taps)
         arithmetic = find_arithmetic(chosen["arithmetic"])
-        graph, constants, title, sha256 = _opened(model)
+        graph, constants, title, sha256, extent_names = _opened(model)
         if arithmetic.fused:
             graph, constants = _fused(graph, constants, _computed_apart(model))
         facts = RunFacts(
@@ -218,6 +218,7 @@ class InterpreterBackend:
             versions=package_versions(),
             cpu_flags=cpu_flags(),
             options={**chosen, **_stated(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
+            extent_names=extent_names,
         )
         return InterpreterRun(
             graph,
@@ -262,14 +263,17 @@ def _stated(chosen: Preset) -> dict[str, str]:
     return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
 
 
-def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:
-    """Return graph, constants, title and hash of a model file or a recording."""
+def _opened(
+    model: Path | Recording,
+) -> tuple[Graph, Mapping[str, np.ndarray], str, str, Mapping[str, tuple[str, ...]]]:
+    """Return graph, constants, title and hash of a model file or a recording, and names of its inputs' dimensions."""
     if isinstance(model, Path):
         source = load_reader(model)
-        return source.graph, _Constants(tuple(source.constants), source.constant), source.name, source.sha256
+        constants = _Constants(tuple(source.constants), source.constant)
+        return source.graph, constants, source.name, source.sha256, getattr(source, "extent_names", {})
     understood, graph = _in_known_words(model)
     names = tuple(name for name in graph.tensors if graph.is_constant(name) and understood.has(name))
-    return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256
+    return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256, {}
 
 
 def _in_known_words(recording: Recording) -> tuple[Recording, Graph]:

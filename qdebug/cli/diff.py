@@ -126,6 +126,7 @@ class DiffOptions:
     inputs: Path | None
     samples: int | None
     seed: int | None
+    shape: Sequence[tuple[str, tuple[int, ...]]]
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     budget: bool

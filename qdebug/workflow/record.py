@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qdebug.backends import load_backend
+from qdebug.backends import check_model_file, load_backend
 from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Node, Recording
@@ -23,7 +23,7 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
 from qdebug.regular_file import open_binary
-from qdebug.session import open_recording
+from qdebug.session import opened_recording
 from qdebug.workflow.feeds import ArrayFeeds, has_steps, read_inputs
 from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
 
@@ -110,9 +110,13 @@ def record_run(
     _check_target(model, inputs, out, force=force)
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
-    with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
+    with (
+        _model(model) as source,
+        closing(chosen.open(source, options=options or {}, taps=taps, weights=weights)) as run,
+    ):
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
-        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
+        names = run.facts.extent_names
+        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs, extent_names=names)
         feeds = StateFeeds(given, run.plain, pairs, restart=run.restart) if pairs else given
         made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
         return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made
@@ -151,7 +155,7 @@ def record_feeds(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, str | bool] | None = None,
 ) -> RecordSummary:
     """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
 
@@ -217,10 +221,7 @@ class _WatchedRecorder(Recorder):
 
 
 def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], out: Path, *, force: bool) -> None:
-    if model.is_dir():
-        raise UsageError(f"The model {str(model)!r} is a folder.", hint="Give a model file or a recording.")
-    if not model.is_file():
-        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    check_model_file(model)
     sources = [model] if isinstance(inputs, Mapping) else [model, Path(inputs)]
     if out.is_dir():
         raise UsageError(f"{str(out)!r} is a folder.", hint="Name a file in it, such as run.h5.")
@@ -240,14 +241,16 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
 def _in_it(path: Path) -> str:
     """Say that a file holds the beginning of an interrupted run, which is why a command may be given once more."""
     try:
-        complete = open_recording(path).info.complete
+        with opened_recording(path) as recording:
+            complete = recording.info.complete
     except RecordingError:
         return ""
     return "" if complete else ", with the part of an interrupted run that was recorded"
 
 
-def _model(path: Path) -> Path | Recording:
-    """Return the recording if the file is one, whatever it is called; else the path of a model file."""
+@contextmanager
+def _model(path: Path) -> Iterator[Path | Recording]:
+    """Open the recording if the file is one, whatever it is called; else provide the path of a model file."""
     try:
         with open_binary(path) as file:
             start = file.read(len(_HDF5))
@@ -255,7 +258,11 @@ def _model(path: Path) -> Path | Recording:
         raise UsageError(
             f"The model file {str(path)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
         ) from error
-    return open_recording(path) if start == _HDF5 or is_manifest(path) else path
+    if start != _HDF5 and not is_manifest(path):
+        yield path
+        return
+    with opened_recording(path) as recording:
+        yield recording
 
 
 def _recorder(
@@ -266,7 +273,7 @@ def _recorder(
     on_tensor: Callable[[], None] | None,
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
-    said: Mapping[str, str],
+    said: Mapping[str, str | bool],
 ) -> Recorder:
     facts = recorded_facts(run.facts)
     facts["options"] = {**facts["options"], **said}
@@ -374,7 +381,11 @@ _FURTHER_RUNS = 3
 
 
 def _summary(out: Path) -> RecordSummary:
-    recording = open_recording(out)
+    with opened_recording(out) as recording:
+        return _summarized(recording, out)
+
+
+def _summarized(recording: Recording, out: Path) -> RecordSummary:
     info = recording.info
     return RecordSummary(
         path=out,
