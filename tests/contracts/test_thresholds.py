@@ -25,6 +25,8 @@ CONSTANTS = {
     "align/arrangements.py _KEPT_PAIRS_OF_SHAPES": "size of a cache",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
     "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
+    "align/weights.py _SEED": "seed",
+    "align/weights.py _SKETCHED_AT_ONCE": "size of a block",
     "attribute/reference_replay.py _SEED": "seed",
     "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
