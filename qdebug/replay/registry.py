@@ -28,6 +28,7 @@ __all__ = [
     "Moved",
     "find_kernel",
     "has_kernel",
+    "keeps_channels_last",
     "kernel",
     "known_kernels",
     "provide_kernels",
@@ -258,7 +259,7 @@ def run_node(
     if missing:
         raise KernelError(f"Input {missing[0]!r} of node {node.name!r} ({node.op}) has no values.")
     plain = _call(node, [values[name] if name else None for name in node.inputs], opset)
-    last = _keeps_channels_last(node)
+    last = keeps_channels_last(node)
     call = replace(
         plain,
         attrs=node.attrs if asked is None else _AskedAttrs(node.attrs, asked),
@@ -312,7 +313,7 @@ def _refuse_large(node: Node, call: Call) -> None:
 def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
     """Return the call of a node, its data with channels where its kernel wants them."""
     read = list(inputs)
-    if _keeps_channels_last(node) and read and read[0] is not None and read[0].ndim > 2:
+    if keeps_channels_last(node) and read and read[0] is not None and read[0].ndim > 2:
         read[0] = np.moveaxis(read[0], -1, 1)
     return Call(
         inputs=tuple(read),
@@ -356,7 +357,7 @@ class _AskedAttrs(Mapping[str, AttrValue]):
         return self._attrs[name]
 
 
-def _keeps_channels_last(node: Node) -> bool:
+def keeps_channels_last(node: Node) -> bool:
     """Tell whether a node reads and gives channels last, and its kernel wants them second, as those of reals do."""
     if not node.attrs.get("channels_last"):
         return False
