@@ -11,7 +11,8 @@ QdebugError                 anything below; carries a message and a hint
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
 ├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
-│   └── NoKernelError       no kernel is known for the op
+│   ├── NoKernelError       no kernel is known for the op
+│   └── RefusedSizeError    replaying it would take more memory or work than its tensors account for
 ├── AlignmentError          two recordings have nothing in common
 ├── BackendError            the framework that runs the model failed
 └── WorkerError             workers cannot be reached, or were lost with their work
@@ -102,6 +103,10 @@ class KernelError(QdebugError):
 
 class NoKernelError(KernelError):
     """No kernel is known for an op."""
+
+
+class RefusedSizeError(KernelError):
+    """A node is not replayed because that would take too much memory or work, or memory ran out."""
 
 
 class AlignmentError(QdebugError):

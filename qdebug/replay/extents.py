@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import NamedTuple
 
-from qdebug.errors import KernelError
+from qdebug.errors import RefusedSizeError
 from qdebug.model import Node, Recording
 from qdebug.model.outline import outline_of
 from qdebug.model.thresholds.attribution import (
@@ -147,7 +147,7 @@ def refuse_beyond(node: Node, shapes: Sequence[Shape], extent: Amount) -> None:
         extent: What computing it comes to.
 
     Raises:
-        KernelError: It does.
+        RefusedSizeError: It does.
     """
     said = _ROOM.get()
     most = most_elements(shapes) if said.most is None else said.most
@@ -164,5 +164,5 @@ def refuse_beyond(node: Node, shapes: Sequence[Shape], extent: Amount) -> None:
         raise _refused(node, f"would go through {extent.passed} elements in {extent.turns} turns")
 
 
-def _refused(node: Node, why: str) -> KernelError:
-    return KernelError(f"Node {node.name!r} ({node.op}) {why}.")
+def _refused(node: Node, why: str) -> RefusedSizeError:
+    return RefusedSizeError(f"Node {node.name!r} ({node.op}) {why}.")

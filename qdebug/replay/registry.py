@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from qdebug.errors import KernelError, NoKernelError
+from qdebug.errors import KernelError, NoKernelError, RefusedSizeError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay import extents
 from qdebug.replay.variant import Arithmetic
@@ -48,6 +48,7 @@ AmountOf = Callable[["Call"], extents.Amount]
 _FAMILIES = (
     "activation",
     "attention",
+    "boxes",
     "constant",
     "conv",
     "elementwise",
@@ -62,6 +63,7 @@ _FAMILIES = (
     "recurrent",
     "reduction",
     "resize",
+    "sampling",
 )
 
 Moved = Callable[[str, tuple[int, ...], bool], "np.ndarray | None"]
@@ -252,6 +254,7 @@ def run_node(
 
     Raises:
         NoKernelError: There is no kernel for the operator.
+        RefusedSizeError: It would take more memory or work than the recorded tensors account for, or memory ran out.
         KernelError: The inputs or attributes do not fit the operator, or an input has no values.
     """
     compute = find_kernel(node)
@@ -293,7 +296,8 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
         opset: Version of each operator set by domain.
 
     Raises:
-        KernelError: It would, or its inputs and attributes do not fit its operator.
+        RefusedSizeError: It would.
+        KernelError: Its inputs and attributes do not fit its operator.
     """
     call = _call(node, inputs, opset)
     try:
@@ -326,7 +330,10 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
 
 
 def _cannot(node: Node, call: Call, error: Exception) -> KernelError:
-    return KernelError(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(call.inputs)}: {error}.")
+    shapes = _shapes(call.inputs)
+    if isinstance(error, MemoryError):
+        return RefusedSizeError(f"Node {node.name!r} ({node.op}) runs out of memory on inputs {shapes}.")
+    return KernelError(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {shapes}: {error}.")
 
 
 class _AskedAttrs(Mapping[str, AttrValue]):
