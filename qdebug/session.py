@@ -15,7 +15,6 @@ from uuid import uuid4
 import numpy as np
 
 from qdebug.arithmetic.reproduce import Trial
-from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
@@ -41,14 +40,10 @@ from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
 from qdebug.recording.opening import open_recording
-from qdebug.replay.registry import provide_kernels
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 
 __all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample"]
-
-provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
-
 
 _PART = 4
 """Tensors that a worker is given at least."""

@@ -31,7 +31,6 @@ __all__ = [
     "keeps_channels_last",
     "kernel",
     "known_kernels",
-    "provide_kernels",
     "refuse_large",
     "run_node",
 ]
@@ -70,10 +69,12 @@ Moved = Callable[[str, tuple[int, ...], bool], "np.ndarray | None"]
 """How far a disturbed replay moves an operand, in codes: called with its name, its shape, and whether it is rounded to
 codes at run time. None leaves it."""
 
-Provider = Callable[[str, str], "Kernel | None"]
-"""Returns the kernel of an operator and domain that has none here, or None."""
+_PROVIDER = "qdebug.backends:replay_kernel"
+"""Module and function that return the kernel of a framework for an operator and domain that have none here, or None.
 
-_PROVIDERS: list[Provider] = []
+It is found by name when the first such operator is looked up, so that which operators have a kernel does not depend on
+what else was imported.
+"""
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
 _EXTENTS: dict[tuple[str, str], AmountOf] = {}
@@ -187,17 +188,6 @@ def known_kernels() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(_KERNELS))
 
 
-def provide_kernels(provider: Provider) -> None:
-    """Ask somebody else, too, for kernels of operators that have none here.
-
-    Args:
-        provider: Called once for each operator and domain, when its kernel is first looked for.
-    """
-    if provider not in _PROVIDERS:
-        _PROVIDERS.append(provider)
-        _PROVIDED.clear()
-
-
 def has_kernel(op: str, domain: str = "") -> bool:
     """Tell whether an operator can be replayed."""
     return _kernel_of(op, domain) is not None
@@ -209,7 +199,8 @@ def _kernel_of(op: str, domain: str) -> Kernel | None:
     if key in _KERNELS:
         return _KERNELS[key]
     if key not in _PROVIDED:
-        _PROVIDED[key] = next(filter(None, (provider(op, key[0]) for provider in _PROVIDERS)), None)
+        module, _, function = _PROVIDER.partition(":")
+        _PROVIDED[key] = getattr(import_module(module), function)(op, key[0])
     return _PROVIDED[key]
 
 
