@@ -12,6 +12,13 @@ VALUE_MATCH_MAX_REL_ERROR = threshold(
     unit="relative error",
     why="Two tensors with a larger error are not paired by their values: 10 dB are 0.32.",
 )
+VALUE_CANDIDATE_MAX_REL_DISTANCE = threshold(
+    "VALUE_CANDIDATE_MAX_REL_DISTANCE",
+    1.0,
+    unit="relative distance",
+    why="A tensor that is further away at the sampled elements is no candidate: zeros would be as near.",
+    source="derived: norm(0 - reference) / norm(reference) is 1",
+)
 VALUE_MATCH_SURE_REL_ERROR = threshold(
     "VALUE_MATCH_SURE_REL_ERROR",
     1e-3,
