@@ -24,6 +24,8 @@ def _whole(values: npt.ArrayLike, what: str) -> np.ndarray:
 def _in_single(scale: np.ndarray) -> np.ndarray:
     """Return scales rounded to float32, as float64; one that float32 does not hold as a normal number as it is."""
     exact = np.asarray(scale, np.float64)
+    if scale.dtype == np.float32:
+        return exact
     with np.errstate(all="ignore"):
         single = exact.astype(np.float32)
         normal = np.isfinite(single) & (np.abs(single) >= np.finfo(np.float32).tiny)

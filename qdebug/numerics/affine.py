@@ -122,6 +122,16 @@ class ScaleMap:
         return np.asarray(values.reshape(-1)[np.ravel_multi_index(tuple(position), self._counts)])
 
 
+def _as_single(quant: QuantParams) -> tuple[np.ndarray, bool]:
+    """Return the scale as float32, and whether that is the scale that real values are computed with."""
+    if quant.scale.dtype == np.float32:
+        return quant.scale, True
+    real = quant.real_scale
+    with np.errstate(all="ignore"):
+        single = real.astype(np.float32)
+    return single, np.array_equal(single, real, equal_nan=True)
+
+
 class Affine:
     """Turns the codes of one tensor into real values, any stretch of elements at a time.
 
@@ -139,9 +149,7 @@ class Affine:
     def __init__(self, quant: QuantParams, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.scales = ScaleMap(quant, shape)
         self._scale = quant.real_scale
-        with np.errstate(all="ignore"):
-            self._scale_single = self._scale.astype(np.float32)
-        same = np.array_equal(self._scale_single, self._scale, equal_nan=True)
+        self._scale_single, same = _as_single(quant)
         self._zero_point = quant.zero_point
         self._zero_point_single: np.ndarray | None = None
         most = max(int(quant.zero_point.max(initial=0)), -int(quant.zero_point.min(initial=0)))
@@ -273,11 +281,10 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     dtype = logical_dtype(quant.dtype)
     scales = ScaleMap(quant, values.shape)
     single = values.dtype.itemsize <= 4 and values.dtype.kind not in "iu" and dtype.itemsize <= 2
-    with np.errstate(all="ignore"):
-        scale, short = quant.real_scale, quant.real_scale.astype(np.float32)
-    single = single and np.array_equal(short, scale, equal_nan=True) and values.dtype != np.float64
+    short, same = _as_single(quant)
+    single = single and same and values.dtype != np.float64
     work = np.float32 if single else np.float64
-    scale = scale.astype(work)
+    scale = short if single else quant.real_scale
     codes = np.empty(values.shape, dtype)
     source, target = values.reshape(-1), codes.reshape(-1)
     with np.errstate(all="ignore"):
