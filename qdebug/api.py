@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qdebug.compare.align.pairs import PairList
-from qdebug.compare.attribute.plan import exact_entry, find_entry
+from qdebug.compare.attribute.plan import NamedEntries
 from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits
@@ -53,7 +53,8 @@ class DiffResult(RunComparison):
         ['pwconv_quant']
     """
 
-    __slots__ = ()
+    __slots__ = ("_by_name",)
+    _by_name: NamedEntries[NodeResult]
 
     @classmethod
     def made_of(cls, found: RunComparison) -> DiffResult:
@@ -70,7 +71,14 @@ class DiffResult(RunComparison):
         Raises:
             UsageError: Nothing that was compared has this name, or the pattern fits several nodes.
         """
-        return find_entry(self.nodes, name)
+        return self._named.find(name)
+
+    @property
+    def _named(self) -> NamedEntries[NodeResult]:
+        """The results by name, which are put in order at the first look-up."""
+        if not hasattr(self, "_by_name"):
+            object.__setattr__(self, "_by_name", NamedEntries(self.nodes))
+        return self._by_name
 
     def __getitem__(self, name: str) -> NodeResult:
         """Return the result of a node or tensor, as `node` does."""
@@ -78,7 +86,7 @@ class DiffResult(RunComparison):
 
     def __contains__(self, name: object) -> bool:
         """Tell whether a backend node, a backend tensor or a reference tensor of this whole name was compared."""
-        return isinstance(name, str) and exact_entry(self.nodes, name) is not None
+        return isinstance(name, str) and self._named.exact(name) is not None
 
     def __iter__(self) -> Iterator[NodeResult]:
         """Yield the results, in the backend's topological order."""

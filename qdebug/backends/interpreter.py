@@ -15,7 +15,7 @@ import numpy as np
 
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
-from qdebug.backends import load_reader, replay_kernel
+from qdebug.backends import load_reader
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -27,7 +27,7 @@ from qdebug.backends.protocol import (
 from qdebug.errors import NoKernelError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, package_versions
-from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
+from qdebug.replay import Arithmetic, Fault, find_kernel, run_graph
 from qdebug.replay.groups import fuse
 
 if TYPE_CHECKING:
@@ -309,8 +309,6 @@ def _needed(graph: Graph) -> Graph:
         opset=graph.opset,
     )
 
-
-provide_kernels(replay_kernel)
 
 backend = InterpreterBackend()
 """What the table of backends names."""

@@ -53,11 +53,12 @@ class RailsCounter:
 
     def _limits(self, *, double: bool) -> np.ndarray:
         """Return the real values of both ends of the range for each scale, by the arithmetic of `dequantize`."""
-        scale, zero_point = self._quant.scale.reshape(-1).astype(np.float64), self._quant.zero_point.reshape(-1)
+        scale, zero_point = self._quant.real_scale.reshape(-1), self._quant.zero_point.reshape(-1)
         ends = np.array([self._qmin, self._qmax], np.uint64 if self._qmax >= 2**63 else np.int64)[:, np.newaxis]
         with np.errstate(all="ignore"):
             if not double:
-                return (centred(ends, zero_point) * scale).astype(np.float32).reshape(2, *self._quant.scale.shape)
+                ends = np.asarray(centred(ends, zero_point) * scale, np.float32)
+                return ends.reshape(2, *self._quant.scale.shape)
             high, low = np.empty((2, 2, scale.size))
             wide_parts(ends, zero_point, scale, (high, low))
             return (high + low).reshape(2, *self._quant.scale.shape)

@@ -42,7 +42,7 @@ from qdebug.numerics.format_range import OutOfRange, out_of_range
 from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, fits, format_of
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
-from qdebug.replay.registry import run_node
+from qdebug.replay.registry import keeps_channels_last, run_node
 
 __all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
 
@@ -384,7 +384,10 @@ class _Case:
         if ours.ndim < 2 or not error.size:
             return ""
         wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
-        layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
+        axes = ours.ndim - 1
+        last = keeps_channels_last(self._form) or operators.plain(self._form).sums is Sums.MATRIX
+        spatial = tuple(range(axes - 1) if last else range(1, axes))
+        layout = Layout(channel=axes - 1 if last else 0, spatial=spatial)
         found = places(wrong, layout)
         return f", {found[0].detail}" if found else ""
 
@@ -418,8 +421,9 @@ def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generato
     if row.plain != row.name:
         return None  # an activation computed along with the sums hides their order
     if row.sums is Sums.FILTER and form.attrs.get("group", 1) == 1:
+        axis = -1 if keeps_channels_last(form) else 1
         order = rng.permutation(arrays[1].shape[1])
-        return [arrays[0][:, order], arrays[1][:, order], *arrays[2:]]
+        return [arrays[0].take(order, axis), arrays[1][:, order], *arrays[2:]]
     if row.sums is Sums.MATRIX and row.bias is None and all(array.ndim >= 2 for array in arrays[:2]):
         order = rng.permutation(arrays[0].shape[-1])
         return [arrays[0][..., order], arrays[1][..., order, :], *arrays[2:]]

@@ -32,7 +32,7 @@ __all__ = [
     "Verdict",
 ]
 
-NUMERICS_VERSION = 4
+NUMERICS_VERSION = 5
 """Raised whenever the same two recordings may give other numbers than before."""
 
 
