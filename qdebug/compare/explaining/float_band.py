@@ -324,7 +324,15 @@ class _Case:
             if len(self._form.inputs) > 2:
                 yield f"{name} inputs and bias", self._ratio(at, cast=cast)
         for name, unit in _ACCUMULATORS.items():
-            yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+            if self._may_have_been_summed_in(name, at):
+                yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+
+    def _may_have_been_summed_in(self, name: str, at: Sequence[Place]) -> bool:
+        """Tell whether the output has no more digits than sums in a short format leave; a bias may add some."""
+        if len(self._form.inputs) > 2:
+            return True
+        kept = (self._recording.load(self._tensor, *place) for place in at)
+        return all(fits(_wide(values), _NAMED[_SHORT[name]]) for values in kept)
 
     def rounding(self, place: Place) -> Iterator[str]:
         """Yield the formats to which rounding the inputs first leaves no more than sums in float32 account for."""

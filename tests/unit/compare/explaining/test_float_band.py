@@ -82,6 +82,15 @@ def test_sums_of_16_bits_are_found_by_their_size(dtype, name):
     assert found.band.precision == name
 
 
+@pytest.mark.parametrize("noise", [0.03, 0.3])
+def test_noise_with_the_digits_of_float32_is_no_sum_of_16_bits(noise):
+    """A sum that was held in few digits has few digits, however large its error may be."""
+    a, b = operands()
+    found = judged(a, b, a @ b + noise * np.random.default_rng(3).standard_normal((8, 32)).astype(np.float32))
+    assert not found.within
+    assert "times the rounding bound" in found.reason
+
+
 def test_a_wrong_column_is_out_of_every_band():
     a, b = operands()
     y = a @ b
