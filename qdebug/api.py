@@ -9,7 +9,7 @@ from concurrent.futures import Executor
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from qdebug.compare.align.pairs import PairList
 from qdebug.compare.attribute.plan import NamedEntries
@@ -60,6 +60,18 @@ class DiffResult(RunComparison):
     def made_of(cls, found: RunComparison) -> DiffResult:
         """Return a comparison as a public result."""
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+    def __enter__(self) -> Self:
+        """Return the result: `with qdebug.diff(a, b) as result` says how long it is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what the look-ups by name hold. The files that `diff` opened are closed by then."""
+        if hasattr(self, "_by_name"):
+            object.__delattr__(self, "_by_name")
 
     def node(self, name: str) -> NodeResult:
         """Return the result of a node or tensor.

@@ -291,7 +291,8 @@ class DiffSession:
         names = [name for name in self.backend.graph.outputs if only is None or name in only]
         outputs = [self._by_tensor[name] for name in names if name in self._by_tensor]
         found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
-        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found)
+        remark = _SWAPPED if self._seems_swapped else ""
+        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found, remark=remark)
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
         """Have what is left compared in the workers of an executor, each of which opens the files itself.
