@@ -163,7 +163,7 @@ def shortcomings(
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
-    unjudged = () if of.breaking.any() else limits.not_allowed(_unjudged(of))
+    unjudged = () if of.breaking.any() else limits.not_allowed(_as_lost(_without_judgement(of, failed=False)))
     if len(unjudged) > UNJUDGED_MAX_SHARE * len(of):
         first = unjudged[0]
         found.append(
@@ -206,9 +206,15 @@ def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     return _as_lost([node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node)])
 
 
-def _unjudged(of: ResultTable) -> tuple[Unmatched, ...]:
-    """Return what is within its limit only because nothing tells whether its node is right."""
-    return _as_lost([node for node in of.nodes if node.status is Status.WITHIN and any(map(is_doubt, node.findings))])
+def _without_judgement(of: ResultTable, *, failed: bool) -> list[NodeResult]:
+    """Return what is within its limit only because nothing tells whether its node is right.
+
+    Args:
+        of: How compared tensors stand.
+        failed: Whether those whose replay failed are among them.
+    """
+    within = (node for node in of.nodes if node.status is Status.WITHIN and (failed or not node.failed_replay))
+    return [node for node in within if any(map(is_doubt, node.findings))]
 
 
 def _as_lost(nodes: Sequence[NodeResult]) -> tuple[Unmatched, ...]:
@@ -234,7 +240,7 @@ def _codes_apart(of: ResultTable) -> str:
 
 
 def _said_unjudged(of: ResultTable) -> str:
-    unjudged = _unjudged(of)
+    unjudged = _without_judgement(of, failed=True)
     if not unjudged:
         return ""
     count = "1 of them was" if len(unjudged) == 1 else f"{len(unjudged)} of them were"
