@@ -254,7 +254,7 @@ def _judged(context: NodeContext) -> NodeResult:
         declared=None if declared is None else declared.sentence,
         attribution_note=None if attribution is None else attribution.reason,
         judged_by=_evidence(context, status, findings),
-        failed_replay=context.failed,
+        failed_replay=context.failed and status is not Status.IDENTICAL,
         explained=None if context.reproduced is None else context.reproduced.by,
         unchecked=context.difference[1],
         reproduced=None if context.reproduced is None else context.reproduced.by is not None,

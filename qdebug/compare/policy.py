@@ -13,15 +13,14 @@ from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.checks.error_checks import ERROR_CHECKS
 from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
+from qdebug.compare.result.inputs import different_inputs_clause, nan_input, nan_input_sentence
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import (
     JudgedBy,
     blamed,
     cost_of,
-    input_finding,
     is_doubt,
     is_excused,
-    nonfinite_input_of,
 )
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.origin import costliest, largest_fall
@@ -49,8 +48,6 @@ from qdebug.numerics.stats import ErrorStats
 
 __all__ = [
     "costs_that_count",
-    "different_inputs",
-    "different_inputs_clause",
     "judge",
     "judge_error",
     "judge_sample",
@@ -184,23 +181,6 @@ def shortcomings(
     return tuple(found)
 
 
-def different_inputs(of: ResultTable) -> list[NodeResult]:
-    """Return the inputs of the network that differ between the two runs."""
-    return [node for node in of.nodes if input_finding(node) is not None]
-
-
-def different_inputs_clause(different: Sequence[NodeResult]) -> str:
-    """Say in a clause that the two runs were given different inputs.
-
-    Args:
-        different: Those that differ, at least one.
-    """
-    found, others = input_finding(different[0]), len(different) - 1
-    said = "" if found is None else f" {found.sentence}"
-    more = f", and {others} more {'input' if others == 1 else 'inputs'}" if others else ""
-    return f"the two runs were given different inputs ({different[0].tensor!r}{said}{more})"
-
-
 def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     """Return what has a partner and cannot be compared with it."""
     return _as_lost([node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node)])
@@ -329,9 +309,9 @@ def verdict(
         origin = costliest(of, costs, contributing, floor)
     sample = None if output is None else _worst_sample(output)
     sentence = _sentence(of, first, origin, graph)
-    given = None if first is None or graph is None else _nonfinite_input(of, first, graph)
+    given = None if first is None or graph is None else nan_input(of, first, graph)
     if first is not None and given is not None:
-        sentence = f"{_of_nonfinite_input(given, first)} {sentence}"
+        sentence = f"{nan_input_sentence(given, first)} {sentence}"
         first, origin, way = given, given, (given,)
     elif nonfinite is not None:
         sentence += _born(of, nonfinite, first, origin)
@@ -637,21 +617,6 @@ def _born(of: ResultTable, found: Nonfinite, first: NodeResult | None, origin: N
     if found.output is not None:
         return f"{text} It reaches the output {found.output!r}{way}."
     return f"{text} It reaches no output{f', and ends after {nodes[-1]}' if len(nodes) > 1 else ''}."
-
-
-def _nonfinite_input(of: ResultTable, first: NodeResult, graph: Graph) -> NodeResult | None:
-    """Return an input of the network that is NaN or infinite in both runs and leads to the first such difference."""
-    if first.status is not Status.NONFINITE:
-        return None
-    rows = of.rows_of(upstream(graph, (first.tensor,)))
-    return next((of[row] for row in rows if nonfinite_input_of(of[row]) is not None), None)
-
-
-def _of_nonfinite_input(given: NodeResult, first: NodeResult) -> str:
-    """Say that what was given to both runs is not finite, and where they first make different things of it."""
-    found = nonfinite_input_of(given)
-    said = "" if found is None else f": {found.sentence}"
-    return f"The input {given.tensor!r} is not finite{said}. The two runs handle that differently at {first.node!r}."
 
 
 def _in_the_model(node: NodeResult, graph: Graph | None) -> str:

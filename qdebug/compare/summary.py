@@ -10,14 +10,13 @@ from qdebug.compare.align.leftover import as_unchecked
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.policy import (
     costs_that_count,
-    different_inputs,
-    different_inputs_clause,
     short_outputs,
     shortcomings,
     verdict,
     verdict_on_different_inputs,
 )
 from qdebug.compare.result.finding import FindingKind
+from qdebug.compare.result.inputs import different_inputs, different_inputs_clause
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.nonfinite import nonfinite_of
 from qdebug.compare.result.origin import ErrorsByInput, compounding_nodes, way_to_origin, worst_output

@@ -36,7 +36,7 @@ from qdebug.compare.attribute.code_spans import (
     span_before,
     uniform_span,
 )
-from qdebug.compare.attribute.integer_tensors import picks_of_equals, rounds_to_integers
+from qdebug.compare.attribute.integer_tensors import holds_few_bits, picks_of_equals, rounds_to_integers
 from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.errors import (
     KernelError,
@@ -195,12 +195,21 @@ def attribute(
             reads_equal=reads_equal,
         )
     except (KernelError, NotRecordedError, UsageError) as error:
-        return _unreplayed(node, error, known=known)
+        found = _unreplayed(node, error, known=known)
+        return replace(found, failed=found.failed and not _reads_bare_codes(backend, form))
     return split.attribution()
 
 
 _UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)
 """What a replay lacks that was not recorded: it did not fail."""
+
+
+def _reads_bare_codes(backend: Recording, form: Node) -> bool:
+    """Tell whether a node computes with integers of few bits of which nobody recorded the scale."""
+    graph, row = backend.graph, operators.of(form.op)
+    if row.takes_codes or row.sums_codes or row.moves:
+        return False
+    return any(holds_few_bits(graph, name) and graph.tensors[name].quant is None for name in form.inputs if name)
 
 
 def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:

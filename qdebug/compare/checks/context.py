@@ -30,7 +30,7 @@ from qdebug.compare.measure.inputs import InputDifference, different_inputs
 from qdebug.compare.measure.recordings import is_fed_back
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.compare.result.limits import Limits
-from qdebug.model import Node, Recording
+from qdebug.model import Node, Recording, operators
 from qdebug.model.thresholds.attribution import (
     PASSED_ON_MAX_ERROR_RATIO,
     SELF_CHECK_MIN_ERROR_RATIO,
@@ -230,7 +230,7 @@ class NodeContext:
                 return None
         elif entry.quant is None or not (stats.max_lsb or 0.0) > DERIVED_LSB:
             return None
-        if not graph.alike:
+        if not graph.alike or self.node is None or not operators.same_family(theirs, self.node):
             return None
         alone = reference_self_check(runs.reference, entry)
         if alone.arithmetic_unsaturated is None or not self._beyond(alone, excused=False):

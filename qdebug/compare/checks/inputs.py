@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
+
+from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.checks.context import NodeContext
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 
-__all__ = ["different_input", "nonfinite_input"]
+__all__ = ["different_input", "nan_input"]
 
 
 def different_input(context: NodeContext) -> Finding | None:
@@ -25,20 +29,23 @@ def different_input(context: NodeContext) -> Finding | None:
     )
 
 
-def nonfinite_input(context: NodeContext) -> Finding | None:
-    """Say that an input of the network holds NaN or infinity in both runs."""
-    stats = context.stats
-    if context.node is not None or stats is None or not stats.matched_nonfinite:
+def nan_input(context: NodeContext) -> Finding | None:
+    """Say that an input of the network holds NaN in both runs; an infinity may well be meant, as in a mask."""
+    stats, runs, entry = context.stats, context.runs, context.entry
+    if context.node is not None or stats is None or not stats.matched_nonfinite or entry.quant is not None:
         return None
-    many = stats.matched_nonfinite
-    said = f"{many} of {stats.count} elements of this input {'is' if many == 1 else 'are'} NaN or infinite in both runs"
+    places = recorded_places(runs.reference, runs.backend, entry)
+    arrays = (real_values(runs.backend, entry.tensor, place) for place in places)
+    many = sum(int(np.count_nonzero(np.isnan(array))) for array in arrays if array.dtype.kind == "f")
+    if not many:
+        return None
     return Finding(
         kind=FindingKind.NONFINITE,
         role=FindingRole.NOTE,
         node=context.name,
-        sentence=said,
+        sentence=f"{many} of {stats.count} elements of this input {'is' if many == 1 else 'are'} NaN in both runs",
         amount=float(many),
         limit=0.0,
         unit="elements",
-        evidence=context.entry.tensor,
+        evidence=entry.tensor,
     )

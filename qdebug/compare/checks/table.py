@@ -20,7 +20,7 @@ Check = Callable[[NodeContext], Finding | None]
 
 CHECKS: tuple[Check, ...] = (
     inputs.different_input,
-    inputs.nonfinite_input,
+    inputs.nan_input,
     graph.difference,
     *ERROR_CHECKS,
     wrong_reference,

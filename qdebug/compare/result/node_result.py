@@ -23,11 +23,9 @@ __all__ = [
     "blamed",
     "breaks_limit",
     "cost_of",
-    "input_finding",
     "is_beyond",
     "is_doubt",
     "is_excused",
-    "nonfinite_input_of",
 ]
 
 _PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
@@ -252,19 +250,6 @@ def cost_of(node: NodeResult) -> Finding | None:
 def is_doubt(found: Finding) -> bool:
     """Tell whether a finding says that nothing tells whether a node is right."""
     return found.role is FindingRole.EXCUSE and found.kind in (FindingKind.ERROR, FindingKind.ARITHMETIC)
-
-
-def input_finding(node: NodeResult) -> Finding | None:
-    """Return what was found of an input of the network that differs between the two runs; None of any other tensor."""
-    return next((found for found in node.findings if found.kind is FindingKind.INPUT), None)
-
-
-def nonfinite_input_of(node: NodeResult) -> Finding | None:
-    """Return what was found of an input of the network that is not finite in both runs; None of any other tensor."""
-    if node.op != "Input":
-        return None
-    kinds = FindingKind.NONFINITE, FindingRole.NOTE
-    return next((found for found in node.findings if (found.kind, found.role) == kinds), None)
 
 
 def is_excused(node: NodeResult) -> bool:

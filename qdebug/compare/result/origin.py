@@ -12,7 +12,7 @@ import numpy as np
 
 from qdebug.compare.attribute.graph_walk import between, downstream, upstream
 from qdebug.compare.result.finding import Status
-from qdebug.compare.result.node_result import input_finding
+from qdebug.compare.result.inputs import input_finding
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.result import Compounding, Contributions, NodeResult
 from qdebug.compare.result.result_table import ResultTable

@@ -11,7 +11,8 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.result.flat_rows import flat_row
-from qdebug.compare.result.node_result import JudgedBy, NodeResult, SampleError, SampleResult, Status, input_finding
+from qdebug.compare.result.inputs import input_finding
+from qdebug.compare.result.node_result import JudgedBy, NodeResult, SampleError, SampleResult, Status
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
 

@@ -79,7 +79,8 @@ def test_coverage_says_what_is_lost(made):
         sentences.coverage_sentence(benign)
         == "2 tensors compared, 0 judged by replay, 1 unmatched for a known reason, none lost"
     )
-    apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant", constant=True)])
+    constant = replace(made.unmatched(), reason="constant", constant=True)
+    apart = made.result([made.node(0)], left_out=[made.unmatched(), constant])
     said = "1 tensor compared, 0 judged by replay, 1 unmatched for a known reason, 1 constant skipped, none lost"
     assert sentences.coverage_sentence(apart) == said
     lost = made.result([made.node(0)], left_out=[made.unmatched(kind=UnmatchedKind.LOST)])
