@@ -92,7 +92,7 @@ class Trail:
         return next((mark for mark in self.marks if mark > row), self.marks[0] if self.marks else None)
 
 
-SORTS = ("order", "metric", "introduced", "saturated", "state", "name", "op")
+SORTS = ("order", "metric", "introduced", "clipped", "state", "name", "op")
 """What the list can be sorted by; "order" is the topological order."""
 
 _LOOKED_AT = 4000
@@ -100,7 +100,7 @@ _LOOKED_AT = 4000
 _SORT_TITLES = {
     "order": "topological order",
     "introduced": "introduced error, most first",
-    "saturated": "saturation, most first",
+    "clipped": "clipped values, most first",
     "state": "status, failing first",
     "name": "name",
     "op": "operator",
@@ -533,8 +533,8 @@ class Navigator:
             keys = -severity(self.metric, table.values(self.metric, self.sample))
         elif self.sort == "introduced":
             keys = -table.values("introduced")
-        elif self.sort == "saturated":
-            keys = -table.values("saturated")
+        elif self.sort == "clipped":
+            keys = -table.values("clipped")
         elif self.sort == "state":
             keys = _RANK[table.states(self.sample)]
         else:

@@ -167,8 +167,7 @@ class Answers:
                 yield replace(known, recorded=recorded_facts(source, result, sample=sample, step=request.step))
                 raise
             if wanted:
-                floor = result.saturation is not None and result.saturation.floor > 0
-                summing = self._summing(source, (tensor, sample, request.step), pair, relu_floor=floor)
+                summing = self._summing(source, (tensor, sample, request.step), pair)
                 slow = False
                 while not summing.more(self._outdated, seconds=_OFTEN):
                     slow, known = True, replace(known, whole=summing.whole())
@@ -189,10 +188,10 @@ class Answers:
         if request.explain and known.explained is None:
             yield replace(known, explained=_explained(source, result.node, self._outdated))
 
-    def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair, *, relu_floor: bool) -> Summing:
+    def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
         """Return the sums of a pair; the last ones again, if they are of it: what was read is not read again."""
         if self._begun is None or self._begun[0] is not source or self._begun[1] != key:
-            self._begun = source, key, Summing(pair, relu_floor=relu_floor)
+            self._begun = source, key, Summing(pair)
         return self._begun[2]
 
 
