@@ -12,6 +12,7 @@ from qdebug.present.rows import metric_title
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.filter import FilterError, beginnings, begun_field, filter_rows
 from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
+from qdebug.tui.provisional import Provisional, Until
 
 __all__ = ["SORTS", "Navigator", "Trail"]
 
@@ -280,7 +281,7 @@ class Navigator:
             return self._no_failing()
         row = self.failing_from_here(direction)
         if row is None:
-            return f"no failing node {'after' if direction > 0 else 'before'} this one{self._so_far()}"
+            return self._provisional(f"no failing node {'after' if direction > 0 else 'before'} this one")
         self.jump(row)
         return ""
 
@@ -547,10 +548,15 @@ class Navigator:
     def _so_far(self) -> str:
         return " so far" if self.table.pending or self.table.growing else ""
 
+    def _provisional(self, text: str, more: str = "") -> str:
+        """Say that a text holds so far, if more is to come."""
+        so_far = self._so_far()
+        return Provisional(f"{text}{so_far}{more}", Until.RESULTS) if so_far else f"{text}{more}"
+
     def _no_failing(self) -> str:
         if self.table.pending:
             known = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
-            return f"no failing node so far, {known} compared"
+            return Provisional(f"no failing node so far, {known} compared", Until.RESULTS)
         failing = self.table.failing() if self.sample is not None else np.zeros(0, np.int64)
         first = self.table.results[int(failing[0])] if len(failing) else None
         if first is not None and not first.samples:
@@ -558,7 +564,7 @@ class Navigator:
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
         costly = "; W goes up to what costs the output most" if self.table.costs else ""
-        return f"no node is beyond its limit{self._so_far()}{costly}"
+        return self._provisional("no node is beyond its limit", costly)
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])

@@ -14,6 +14,7 @@ from qdebug.present.text import safe_text
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import MOST_PLACES, Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import LookedAt
 
 __all__ = [
@@ -140,7 +141,9 @@ class ElementCursor:
             steps = sorted({element.step for element in scene.ready.worst})
             return f"the worst elements are in other steps: {', '.join(map(str, steps))}; ( and ) choose one"
         if not places:
-            return "no element differs" if scene.ready.complete else "the worst elements are still being looked for"
+            if scene.ready.complete:
+                return "no element differs"
+            return Provisional("the worst elements are still being looked for", Until.ELEMENTS)
         at = places.index(self.index) + direction if self.index in places else 0
         self.index = places[at % len(places)]
         said = f"worst element {at % len(places) + 1} of {len(places)}"
@@ -237,21 +240,25 @@ def waiting(scene: Scene) -> str:
     """Say why there are no elements to see yet."""
     if scene.planned.side:
         problem = scene.glimpse.problem if scene.glimpse is not None else ""
-        what = f"cannot be shown: {problem}" if problem else "are being read .."
-        return f"not compared: {scene.planned.missing}; its values {what}"
+        if problem:
+            return f"not compared: {scene.planned.missing}; its values cannot be shown: {problem}"
+        return Provisional(f"not compared: {scene.planned.missing}; its values are being read ..", Until.ELEMENTS)
     if scene.ready is not None and scene.ready.problem:
         return scene.ready.problem
     if scene.outcome is None:
-        if scene.glimpse is None:
-            return "not compared yet: its turn comes, in topological order; its elements are being read .."
-        if scene.glimpse.part is None:
-            return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
-        return (
-            "not compared yet: its turn comes, in topological order; 5, and 7 in one plane, show its elements meanwhile"
-        )
+        return Provisional(_before_its_turn(scene), Until.RESULTS | Until.ELEMENTS)
     if scene.glimpse is not None and scene.glimpse.problem:
         return f"the elements cannot be shown: {scene.glimpse.problem}"
-    return "the elements are being read .."
+    return Provisional("the elements are being read ..", Until.ELEMENTS)
+
+
+def _before_its_turn(scene: Scene) -> str:
+    """Say what there is to see of a tensor that is not compared yet."""
+    if scene.glimpse is None:
+        return "not compared yet: its turn comes, in topological order; its elements are being read .."
+    if scene.glimpse.part is None:
+        return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
+    return "not compared yet: its turn comes, in topological order; 5, and 7 in one plane, show its elements meanwhile"
 
 
 def so_far(part: str, width: int, *, of: str = "tensor") -> str:
