@@ -72,7 +72,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
         if all(kept_of(side, tensor, sample, step) is None for side, tensor in sides):
             return None
         theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
-    except (QdebugError, ValueError):  # what is wrong has been said by who wanted the values
+    except (QdebugError, OSError):  # what is wrong has been said by who wanted the values
         return None
     return theirs, ours
 
@@ -146,7 +146,7 @@ class Answers:
         except Cancelled:
             if self._begun is not None and self._begun[2].held > _MOST_HELD:
                 self._begun = None  # what was decoded for it may be let go before anything else is asked
-        except (QdebugError, ValueError, TypeError, MemoryError) as error:
+        except (QdebugError, OSError, MemoryError) as error:
             values = f"values of sample {known.values_sample} cannot be shown: "
             yield replace(known, complete=True, problem=f"{values if known.values is None else ''}{error}")
         else:
@@ -243,7 +243,7 @@ def answer_alone(
     try:
         check_unchanged(changed)
         side = recorded_side(recording, request.tensor, sample, request.step)
-    except (QdebugError, ValueError, TypeError, MemoryError) as error:
+    except (QdebugError, OSError, MemoryError) as error:
         return replace(told, problem=str(error))
     if side.statistics is None:
         return replace(told, problem=f"nothing was kept of it in sample {sample}")
