@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -98,16 +98,15 @@ SORTS = ("order", "metric", "introduced", "clipped", "state", "name", "op")
 
 _LOOKED_AT = 4000
 """Matches of a search among which the best one is looked for."""
-_SORT_TITLES = {
-    "order": "topological order",
-    "introduced": "introduced error, most first",
-    "clipped": "clipped values, most first",
-    "state": "status, failing first",
-    "name": "name",
-    "op": "operator",
+_SORT_TITLES: Mapping[str, tuple[str, tuple[str, str] | None]] = {
+    "order": ("topological order", None),
+    "introduced": ("introduced error", ("most", "least")),
+    "clipped": ("clipped values", ("most", "least")),
+    "state": ("status", ("failing", "identical")),
+    "name": ("name", None),
+    "op": ("operator", None),
 }
-
-_OTHER_END = {"worst first": "best", "most first": "least", "failing first": "identical"}
+"""What each order is called, and what comes first in it, and first where it is turned around."""
 
 
 class Navigator:
@@ -449,11 +448,11 @@ class Navigator:
 
     def sort_title(self) -> str:
         """Say what the list is sorted by."""
-        title = f"{metric_title(self.metric)}, worst first" if self.sort == "metric" else _SORT_TITLES[self.sort]
-        if not self.reversed:
-            return title
-        head, _, first = title.partition(", ")
-        return f"{head}, {_OTHER_END[first]} first" if first else f"{head}, reversed"
+        of_metric = metric_title(self.metric), ("worst", "best")
+        title, ends = of_metric if self.sort == "metric" else _SORT_TITLES[self.sort]
+        if ends is None:
+            return f"{title}, reversed" if self.reversed else title
+        return f"{title}, {ends[self.reversed]} first"
 
     def next_metric(self) -> str:
         """Show the next metric."""

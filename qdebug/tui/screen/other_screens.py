@@ -19,6 +19,7 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import GROUPS, KEYS, key_label
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS
 from qdebug.tui.screen.widgets import TextScroll
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["CommandScreen", "HelpScreen", "ReadingScreen", "help_lines"]
 
@@ -114,9 +115,8 @@ def _group(group: str, width: int) -> list[list[Piece]]:
     return lines
 
 
-def _page(width: int, *, here: str) -> Sequence[Sequence[Piece]]:
+def _page(width: int, *, screen: ScreenId, keys: str) -> Sequence[Sequence[Piece]]:
     """Draw the help; first what the screen under it can do."""
-    screen, _, keys = here.partition(": ")
     own = [[("Here", "title"), (f"   on the screen {screen}", "muted")], *_hung("  ", keys, width), []] if keys else []
     head: list[Piece] = [
         ("Keys", "accent"),
@@ -170,11 +170,12 @@ class HelpScreen(ReadingScreen):
 
     Args:
         look: Shared look.
-        here: The screen under it and what can be done there, such as "values: n N worst".
+        screen: The screen under it.
+        keys: What can be done there, such as "n N worst"; "" for nothing.
     """
 
-    def __init__(self, look: Look, here: str) -> None:
-        super().__init__(look, partial(_page, here=here))
+    def __init__(self, look: Look, screen: ScreenId, keys: str) -> None:
+        super().__init__(look, partial(_page, screen=screen, keys=keys))
 
 
 class CommandScreen(CommandPalette):
