@@ -6,12 +6,13 @@ import json
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from qdebug.compare.align.pairs import PairList
-from qdebug.compare.attribute.plan import exact_entry, find_entry
+from qdebug.compare.attribute.plan import NamedEntries
 from qdebug.compare.budget import LEAST_SHARE, ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits
@@ -19,7 +20,7 @@ from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.present.numbers import plain_digits
-from qdebug.session import DiffSession, open_recording
+from qdebug.session import DiffSession, opened_recording
 from qdebug.workflow.explain import explain as explain_run
 from qdebug.workflow.explain import explained_by
 from qdebug.workflow.map_file import load_map
@@ -52,12 +53,25 @@ class DiffResult(RunComparison):
         ['pwconv_quant']
     """
 
-    __slots__ = ()
+    __slots__ = ("_by_name",)
+    _by_name: NamedEntries[NodeResult]
 
     @classmethod
     def made_of(cls, found: RunComparison) -> DiffResult:
         """Return a comparison as a public result."""
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
+
+    def __enter__(self) -> Self:
+        """Return the result: `with qdebug.diff(a, b) as result` says how long it is needed."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Let go of what the look-ups by name hold. The files that `diff` opened are closed by then."""
+        if hasattr(self, "_by_name"):
+            object.__delattr__(self, "_by_name")
 
     def node(self, name: str) -> NodeResult:
         """Return the result of a node or tensor.
@@ -69,7 +83,14 @@ class DiffResult(RunComparison):
         Raises:
             UsageError: Nothing that was compared has this name, or the pattern fits several nodes.
         """
-        return find_entry(self.nodes, name)
+        return self._named.find(name)
+
+    @property
+    def _named(self) -> NamedEntries[NodeResult]:
+        """The results by name, which are put in order at the first look-up."""
+        if not hasattr(self, "_by_name"):
+            object.__setattr__(self, "_by_name", NamedEntries(self.nodes))
+        return self._by_name
 
     def __getitem__(self, name: str) -> NodeResult:
         """Return the result of a node or tensor, as `node` does."""
@@ -77,7 +98,7 @@ class DiffResult(RunComparison):
 
     def __contains__(self, name: object) -> bool:
         """Tell whether a backend node, a backend tensor or a reference tensor of this whole name was compared."""
-        return isinstance(name, str) and exact_entry(self.nodes, name) is not None
+        return isinstance(name, str) and self._named.exact(name) is not None
 
     def __iter__(self) -> Iterator[NodeResult]:
         """Yield the results, in the backend's topological order."""
@@ -198,12 +219,12 @@ def diff(
     own: dict[str, Any] = {name: value for name, value in bounds.items() if value is not None}
     limits = replace(limits or Limits(), **own) if own else limits
     reference, backend = _recorded(reference, backend, inputs)
-    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
     given = load_map(map) if isinstance(map, str | Path) else map
-    session = DiffSession(*opened, limits=limits, cache=True, given=given)
-    if executor is not None:
-        session.compare_in(executor, _path(reference), _path(backend))
-    return DiffResult.made_of(session.result(progress=progress))
+    with opened_recording(reference) as ref, opened_recording(backend) as other:
+        session = DiffSession(ref, other, limits=limits, cache=True, given=given)
+        if executor is not None:
+            session.compare_in(executor, _path(reference), _path(backend))
+        return DiffResult.made_of(session.result(progress=progress))
 
 
 def _recorded(
@@ -231,17 +252,17 @@ def _recorded(
         random.extend([done.random] if done.random is not None and not adapt else [])
         return done.path
 
-    if first is not None:
-        source: ModelRun | Recording = choose_backend(first, reference=True)
-    else:
-        source = reference if isinstance(reference, Recording) else open_recording(reference)
-    made, others = record_runs(
-        source,
-        [choose_backend(second, reference=False)] if second is not None else [],
-        record,
-        title=str(reference) if isinstance(reference, str | Path) else "The reference",
-        inputs=inputs,
+    source: AbstractContextManager[ModelRun | Recording] = (
+        nullcontext(choose_backend(first, reference=True)) if first is not None else opened_recording(reference)
     )
+    with source as given_reference:
+        made, others = record_runs(
+            given_reference,
+            [choose_backend(second, reference=False)] if second is not None else [],
+            record,
+            title=str(reference) if isinstance(reference, str | Path) else "The reference",
+            inputs=inputs,
+        )
     for said in random:
         warnings.warn(f"The inputs are random ({said}); give inputs=FILE.npz.", stacklevel=3)
     return made or reference, others[0] if others else backend
@@ -299,8 +320,8 @@ def budget(
         >>> qdebug.budget("float.h5", "int8.h5").outputs[0].nodes[0].node
         'pwconv_quant'
     """
-    opened = tuple(side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend))
-    return DiffSession(*opened, cache=True).budget(least=least, progress=progress)
+    with opened_recording(reference) as ref, opened_recording(backend) as other:
+        return DiffSession(ref, other, cache=True).budget(least=least, progress=progress)
 
 
 def _path(given: str | Path | Recording) -> Path:

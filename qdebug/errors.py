@@ -9,6 +9,7 @@ QdebugError                 anything below; carries a message and a hint
 │   ├── NotARecordingError  the file is something else
 │   ├── FormatVersionError  written by a newer qdebug
 │   ├── NotRecordedError    it holds no values of a tensor, or not all of them
+│   ├── PayloadMismatchError  values that are not what their recorded hash says
 │   └── OutputExistsError   the target exists and may not be overwritten (also a FileExistsError)
 ├── GraphError              nodes that form no graph: a cycle, a tensor produced twice
 ├── KernelError             a node cannot be replayed
@@ -49,6 +50,15 @@ class QdebugError(Exception):
 
     def __str__(self) -> str:
         return f"{self.message} {self.hint}".rstrip()
+
+    def name_subject(self, subject: str) -> None:
+        """Put what the error is about before its message, unless the message names it.
+
+        Args:
+            subject: Such as the path of one of several models.
+        """
+        if subject not in self.message:
+            self.message = f"{subject}: {self.message}"
 
 
 class UsageError(QdebugError):
@@ -94,6 +104,10 @@ class FormatVersionError(RecordingError):
 
 class NotRecordedError(RecordingError):
     """The recording is readable, and holds no values of a tensor for a sample and step, or not all of them."""
+
+
+class PayloadMismatchError(RecordingError):
+    """The values of a tensor are not what their recorded hash says."""
 
 
 class OutputExistsError(RecordingError, FileExistsError):

@@ -8,7 +8,22 @@ import stat
 from pathlib import Path
 from typing import BinaryIO
 
-__all__ = ["open_binary", "open_descriptor", "read_regular"]
+__all__ = ["NotRegularFileError", "open_binary", "open_descriptor", "read_regular"]
+
+_ON_A_SOCKET = (errno.ENXIO, errno.EOPNOTSUPP, errno.ENODEV)
+"""What systems answer who opens a socket, or a device that is not there."""
+
+
+class NotRegularFileError(OSError):
+    """A folder, a pipe, a socket or a device lies where a file was expected.
+
+    Args:
+        path: Its path.
+        what: What it is, or is not, in a few words: "it is a directory".
+    """
+
+    def __init__(self, path: str | os.PathLike[str], what: str) -> None:
+        super().__init__(errno.EINVAL, what, os.fspath(path))
 
 
 def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
@@ -21,17 +36,21 @@ def open_descriptor(path: str | os.PathLike[str], *, flags: int = 0) -> int:
         flags: Further flags of `os.open`.
 
     Raises:
-        OSError: It is missing, cannot be read, or is no regular file. Nothing waits for the other end of a pipe.
+        OSError: It is missing or cannot be read.
+        NotRegularFileError: It is no regular file. Nothing waits for the other end of a pipe.
     """
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | flags)
-    except ValueError as error:  # a NUL in the name
-        raise OSError(errno.EINVAL, str(error), os.fspath(path)) from None
+    except ValueError:  # a NUL in the name, or half a character
+        raise NotRegularFileError(path, "no file can have this name") from None
+    except OSError as error:
+        if error.errno in _ON_A_SOCKET:
+            raise NotRegularFileError(path, "it is not a regular file") from None
+        raise
     kind = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(kind):
         os.close(descriptor)
-        what = "it is a directory" if stat.S_ISDIR(kind) else "it is no regular file"
-        raise OSError(errno.EINVAL, what, os.fspath(path))
+        raise NotRegularFileError(path, "it is a directory" if stat.S_ISDIR(kind) else "it is not a regular file")
     return descriptor
 
 

@@ -15,13 +15,12 @@ from uuid import uuid4
 import numpy as np
 
 from qdebug.arithmetic.reproduce import Trial
-from qdebug.backends import replay_kernel
 from qdebug.compare.align.align import align_runs
 from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Alignment, Pair, PairList
 from qdebug.compare.align.undeclared_quantization import computes_with_codes
 from qdebug.compare.attribute.graph_walk import part_of
-from qdebug.compare.attribute.plan import PlannedNode, exact_entry, find_entry, plan, recorded_places
+from qdebug.compare.attribute.plan import NamedEntries, PlannedNode, plan, recorded_places
 from qdebug.compare.budget import LEAST_SHARE, BudgetPowers, BudgetTask, ErrorBudget, KeptPowers, ShareOut
 from qdebug.compare.constant_pairs import ConstantPairs
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
@@ -41,15 +40,11 @@ from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
-from qdebug.recording.opening import open_recording
-from qdebug.replay.registry import provide_kernels
+from qdebug.recording.opening import open_recording, opened_recording
 from qdebug.replay.run import one_thread
 from qdebug.version import __version__
 
-__all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample"]
-
-provide_kernels(replay_kernel)  # here, so that the processes that share a comparison have it too
-
+__all__ = ["DiffSession", "PairedValues", "open_recording", "open_sample", "opened_recording"]
 
 _PART = 4
 """Tensors that a worker is given at least."""
@@ -296,7 +291,8 @@ class DiffSession:
         names = [name for name in self.backend.graph.outputs if only is None or name in only]
         outputs = [self._by_tensor[name] for name in names if name in self._by_tensor]
         found = tuple(made(entry) for entry in outputs if self._results[entry.index].metrics is not None)
-        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found)
+        remark = _SWAPPED if self._seems_swapped else ""
+        return ErrorBudget(reference=self.reference.info, backend=self.backend.info, outputs=found, remark=remark)
 
     def compare_in(self, executor: Executor, reference: Path, backend: Path, *, sample: int | None = None) -> None:
         """Have what is left compared in the workers of an executor, each of which opens the files itself.
@@ -333,7 +329,11 @@ class DiffSession:
         Raises:
             UsageError: Nothing that is compared has this name, or the pattern fits several nodes.
         """
-        return self._by_tensor.get(name) or find_entry(self._plan, name)
+        return self._named.find(name)
+
+    @cached_property
+    def _named(self) -> NamedEntries[PlannedNode]:
+        return NamedEntries(self._plan)
 
     def part(self, name: str) -> PlannedNode:
         """Find what is compared by a name, as `entry` does, or the part of the network that a node lies in.
@@ -343,7 +343,7 @@ class DiffSession:
         Raises:
             UsageError: Nothing that is compared has this name, or is computed of what has.
         """
-        if exact_entry(self._plan, name) is None:
+        if self._named.exact(name) is None:
             found = part_of(self.backend.graph, name, self._by_tensor)
             if found is not None:
                 return self._by_tensor[found]

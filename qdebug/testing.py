@@ -38,7 +38,7 @@ from qdebug.present.array_difference import array_difference
 from qdebug.present.failure import failure_lines
 from qdebug.present.text import safe_text
 from qdebug.recording.recorder import Recorder
-from qdebug.session import DiffSession, open_recording
+from qdebug.session import DiffSession, opened_recording
 from qdebug.workflow.random_net import random_recording
 
 if TYPE_CHECKING:
@@ -128,8 +128,8 @@ def check_close(
     """
     __tracebackhide__ = True
     # Nothing is kept beside the files: a test leaves no trace, and its recording will not be looked at twice.
-    sides = [side if isinstance(side, Recording) else open_recording(side) for side in (reference, backend)]
-    result = DiffResult.made_of(DiffSession(*sides, limits=limits).result())
+    with opened_recording(reference) as ref, opened_recording(backend) as other:
+        result = DiffResult.made_of(DiffSession(ref, other, limits=limits).result())
     if result.exit_code:
         paths = [_path(side) for side in (reference, backend)]
         files = (paths[0], paths[1]) if paths[0] is not None and paths[1] is not None else None

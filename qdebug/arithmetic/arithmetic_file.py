@@ -15,7 +15,6 @@ conv = "m=q31 steps=shl,mulhi.up,shr.away,zp,sat"
 from __future__ import annotations
 
 import json
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.regular_file import read_regular
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import Variant, kind_of, parse_variant
+from qdebug.toml_text import parse_toml
 
 __all__ = ["arithmetic_text", "find_arithmetic", "over", "read_arithmetic"]
 
@@ -105,7 +105,7 @@ def _tables(path: Path) -> dict[str, Any]:
     except ValueError as error:
         raise _wrong(path, str(error)) from error
     try:
-        tables = tomllib.loads(content.decode("utf-8"))
+        tables = parse_toml(content.decode("utf-8"))
     except ValueError as error:  # of tomllib, of the decoder, and of a number with thousands of digits
         raise _wrong(path, f"it is no TOML: {error}") from error
     except RecursionError as error:

@@ -14,6 +14,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.model import operators
+from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
 from qdebug.replay.interpolate import is_bilinear
 from qdebug.replay.scaling import EXPRESSIONS, recorded_multiplier, scales_of
@@ -96,7 +97,7 @@ def candidates(unit: Unit) -> tuple[Variant, ...]:
 def _same_quantization(unit: Unit) -> bool:
     """Tell whether all operands stand for real numbers as the output does."""
     return all(
-        np.array_equal(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
+        is_same_scale(operand.scale, unit.out.scale) and np.array_equal(operand.zero_point, unit.out.zero_point)
         for operand in unit.operands
     )
 

@@ -27,6 +27,7 @@ from qdebug.arithmetic.selection import Decisive, decisive, parameters
 from qdebug.arithmetic.units import UnitSource
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.explanation import (
+    CLEARLY_BETTER_MAX_WRONG_RATIO,
     OTHER_SUMS_MAX_PRODUCTS,
     RUNNER_UP_CANDIDATES,
     UNKNOWN_PROGRAM_TRIAL_ELEMENTS,
@@ -542,7 +543,8 @@ class _Search:
             finding = replace(finding, matching=matching, best=matching[0], match=1.0, shape=shape)
         else:
             best_share, best = order[0]
-            plain = best if 1 - best_share < (1 - shares[simplest]) / 2 else simplest
+            clear = 1 - best_share < CLEARLY_BETTER_MAX_WRONG_RATIO * (1 - shares[simplest])
+            plain = best if clear else simplest
             finding = replace(finding, best=best, match=best_share, plain=plain)
             order = order[1:]
         if not order:

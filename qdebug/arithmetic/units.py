@@ -22,6 +22,7 @@ from qdebug.model.dtypes import is_integer, logical_name
 from qdebug.model.kept import kept_of
 from qdebug.model.operators import Sums
 from qdebug.model.outline import outline_of
+from qdebug.model.quant import is_same_scale
 from qdebug.model.recording import places_of
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.columns import Columns
@@ -95,7 +96,7 @@ class UnitSource:
         if unit.kind not in ("requantize", "max_pool") or unit.out.clamp is not None or self.computed is not self.node:
             return False
         given = unit.operands[0]
-        return np.array_equal(given.scale, unit.out.scale) and np.array_equal(given.zero_point, unit.out.zero_point)
+        return is_same_scale(given.scale, unit.out.scale) and np.array_equal(given.zero_point, unit.out.zero_point)
 
     @property
     def flaw(self) -> str | None:

@@ -30,6 +30,7 @@ __all__ = [
     "REPLAYERS",
     "WRITERS",
     "AdapterEntry",
+    "check_model_file",
     "edit_model",
     "installed_backends",
     "load_backend",
@@ -230,8 +231,7 @@ def load_reader(path: str | Path) -> ModelSource:
         QdebugError: The file is no such model.
     """
     path = Path(path)
-    if not path.is_file():
-        raise UsageError(f"The model file {str(path)!r} does not exist.", hint="Give the path of a model file.")
+    check_model_file(path)
     entry = READERS.get(path.suffix.lower())
     if entry is None:
         raise UsageError(
@@ -241,6 +241,22 @@ def load_reader(path: str | Path) -> ModelSource:
     _require(entry, purpose=f"Reading {path.suffix.lower()} files")
     source: ModelSource = importlib.import_module(entry.module).reader.open(path)
     return source
+
+
+def check_model_file(path: Path) -> None:
+    """Check that a model file is there, and is a file.
+
+    Raises:
+        UsageError: It is not.
+    """
+    if path.is_file():
+        return
+    hint = "Give a model file or a recording."
+    if path.is_dir():
+        raise UsageError(f"The model {str(path)!r} is a folder.", hint=hint)
+    if path.exists():
+        raise UsageError(f"The model {str(path)!r} is not a regular file.", hint=hint)
+    raise UsageError(f"There is no model file {str(path)!r}.", hint=hint)
 
 
 def write_model(graph: Graph, constants: Mapping[str, np.ndarray], path: Path) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
-from qdebug.backends import load_reader, replay_kernel
+from qdebug.backends import load_reader
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -27,7 +27,7 @@ from qdebug.backends.protocol import (
 from qdebug.errors import NoKernelError, UsageError
 from qdebug.model import Graph, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, package_versions
-from qdebug.replay import Arithmetic, Fault, find_kernel, provide_kernels, run_graph
+from qdebug.replay import Arithmetic, Fault, find_kernel, run_graph
 from qdebug.replay.groups import fuse
 
 if TYPE_CHECKING:
@@ -207,7 +207,7 @@ class InterpreterBackend:
         chosen = check_options(self.name, self.options, options)
         check_taps(taps)
         arithmetic = find_arithmetic(chosen["arithmetic"])
-        graph, constants, title, sha256 = _opened(model)
+        graph, constants, title, sha256, extent_names = _opened(model)
         if arithmetic.fused:
             graph, constants = _fused(graph, constants, _computed_apart(model))
         facts = RunFacts(
@@ -218,6 +218,7 @@ class InterpreterBackend:
             versions=package_versions(),
             cpu_flags=cpu_flags(),
             options={**chosen, **_stated(arithmetic), **({"faults": ",".join(faults)} if faults else {})},
+            extent_names=extent_names,
         )
         return InterpreterRun(
             graph,
@@ -262,14 +263,17 @@ def _stated(chosen: Preset) -> dict[str, str]:
     return {"variants": "; ".join(f"{kind}: {variant}" for kind, variant in chosen.variants.items())}
 
 
-def _opened(model: Path | Recording) -> tuple[Graph, Mapping[str, np.ndarray], str, str]:
-    """Return graph, constants, title and hash of a model file or a recording."""
+def _opened(
+    model: Path | Recording,
+) -> tuple[Graph, Mapping[str, np.ndarray], str, str, Mapping[str, tuple[str, ...]]]:
+    """Return graph, constants, title and hash of a model file or a recording, and names of its inputs' dimensions."""
     if isinstance(model, Path):
         source = load_reader(model)
-        return source.graph, _Constants(tuple(source.constants), source.constant), source.name, source.sha256
+        constants = _Constants(tuple(source.constants), source.constant)
+        return source.graph, constants, source.name, source.sha256, getattr(source, "extent_names", {})
     understood, graph = _in_known_words(model)
     names = tuple(name for name in graph.tensors if graph.is_constant(name) and understood.has(name))
-    return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256
+    return graph, _Constants(names, understood.load), model.info.model, model.info.model_sha256, {}
 
 
 def _in_known_words(recording: Recording) -> tuple[Recording, Graph]:
@@ -305,8 +309,6 @@ def _needed(graph: Graph) -> Graph:
         opset=graph.opset,
     )
 
-
-provide_kernels(replay_kernel)
 
 backend = InterpreterBackend()
 """What the table of backends names."""

@@ -17,6 +17,7 @@ from qdebug.compare.align.expand import expanded
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo, operators
 from qdebug.model.operators import Sums
 from qdebug.model.operators.known_scales import says_its_scale
+from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.alignment import DEQUANTIZED_THROUGH_MAX_NODES, FUSED_CHAIN_MAX_NODES
 
 __all__ = ["LAYOUT_CHANGES", "channel_block", "describe", "source_tensors"]
@@ -128,7 +129,7 @@ def _is_moved(ours: QuantParams | None, theirs: QuantParams | None) -> bool:
     """Tell whether codes of uint8 are codes of int8 and 128."""
     if ours is None or theirs is None or (ours.dtype, theirs.dtype) != ("uint8", "int8"):
         return False
-    return np.array_equal(ours.scale, theirs.scale) and np.array_equal(ours.zero_point, theirs.zero_point + 128)
+    return is_same_scale(ours.scale, theirs.scale) and np.array_equal(ours.zero_point, theirs.zero_point + 128)
 
 
 def _read_by_products(tensor: str, graph: Graph) -> bool:

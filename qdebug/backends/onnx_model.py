@@ -72,6 +72,16 @@ class OnnxModel:
             raise UsageError(f"Constant {name!r} of model {self.name!r} holds no dense numbers (text or sparse).")
         return tensor_array(value, self.path.parent) if hasattr(value, "dims") else np.asarray(value)
 
+    @property
+    def extent_names(self) -> dict[str, tuple[str, ...]]:
+        """Names of the dimensions of each input; "" for one without a name."""
+        inputs = [value for value in self.proto.graph.input if value.name not in self._protos]
+        return {
+            value.name: tuple(dim.dim_param for dim in value.type.tensor_type.shape.dim)
+            for value in inputs
+            if value.type.HasField("tensor_type")
+        }
+
     def _graph(self) -> Graph:
         proto = self.proto.graph
         nodes = [

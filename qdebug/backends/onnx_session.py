@@ -17,8 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.onnx_tensor import ELEMENT_TYPES, RUNTIME_TYPES, unpack
+from qdebug.backends.onnx_tensor import ELEMENT_TYPES, RUNTIME_TYPES, packed_bytes, unpack
 from qdebug.errors import BackendError, UsageError
+from qdebug.requirements import outdated_packages
 
 __all__ = ["LEVELS", "Session", "SessionSettings", "TappedGraph", "chunks", "expose", "mend_subgraphs", "unreadable"]
 
@@ -176,10 +177,10 @@ def _array(value: Any) -> np.ndarray:
     """View a value's memory; numpy's own conversion lacks the short float and packed types."""
     dtype = RUNTIME_TYPES[value.data_type()]
     shape = tuple(value.shape())
-    size = value.tensor_size_in_bytes()
+    size = packed_bytes(dtype, shape)  # ONNX Runtime itself tells it from 1.23 on only
     if size == 0:
         return unpack(b"", dtype, shape)
-    buffer = (ctypes.c_ubyte * size).from_address(value.data_ptr())
+    buffer: Any = (ctypes.c_ubyte * size).from_address(value.data_ptr())
     buffer.owner = value  # the memory lives as long as the view
     return unpack(buffer, dtype, shape)
 
@@ -198,9 +199,14 @@ def _errors(what: str) -> Iterator[None]:
         text = " ".join(str(error).split())
         text = text.split(" : ", 3)[-1] if text.startswith("[ONNXRuntimeError]") else text
         text = text if len(text) <= 300 else f"{text[:297]}..."
-        raise BackendError(
-            f"{what}: {text.rstrip('.')}.", hint="Check that the model loads in ONNX Runtime itself."
-        ) from error
+        raise BackendError(f"{what}: {text.rstrip('.')}.", hint=_hint()) from error
+
+
+def _hint() -> str:
+    for needed, installed in outdated_packages():
+        if needed.module == "onnxruntime":
+            return f"Upgrade ONNX Runtime {installed}: pip install --upgrade 'onnxruntime{needed.bounds}'."
+    return "Check that the model loads in ONNX Runtime itself."
 
 
 BUDGET = 64 << 20

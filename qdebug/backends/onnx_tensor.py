@@ -12,7 +12,7 @@ import numpy as np
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import logical_dtype
 
-__all__ = ["ELEMENT_TYPES", "RUNTIME_TYPES", "attr_array", "external_file", "tensor_array", "unpack"]
+__all__ = ["ELEMENT_TYPES", "RUNTIME_TYPES", "attr_array", "external_file", "packed_bytes", "tensor_array", "unpack"]
 
 ELEMENT_TYPES: Mapping[int, str] = {
     1: "float32",
@@ -55,6 +55,11 @@ RUNTIME_TYPES: Mapping[str, str] = {
 """Logical dtype by ONNX Runtime's name of a type."""
 
 _BITS = {"uint4": 4, "int4": 4, "float4_e2m1fn": 4, "uint2": 2, "int2": 2}
+
+
+def packed_bytes(dtype: str, shape: tuple[int, ...]) -> int:
+    """Return the size of a tensor in ONNX's byte form."""
+    return -(-math.prod(shape) * _BITS.get(dtype, 8 * logical_dtype(dtype).itemsize) // 8)
 
 
 def unpack(data: Any, dtype: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -137,8 +142,7 @@ def external_file(proto: Any, folder: Path) -> tuple[Path, int, int | None]:
 
 def _external(proto: Any, dtype: str, shape: tuple[int, ...], folder: Path) -> np.ndarray:
     path, offset, _ = external_file(proto, folder)
-    count = math.prod(shape)
-    size = -(-count * _BITS.get(dtype, 8 * logical_dtype(dtype).itemsize) // 8)
+    size = packed_bytes(dtype, shape)
     if offset + size > path.stat().st_size:
         raise UsageError(
             f"External data of tensor {proto.name!r} ends early: {size} bytes at {offset} of {str(path)!r} "

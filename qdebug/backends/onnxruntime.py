@@ -358,6 +358,7 @@ def _facts(source: OnnxModel, settings: SessionSettings, chosen: Mapping[str, st
         model_sha256=source.sha256,
         taps=taps,
         versions={"onnxruntime": onnxruntime.__version__, "onnx": onnx.__version__},
+        extent_names=source.extent_names,
         cpu_flags=cpu_flags(),
         options={
             **chosen,

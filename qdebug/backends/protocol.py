@@ -71,6 +71,8 @@ class RunFacts:
         versions: Version of each package that takes part.
         cpu_flags: Instruction sets of the processor that matter to arithmetic.
         options: Backend options in force, defaults included.
+        extent_names: Names that the model gives to the dimensions of its inputs, by input; "" for one without a name.
+            Dimensions of one name have one extent.
     """
 
     backend: str
@@ -80,6 +82,7 @@ class RunFacts:
     versions: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
     cpu_flags: tuple[str, ...] = ()
     options: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    extent_names: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: MappingProxyType({}))
 
 
 class Feeds(Protocol):

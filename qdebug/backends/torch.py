@@ -60,7 +60,7 @@ class TorchRun:
     """
 
     def __init__(self, exported: ExportedGraph, facts: RunFacts, *, weights: bool) -> None:
-        self.facts = facts
+        self.facts = replace(facts, extent_names=exported.extent_names)
         self.graph = exported.graph
         self.inputs: tuple[TensorInfo, ...] = tuple(exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs

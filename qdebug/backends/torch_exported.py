@@ -113,6 +113,7 @@ class ExportedGraph:
         self.skipped: dict[str, str] = {}
         self._sources: dict[str, str] = {}
         self.inputs: list[TensorInfo] = []
+        self.extent_names: dict[str, tuple[str, ...]] = {}
         mutated = set(signature.buffers_to_mutate.values())
         self._declare_inputs(mutated)
         self._declare_nodes()
@@ -152,6 +153,7 @@ class ExportedGraph:
             self._called[node.name], self._devices[name] = name, node.meta["val"].device
             if given:
                 self.inputs.append(self._declare(name, node.meta["val"], Role.INPUT))
+                self.extent_names[name] = tuple("" if isinstance(n, int) else str(n) for n in node.meta["val"].shape)
                 continue
             self._sources[node.name] = str(spec.target)
             self._declare(name, node.meta["val"], Role.ACTIVATION if spec.target in mutated else Role.CONSTANT)

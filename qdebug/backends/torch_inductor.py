@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -68,7 +68,7 @@ class CompiledRun:
                 hint="Record it operator by operator: --backend torch.",
             )
         self._exported.without_dequantized()
-        self.facts = facts
+        self.facts = replace(facts, extent_names=self._exported.extent_names)
         self.graph = self._exported.graph
         self.inputs: tuple[TensorInfo, ...] = tuple(self._exported.inputs)
         self.outputs: tuple[str, ...] = self.graph.outputs

@@ -86,8 +86,9 @@ examples:
   qdebug diff --explain-metrics                  what the columns mean
 
 exit codes: 0 within the limits, 1 a node is beyond its limit, 2 could not run,
-3 a recording is incomplete, recording changed a result, or tensors were lost to
-the comparison (unless allowed). The highest holds; the report is printed anyway."""
+3 a recording is incomplete, the inputs of the runs differ, recording changed a
+result, tensors were lost to the comparison, or a tenth of the replays failed
+(unless allowed). The highest holds; the report is printed anyway."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +127,7 @@ class DiffOptions:
     inputs: Path | None
     samples: int | None
     seed: int | None
+    shape: Sequence[tuple[str, tuple[int, ...]]]
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     budget: bool

@@ -7,6 +7,7 @@ import sys
 from qdebug.errors import QdebugError
 from qdebug.present.numbers import plain_digits
 from qdebug.present.text import safe_text
+from qdebug.requirements import missing_package, outdated_packages
 
 __all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
 
@@ -46,11 +47,29 @@ def report_failure(failure: BaseException) -> None:
         message = f"not enough memory{': ' + str(failure) if str(failure) else '.'}"
         hint = "Record fewer samples at once (--samples N), or compare one: --sample N."
     else:
-        message = f"internal error: {type(failure).__name__}: {failure}"
-        hint = "This is a bug in qdebug. Please report it with the traceback that the same command prints with --debug."
+        message, hint = _unexpected(failure)
     say(f"qdebug: {safe_text(message, limit=_MESSAGE_LIMIT)}")
     if hint:
         say(f"  hint: {safe_text(hint, limit=_MESSAGE_LIMIT)}")
+
+
+def _unexpected(failure: BaseException) -> tuple[str, str]:
+    """Return message and hint of an error that nobody raised on purpose: a package is missing or too old, or a bug."""
+    missing = missing_package(failure) if isinstance(failure, ImportError) else None
+    outdated = outdated_packages() if isinstance(failure, AttributeError | ImportError | TypeError) else []
+    what = f"{type(failure).__name__}: {failure}"
+    if outdated:
+        needed, installed = outdated[0]
+        return (
+            f"{needed.package} {installed} is too old: qdebug needs {needed.least} or newer ({what}).",
+            f"Upgrade it: pip install --upgrade '{needed.package}{needed.bounds}'.",
+        )
+    if missing is not None:
+        return missing.message, missing.hint
+    return (
+        f"internal error: {what}",
+        "This is a bug in qdebug. Please report it with the traceback that the same command prints with --debug.",
+    )
 
 
 def _os_message(failure: OSError) -> str:

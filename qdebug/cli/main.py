@@ -13,13 +13,13 @@ from pathlib import Path
 from types import MappingProxyType
 
 from qdebug import __version__
-from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, report_failure
+from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, INCOMPLETE, report_failure
 from qdebug.cli.guarded import run_guarded
 from qdebug.cli.interrupts import interrupts_kept
 from qdebug.cli.output import choose_color
 from qdebug.cli.parser import Parser
-from qdebug.cli.sources import forget_caches, verify_sources
-from qdebug.errors import UsageError
+from qdebug.cli.sources import forget_caches, sources_closed, verify_sources
+from qdebug.errors import PayloadMismatchError, UsageError
 
 __all__ = ["VERBS", "build_parser", "main"]
 
@@ -158,7 +158,7 @@ def _run(
             return run_guarded(arguments, words)
         elif hasattr(arguments, "untrusted_sources") and (arguments.memory or arguments.seconds):
             raise UsageError("Only a guarded process is held to --memory and --seconds.", hint="Add --untrusted.")
-        with interrupts_kept():
+        with interrupts_kept(), sources_closed():
             return int(arguments.run(arguments))
     except KeyboardInterrupt as interrupt:
         report_failure(interrupt)
@@ -167,4 +167,4 @@ def _run(
         if arguments.debug:
             raise
         report_failure(failure)
-        return COULD_NOT_RUN
+        return INCOMPLETE if isinstance(failure, PayloadMismatchError) else COULD_NOT_RUN

@@ -12,7 +12,7 @@ from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import progress
 from qdebug.cli.parser import TakesArguments, natural, positive
-from qdebug.cli.record import BackendChoice, backend_choice
+from qdebug.cli.record import BackendChoice, add_shape, backend_choice
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
@@ -49,6 +49,10 @@ class ModelOptions(Protocol):
         """Seed of random inputs."""
 
     @property
+    def shape(self) -> Sequence[tuple[str, tuple[int, ...]]]:
+        """Shapes of inputs of the reference."""
+
+    @property
     def ref_backend(self) -> BackendChoice | None:
         """What runs the reference."""
 
@@ -66,6 +70,7 @@ def add_models(parser: TakesArguments) -> None:
     parser.add_argument("--inputs", type=Path, metavar="FILE.npz", help="one array per model input (default: random)")
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
     parser.add_argument("--seed", type=natural, metavar="N", help="seed of random inputs (default: 0)")
+    add_shape(parser)
     parser.add_argument(
         "--ref-backend",
         type=backend_choice,
@@ -106,7 +111,9 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
     reference = options.reference
     if not is_model(reference):
         _refuse(
-            options, ("--ref-backend", "--samples", "--seed"), f"{str(reference)!r} is a recording with its own inputs"
+            options,
+            ("--ref-backend", "--samples", "--seed", "--shape"),
+            f"{str(reference)!r} is a recording with its own inputs",
         )
     backends = _chosen(options)
     made, recordings = record_runs(
@@ -117,6 +124,7 @@ def recorded(options: ModelOptions) -> tuple[Path, list[Path]]:
         inputs=options.inputs,
         samples=options.samples,
         seed=options.seed or 0,
+        shapes=dict(options.shape),
     )
     left = iter(recordings)
     return made or reference, [next(left) if is_model(path) else path for path, _ in backends]
@@ -127,6 +135,7 @@ _GIVEN: Mapping[str, Callable[[ModelOptions], object]] = MappingProxyType(
         "--inputs": lambda options: options.inputs,
         "--samples": lambda options: options.samples,
         "--seed": lambda options: options.seed,
+        "--shape": lambda options: options.shape or None,
         "--ref-backend": lambda options: options.ref_backend,
         "--backend": lambda options: options.run_on or None,
     }

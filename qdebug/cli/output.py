@@ -147,9 +147,17 @@ def emit(text: str) -> None:
         sys.stdout.write(shown if shown.endswith("\n") else shown + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())  # so that the flush at exit does not fail again
-        os.close(nowhere)
+        _drop_stdout()
+    except OSError as error:
+        _drop_stdout()
+        raise OSError(error.errno, error.strerror, "standard output") from None
+
+
+def _drop_stdout() -> None:
+    """Send what is left nowhere, so that the flush at exit does not fail again."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+    os.close(nowhere)
 
 
 def page(text: str) -> None:
@@ -215,11 +223,15 @@ def write_result(text: str, output: Path | None) -> None:
     if output is None:
         emit(text)
         return
-    from qdebug.recording.target import whole_file
+    from qdebug.recording.target import naming_file, whole_file
 
     content = plain_digits(text if text.endswith("\n") else text + "\n")
     if output.exists() and not output.is_file():  # a file put in the place of /dev/null would spoil the machine
-        with output.open("w", encoding="utf-8", errors="backslashreplace") as device, suppress(BrokenPipeError):
+        with (
+            naming_file(output),
+            suppress(BrokenPipeError),
+            output.open("w", encoding="utf-8", errors="backslashreplace") as device,
+        ):
             device.write(content)
         return
     with whole_file(output) as partial:

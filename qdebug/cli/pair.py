@@ -32,6 +32,7 @@ class PairOptions:
     inputs: Path | None
     samples: int | None
     seed: int | None
+    shape: Sequence[tuple[str, tuple[int, ...]]]
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     jobs: int

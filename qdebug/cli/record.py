@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
 from qdebug.cli.output import check_target, emit, progress
-from qdebug.cli.parser import Parser, add_common, add_untrusted, natural, positive, typed
+from qdebug.cli.parser import Parser, TakesArguments, add_common, add_untrusted, natural, positive, typed
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
     from qdebug.model import Recording
 
-__all__ = ["BackendChoice", "RecordOptions", "add_parser", "backend_choice", "run"]
+__all__ = ["BackendChoice", "RecordOptions", "add_parser", "add_shape", "backend_choice", "run"]
 
 _TAPS = ("faithful", "all", "outputs")
 
@@ -71,6 +71,7 @@ class RecordOptions:
     output: Path | None
     example_inputs: Path | None
     seed: int
+    shape: list[tuple[str, tuple[int, ...]]]
     samples: int | None
     steps: int | None
     state: list[str]
@@ -103,6 +104,35 @@ def backend_choice(text: str) -> BackendChoice:
     if not name:
         raise argparse.ArgumentTypeError("the name of the backend is missing; expected NAME[:key=value,...]")
     return BackendChoice(name, options)
+
+
+def shape_choice(text: str) -> tuple[str, tuple[int, ...]]:
+    """Read the shape of an input.
+
+    Args:
+        text: NAME=1x3x48x192.
+
+    Raises:
+        argparse.ArgumentTypeError: It is no shape.
+    """
+    name, _, said = text.rpartition("=")
+    extents = said.split("x")
+    if not name or not all(extent.isascii() and extent.isdecimal() and 0 < len(extent) < 10 for extent in extents):
+        raise argparse.ArgumentTypeError(f"{text!r} is no shape of an input; expected NAME=1x3x48x192")
+    return name, tuple(map(int, extents))
+
+
+def add_shape(parser: TakesArguments) -> None:
+    """Add the option for free dimensions of a model's inputs."""
+    parser.add_argument(
+        "--shape",
+        type=shape_choice,
+        action="append",
+        default=[],
+        metavar="NAME=1x3x48x192",
+        help="shape of the random values of input NAME, where the model leaves dimensions free; may come again "
+        "(default: a batch of 1, 32 along other free dimensions)",
+    )
 
 
 class _ListBackends(argparse.Action):
@@ -140,6 +170,7 @@ def add_parser(verbs: Verbs) -> None:
         help="write random arrays for the model's inputs to FILE.npz instead, to be replaced by real ones",
     )
     parser.add_argument("--seed", type=natural, default=0, metavar="N", help="seed of --example-inputs (default: 0)")
+    add_shape(parser)
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")
     parser.add_argument("--samples", type=positive, metavar="N", help="run N samples: the leading axis of the inputs")
     parser.add_argument("--steps", type=positive, metavar="N", help="run N steps: the next leading axis of the inputs")
@@ -190,6 +221,11 @@ def run(arguments: argparse.Namespace) -> int:
         return _write_example(options, options.example_inputs)
     if options.backend is None or options.inputs is None or options.output is None:
         raise _lacking(options)
+    if options.shape:
+        raise UsageError(
+            "--shape is for random values, and the arrays of --inputs have shapes of their own.",
+            hint="Leave out --shape, or make a template of that shape with --example-inputs.",
+        )
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.policy import policy_of
@@ -268,7 +304,7 @@ def _write_example(options: RecordOptions, target: Path) -> int:
         if choice is None
         else ModelRun(model=options.model, backend=choice.name, options=choice.options)
     )
-    arrays = example_inputs(run, samples=options.samples, seed=options.seed)
+    arrays, filled = example_inputs(run, samples=options.samples, seed=options.seed, shapes=dict(options.shape))
     with whole_file(target) as partial, ZipFile(partial, "w") as archive:
         for name, array in arrays.items():  # numpy.savez has keywords of its own, which an input may be called like
             with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -276,6 +312,8 @@ def _write_example(options: RecordOptions, target: Path) -> int:
     for name, array in arrays.items():
         emit(f"{safe_text(name)}: {array.dtype.name} {numbers.shape(array.shape)}")
     say(f"wrote {safe_text(target)}: the values are random (seed {options.seed}).")
+    for clause in filled:
+        say(f"  note: {safe_text(clause)}")
     say(f"  hint: Put real values in their place: {RANDOM_HIDES}.")
     return 0
 

@@ -181,8 +181,10 @@ def _check_models(options: RepairArguments) -> None:
             "A model is written from the quantized model.", hint="Give both: --model FILE.onnx --write-model OUT.onnx."
         )
     check_target(options.write_model, force=options.force, sources=[options.model] if options.model else [])
-    if options.model is not None and not options.model.is_file():
-        raise UsageError(f"There is no model {str(options.model)!r}.", hint="Check the path.")
+    if options.model is not None:
+        from qdebug.backends import check_model_file
+
+        check_model_file(options.model)
 
 
 def _cost(options: RepairArguments) -> EditCost:

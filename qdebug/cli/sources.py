@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,11 +16,11 @@ from qdebug.workflow.model_files import MODEL_ENDINGS, is_model
 if TYPE_CHECKING:
     from qdebug.model import Recording
 
-__all__ = ["command", "forget_caches", "open_source", "verify_sources"]
+__all__ = ["command", "forget_caches", "open_source", "sources_closed", "verify_sources"]
 
 
 def open_source(path: Path) -> Recording:
-    """Open a recording.
+    """Open a recording, which is closed when the command ends.
 
     Args:
         path: As the user wrote it.
@@ -30,13 +32,26 @@ def open_source(path: Path) -> Recording:
     from qdebug.recording.opening import open_recording
 
     try:
-        return open_recording(path)
+        recording = open_recording(path)
     except NotARecordingError as error:
         found = _kind(path)
         if found is None:
             raise
         what, hint = found
         raise NotARecordingError(f"{str(path)!r} is {what}, not a recording.", hint=hint) from error
+    _opened.callback(recording.close)  # type: ignore[attr-defined]  # those of files have it
+    return recording
+
+
+@contextmanager
+def sources_closed() -> Iterator[None]:
+    """Close at the end of the block all recordings that `open_source` opens in it."""
+    with _opened:
+        yield
+
+
+_opened = ExitStack()
+"""What closes the recordings of the command that runs: a process has one command line."""
 
 
 def verify_sources(arguments: argparse.Namespace) -> None:

@@ -79,6 +79,7 @@ class TuiOptions:
     inputs: Path | None
     samples: int | None
     seed: int | None
+    shape: Sequence[tuple[str, tuple[int, ...]]]
     ref_backend: BackendChoice | None
     run_on: Sequence[BackendChoice]
     untrusted: bool

@@ -126,11 +126,13 @@ class ErrorBudget:
         reference: The reference run.
         backend: The backend run.
         outputs: The budget of each compared output.
+        remark: A sentence on the two runs, to be said first; "" for none.
     """
 
     reference: RunInfo
     backend: RunInfo
     outputs: tuple[OutputBudget, ...]
+    remark: str = ""
 
     def to_dict(self) -> dict[str, Any]:
         """Return the budget as plain values, ready for JSON."""
@@ -140,6 +142,7 @@ class ErrorBudget:
                 "version": 1,
                 "reference": self.reference.to_dict(),
                 "backend": self.backend.to_dict(),
+                "remark": self.remark,
                 "outputs": [output.to_dict() for output in self.outputs],
             }
         )

@@ -34,7 +34,7 @@ from qdebug.compare.measure.compare import Request, compare_pair, compare_small
 from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
 from qdebug.compare.policy import judge, judge_sample, lost_part
-from qdebug.compare.result.finding import Evidence, Finding, FindingRole, Status
+from qdebug.compare.result.finding import Finding, FindingRole, JudgedBy, Status
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import is_doubt
 from qdebug.compare.result.result import Contributions, NodeResult, SampleError, SampleResult
@@ -278,14 +278,14 @@ def _judged(context: NodeContext) -> NodeResult:
     )
 
 
-def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding]) -> Evidence:
+def _evidence(context: NodeContext, status: Status, findings: Sequence[Finding]) -> JudgedBy:
     """Return by what a tensor was judged."""
     if status is Status.INCOMPARABLE or (status is Status.WITHIN and any(map(is_doubt, findings))):
-        return Evidence.NONE
+        return JudgedBy.NONE
     attribution = context.attribution
     replayed = attribution is not None and attribution.arithmetic_unsaturated is not None
     known = replayed or (context.reproduced is not None and context.reproduced.firm)
-    return Evidence.REPLAY if known and status is not Status.IDENTICAL else Evidence.WHOLE_ERROR
+    return JudgedBy.REPLAY if known and status is not Status.IDENTICAL else JudgedBy.WHOLE_ERROR
 
 
 def _by_arithmetics(context: NodeContext) -> Attribution | None:

@@ -15,7 +15,7 @@ from qdebug.compare.checks.measured import Error, Measured
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.compare.result.limits import Limits, RuleFinder
 from qdebug.compare.result.node_result import (
-    Evidence,
+    JudgedBy,
     blamed,
     cost_of,
     input_finding,
@@ -58,6 +58,7 @@ __all__ = [
     "short_outputs",
     "shortcomings",
     "verdict",
+    "verdict_on_different_inputs",
 ]
 
 
@@ -162,14 +163,14 @@ def shortcomings(
         first = incomparable[0]
         count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
         found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
-    unjudged = () if of.breaking.any() else limits.not_allowed(_unjudged(of))
+    unjudged = () if of.breaking.any() else limits.not_allowed(_as_lost(_without_judgement(of, failed=False)))
     if len(unjudged) > UNJUDGED_MAX_SHARE * len(of):
         first = unjudged[0]
         found.append(
             f"{len(unjudged)} of {len(of)} tensors were not judged (the first: {first.tensor!r}: {first.reason})"
         )
     failed = [node for node in of.nodes if node.failed_replay]
-    replayed = sum(node.judged_by is Evidence.REPLAY for node in of.nodes) + len(failed)
+    replayed = sum(node.judged_by is JudgedBy.REPLAY for node in of.nodes) + len(failed)
     if len(failed) > FAILED_REPLAYS_MAX_SHARE * replayed and limits.not_allowed(_as_lost(failed)):
         found.append(
             f"the replays of {len(failed)} of {replayed} nodes failed (the first: {failed[0].node!r}: "
@@ -205,9 +206,15 @@ def _unheld(of: ResultTable) -> tuple[Unmatched, ...]:
     return _as_lost([node for node in of.nodes if node.status is Status.INCOMPARABLE and not is_excused(node)])
 
 
-def _unjudged(of: ResultTable) -> tuple[Unmatched, ...]:
-    """Return what is within its limit only because nothing tells whether its node is right."""
-    return _as_lost([node for node in of.nodes if node.status is Status.WITHIN and any(map(is_doubt, node.findings))])
+def _without_judgement(of: ResultTable, *, failed: bool) -> list[NodeResult]:
+    """Return what is within its limit only because nothing tells whether its node is right.
+
+    Args:
+        of: How compared tensors stand.
+        failed: Whether those whose replay failed are among them.
+    """
+    within = (node for node in of.nodes if node.status is Status.WITHIN and (failed or not node.failed_replay))
+    return [node for node in within if any(map(is_doubt, node.findings))]
 
 
 def _as_lost(nodes: Sequence[NodeResult]) -> tuple[Unmatched, ...]:
@@ -233,7 +240,7 @@ def _codes_apart(of: ResultTable) -> str:
 
 
 def _said_unjudged(of: ResultTable) -> str:
-    unjudged = _unjudged(of)
+    unjudged = _without_judgement(of, failed=True)
     if not unjudged:
         return ""
     count = "1 of them was" if len(unjudged) == 1 else f"{len(unjudged)} of them were"
@@ -295,7 +302,6 @@ def verdict(
     floor: float | None = None,
     contributing: Contributions | None = None,
     nonfinite: Nonfinite | None = None,
-    different: Sequence[NodeResult] = (),
     remark: str = "",
 ) -> Verdict:
     """Sum up compared tensors.
@@ -314,11 +320,8 @@ def verdict(
         floor: The limit of outputs, in dB.
         contributing: What nodes contribute to the worst of them; None if nobody looked.
         nonfinite: Where a NaN or an infinity is born, and its path; None if that is not known.
-        different: Inputs of the network that differ, unless that was accepted: then no node is accused.
         remark: A sentence on the two runs, to be said before all others; "" for none.
     """
-    if different:
-        return _of_different_inputs(different, missing, accepted)
     first = of[of.beyond.argmax()] if of.beyond.any() else None
     origin = way[-1] if way else None
     status = _status(of, incomplete=bool(missing), accumulated=bool(short or costs))
@@ -338,10 +341,7 @@ def verdict(
     sentence += _said_costs(costs, judged=bool(short))
     if graph is not None and (first is not None or short or of.having(Status.INCOMPARABLE).any()):
         sentence += _selected(of, graph, [node.tensor for node in short] or outputs)
-    if first is not None and output is not None and len(output.samples) > 1:
-        sentence += f" Of {len(output.samples)} samples, sample {sample} comes out worst at {output.tensor!r}."
-    if first is None and not short and output is not None and output.tensor in outputs:
-        sentence += _left_with(output)
+    sentence += "" if output is None or short else _at_output(output, sample, outputs, diverged=first is not None)
     sentence += (
         _codes_apart(of)
         + _said_unjudged(of)
@@ -350,19 +350,15 @@ def verdict(
         + _partly(of)
         + _compounded(compounding)
         + _acknowledged(of)
+        + _missed(missing, accepted)
     )
-    if missing:
-        sentence += " Incomplete: " + "; ".join(missing) + "."
-    if accepted:
-        sentence += " Accepted as it is: " + "; ".join(accepted) + "."
-    sentence = f"{remark} {sentence}".lstrip()
     return Verdict(
         status=status,
         first_divergence=first.node if first else None,
         origin=blamed(origin) if origin else None,
         way=tuple(node.tensor for node in way),
         short=tuple(node.tensor for node in short),
-        sentence=sentence,
+        sentence=f"{remark} {sentence}".lstrip(),
         worst_sample=sample,
         compounding=tuple(compounding),
         contributors=() if contributing is None else contributing.nodes,
@@ -372,12 +368,25 @@ def verdict(
     )
 
 
-def _of_different_inputs(different: Sequence[NodeResult], missing: Sequence[str], accepted: Sequence[str]) -> Verdict:
-    """Return the verdict on runs that were given different inputs: no node is accused of what these make."""
+def _missed(missing: Sequence[str], accepted: Sequence[str]) -> str:
+    """Say what is missing from a comparison, and what was accepted."""
+    text = f" Incomplete: {'; '.join(missing)}." if missing else ""
+    return text + (f" Accepted as it is: {'; '.join(accepted)}." if accepted else "")
+
+
+def verdict_on_different_inputs(
+    different: Sequence[NodeResult], missing: Sequence[str], accepted: Sequence[str]
+) -> Verdict:
+    """Return the verdict on runs that were given different inputs: no node is accused of what these make.
+
+    Args:
+        different: The inputs that differ, at least one.
+        missing: What `shortcomings` found.
+        accepted: What is missing too and was accepted by the limits.
+    """
     clause = different_inputs_clause(different)
     sentence = f"{clause[0].upper()}{clause[1:]}. No node is accused: record both runs with the same inputs."
-    sentence += f" Incomplete: {'; '.join(missing)}." if missing else ""
-    sentence += f" Accepted as it is: {'; '.join(accepted)}." if accepted else ""
+    sentence += _missed(missing, accepted)
     return Verdict(status=Status.INCOMPLETE, first_divergence=None, origin=None, sentence=sentence)
 
 
@@ -540,6 +549,14 @@ def _decibels(level: float, floor: float) -> str:
     """Write an SQNR in tenths of a dB, or as precisely as it takes to tell it from a limit."""
     rounded = round(level, 1) + 0.0  # no -0
     return f"{rounded:g}" if rounded != floor or level == floor else apart(level, floor)
+
+
+def _at_output(output: NodeResult, sample: int | None, outputs: Sequence[str], *, diverged: bool) -> str:
+    """Say which sample comes out worst at the worst output; or what is left of it where no node is beyond its limit."""
+    if not diverged:
+        return _left_with(output) if output.tensor in outputs else ""
+    many = len(output.samples)
+    return f" Of {many} samples, sample {sample} comes out worst at {output.tensor!r}." if many > 1 else ""
 
 
 def _left_with(output: NodeResult) -> str:

@@ -15,6 +15,7 @@ from qdebug.compare.policy import (
     short_outputs,
     shortcomings,
     verdict,
+    verdict_on_different_inputs,
 )
 from qdebug.compare.result.finding import FindingKind
 from qdebug.compare.result.limits import Limits
@@ -80,30 +81,33 @@ def sum_up(
     different = different_inputs(of)
     if different and limits.allow_different_inputs:
         accepted, different = [different_inputs_clause(different), *accepted], []
-    return RunComparison(
-        reference=runs[0],
-        backend=runs[1],
-        verdict=verdict(
+    if different:
+        found = verdict_on_different_inputs(different, missing, accepted)
+    else:
+        found = verdict(
             of,
             missing,
             way=way_to_origin(of, graph, errors=errors, born=born),
             output=of[worst_output(of, graph)] if len(of) else None,
             outputs=graph.outputs,
             compounding=compounding_nodes(of, graph),
-            accepted=tuple(accepted),
+            accepted=accepted,
             graph=graph,
             short=short,
             costs=costs_that_count(of, graph, limits, short),
             floor=limits.output_sqnr_in_force,
             nonfinite=born,
-            different=different,
             remark=remark,
             contributing=contributing(of, short[0]) if short and contributing is not None else None,
-        ),
+        )
+    return RunComparison(
+        reference=runs[0],
+        backend=runs[1],
+        verdict=found,
         coverage=coverage,
         nodes=of.nodes,
         limits=limits.to_dict(),
-        shortcomings=(*map(different_inputs_clause, [different] if different else []), *missing),
+        shortcomings=(different_inputs_clause(different), *missing) if different else missing,
         outputs=outputs,
         network_outputs=tuple(name for name in graph.outputs if name in of.rows),
     )

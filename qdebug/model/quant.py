@@ -11,7 +11,7 @@ import numpy.typing as npt
 from qdebug.model.dtypes import code_limits
 from qdebug.model.frozen import frozen_array, rebuild
 
-__all__ = ["QuantParams"]
+__all__ = ["QuantParams", "is_same_scale"]
 
 
 def _whole(values: npt.ArrayLike, what: str) -> np.ndarray:
@@ -21,12 +21,38 @@ def _whole(values: npt.ArrayLike, what: str) -> np.ndarray:
     return frozen_array(given, np.int64)
 
 
+def _in_single(scale: np.ndarray) -> np.ndarray:
+    """Return scales rounded to float32, as float64; one that float32 does not hold as a normal number as it is."""
+    exact = np.asarray(scale, np.float64)
+    if scale.dtype == np.float32:
+        return exact
+    with np.errstate(all="ignore"):
+        single = exact.astype(np.float32)
+        normal = np.isfinite(single) & (np.abs(single) >= np.finfo(np.float32).tiny)
+    return np.where(normal, single, exact)
+
+
+def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
+    """Tell whether two arrays of scales have one shape and are the same numbers when rounded to float32.
+
+    Runtimes keep scales as float32. Decimals that were printed of them, or the float64 that they were computed from,
+    are the same scales.
+
+    Example:
+        >>> is_same_scale(np.array([0.1]), np.float32([0.1]))
+        True
+    """
+    return np.array_equal(_in_single(first), _in_single(second), equal_nan=True)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class QuantParams:
     """Affine quantization of one tensor: real = scale * (code - zero_point).
 
     A parameter that a backend really uses is a fact and is kept as it is, a zero or NaN scale
     included; whether it makes sense is judged elsewhere.
+
+    Scales are equal if they are when rounded to float32, see `is_same_scale`, and real values are computed with those.
 
     Args:
         dtype: Logical dtype of the codes, such as "int8".
@@ -101,16 +127,29 @@ class QuantParams:
             raise ValueError(f"zero_point {beyond.flat[0]} is outside the range of {self.dtype}, {low} to {high}")
 
     @property
+    def real_scale(self) -> np.ndarray:
+        """The scale that real values are computed with, as float64: rounded to float32, see `is_same_scale`."""
+        return _in_single(self.scale)
+
+    @property
     def per_channel(self) -> bool:
         """Whether there is more than one scale."""
         return self.scale.size > 1
 
+    def has_same_scale(self, other: QuantParams) -> bool:
+        """Tell whether both have the same scales, along the same axis and in the same blocks."""
+        along = (self.axis, self.block_size) == (other.axis, other.block_size)
+        return (along or self.scale.size == other.scale.size == 1) and is_same_scale(self.scale, other.scale)
+
+    def has_same_codes(self, other: QuantParams) -> bool:
+        """Tell whether a code stands for the same real number in both, whatever type and range the codes have."""
+        return self.has_same_scale(other) and np.array_equal(self.zero_point, other.zero_point)
+
     def _key(self) -> tuple[Any, ...]:
         return (
             self.dtype,
-            self.scale.dtype.str,
             self.scale.shape,
-            self.scale.tobytes(),
+            _in_single(self.scale).tobytes(),
             self.zero_point.tobytes(),
             self.axis,
             self.block_size,

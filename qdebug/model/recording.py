@@ -62,6 +62,8 @@ class Fidelity(StrEnum):
 
     BIT_EQUAL = "bit_equal"
     DIFFERS = "differs"
+    NONDETERMINISTIC = "nondeterministic"
+    """Two plain runs on the same inputs differ: recording is not to blame."""
     UNKNOWN = "unknown"
 
 

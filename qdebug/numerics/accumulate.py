@@ -131,7 +131,4 @@ def _one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:
         return False
     if not (is_integer(reference.dtype.name) and is_integer(backend.dtype.name)):
         return False
-    if ours.scale.size == 1 and theirs.scale.size == 1:
-        return bool(ours.scale.item() == theirs.scale.item())
-    along = (ours.axis, ours.block_size, reference.shape) == (theirs.axis, theirs.block_size, backend.shape)
-    return along and np.array_equal(ours.scale, theirs.scale)
+    return ours.has_same_scale(theirs) and (not ours.per_channel or reference.shape == backend.shape)

@@ -1,17 +1,18 @@
 """Affine quantization: real = scale * (code - zero_point), per tensor, per channel or per block.
 
-The real value of a code is a float32: the product of the exact code - zero_point and the scale,
+The real value of a code is a float32: the product of the exact code - zero_point and the scale as float32,
 rounded once to float32 (through float64 where the scale or the difference does not fit float32),
 which is what ONNX DequantizeLinear gives for codes of up to 16 bits. Codes kept as float64 give float64.
+A scale that was recorded as float64 is rounded to float32 first: decimals of a float32 scale are that scale.
 
 float32 does not tell neighbouring codes beyond 2**24 apart. Where 32- and 64-bit codes are compared (`blocks.settled`),
 their real value is the product rounded once to float64, `dequantize(double=True)`, and differences are taken before
 that is rounded (`wide_codes`).
 
 Real values of 32- and 64-bit codes: float32 does not tell neighbours beyond 2**24 apart, float64 none beyond 2**53.
-scale * (code - zero_point) is given as an unevaluated sum of two float64. With a float32 scale that sum is exact; with
-a float64 scale it is within 2**-24 of a step. So different codes never become one number, and the difference of two
-codes of one scale is as many steps as the codes are apart.
+scale * (code - zero_point) is given as an unevaluated sum of two float64, exact for a scale that float32 holds. So
+different codes never become one number, and the difference of two codes of one scale is as many steps as the codes are
+apart.
 """
 
 from __future__ import annotations
@@ -122,6 +123,16 @@ class ScaleMap:
         return np.asarray(values.reshape(-1)[np.ravel_multi_index(tuple(position), self._counts)])
 
 
+def _as_single(quant: QuantParams) -> tuple[np.ndarray, bool]:
+    """Return the scale as float32, and whether that is the scale that real values are computed with."""
+    if quant.scale.dtype == np.float32:
+        return quant.scale, True
+    real = quant.real_scale
+    with np.errstate(all="ignore"):
+        single = real.astype(np.float32)
+    return single, np.array_equal(single, real, equal_nan=True)
+
+
 class Affine:
     """Turns the codes of one tensor into real values, any stretch of elements at a time.
 
@@ -138,13 +149,8 @@ class Affine:
 
     def __init__(self, quant: QuantParams, shape: tuple[int, ...], dtype: np.dtype) -> None:
         self.scales = ScaleMap(quant, shape)
-        self._scale = quant.scale.astype(np.float64)
-        if quant.scale.dtype == np.float32:
-            self._scale_single, same = quant.scale, True
-        else:
-            with np.errstate(all="ignore"):
-                self._scale_single = quant.scale.astype(np.float32)
-            same = bool((self._scale_single == self._scale).all())
+        self._scale = quant.real_scale
+        self._scale_single, same = _as_single(quant)
         self._zero_point = quant.zero_point
         self._zero_point_single: np.ndarray | None = None
         most = max(int(quant.zero_point.max(initial=0)), -int(quant.zero_point.min(initial=0)))
@@ -257,9 +263,9 @@ def dequantize(codes: np.ndarray, quant: QuantParams | None, *, double: bool = F
 def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> np.ndarray:
     """Return the codes of real values: clip(round(value / scale) + zero_point, qmin, qmax).
 
-    Float32 values with float32 scales and codes of up to 16 bits are divided in float32, as ONNX
-    QuantizeLinear does; all others in float64. Infinities go to qmin and qmax. NaN has no code and goes to
-    qmin, where the x86 kernels of ONNX Runtime put it. A scale of 0 puts every value at an end.
+    Float32 values with scales that float32 holds and codes of up to 16 bits are divided in float32, as ONNX
+    QuantizeLinear does; all others in float64. Scales are rounded to float32 first. Infinities go to qmin and qmax. NaN
+    has no code and goes to qmin, where the x86 kernels of ONNX Runtime put it. A scale of 0 puts every value at an end.
 
     Args:
         values: Real values of any shape.
@@ -276,9 +282,10 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     dtype = logical_dtype(quant.dtype)
     scales = ScaleMap(quant, values.shape)
     single = values.dtype.itemsize <= 4 and values.dtype.kind not in "iu" and dtype.itemsize <= 2
-    single = single and quant.scale.dtype == np.float32 and values.dtype != np.float64
+    short, same = _as_single(quant)
+    single = single and same and values.dtype != np.float64
     work = np.float32 if single else np.float64
-    scale = quant.scale.astype(work)
+    scale = short if single else quant.real_scale
     codes = np.empty(values.shape, dtype)
     source, target = values.reshape(-1), codes.reshape(-1)
     with np.errstate(all="ignore"):

@@ -15,23 +15,47 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from math import prod
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
 __all__ = [
     "SPILL_FROM",
+    "CheckedMap",
     "Making",
     "PassedPages",
+    "ReadCheck",
     "SpillFile",
     "TouchedPages",
     "in_c_order",
+    "mapping_of",
     "passed_pages",
     "touched_pages",
 ]
 
 STRETCH = 32 << 20
 """Bytes after which pages are given back: some milliseconds of reading, against some microseconds for the call."""
+
+
+class ReadCheck(Protocol):
+    """Checks what is mapped while it is read from its beginning to its end."""
+
+    @property
+    def span(self) -> tuple[int, int]:
+        """Where in the mapping what is checked begins, and its size in bytes."""
+
+    def read_up_to(self, mapped: mmap.mmap, nbytes: int) -> None:
+        """Check the bytes that were not checked yet, up to so many of them; raises what is wrong with them."""
+
+
+class CheckedMap(mmap.mmap):
+    """The mapping of a file whose content is checked as it is read.
+
+    Attributes:
+        check: What checks it; None once that is done.
+    """
+
+    check: ReadCheck | None = None
 
 
 class PassedPages:
@@ -43,12 +67,15 @@ class PassedPages:
         mapped: The mapped file.
         offset: Where the array begins in it, in bytes.
         itemsize: Bytes of an element.
+        nbytes: Size of the array.
     """
 
-    __slots__ = ("_first", "_itemsize", "_mapped", "_next", "_offset", "_released")
+    __slots__ = ("_check", "_first", "_itemsize", "_mapped", "_next", "_offset", "_released", "_size")
 
-    def __init__(self, mapped: mmap.mmap, offset: int, itemsize: int) -> None:
-        self._mapped, self._offset, self._itemsize = mapped, offset, itemsize
+    def __init__(self, mapped: mmap.mmap, offset: int, itemsize: int, nbytes: int) -> None:
+        self._mapped, self._offset, self._itemsize, self._size = mapped, offset, itemsize, nbytes
+        check = mapped.check if isinstance(mapped, CheckedMap) else None
+        self._check = check if check is not None and check.span == (offset, nbytes) else None
         self._first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE  # the page before may hold another array's end
         self._begin(self._first)
 
@@ -62,9 +89,16 @@ class PassedPages:
             if element == 0:
                 self._begin(self._first)
             return
+        if self._check is not None:
+            self._check.read_up_to(self._mapped, element * self._itemsize)
         end = (self._offset + element * self._itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
         self._mapped.madvise(mmap.MADV_DONTNEED, self._released, end - self._released)
         self._begin(end)
+
+    def read_to_end(self) -> None:
+        """Check what is left to be checked: all that lies before the last elements has been read."""
+        if self._check is not None:
+            self._check.read_up_to(self._mapped, self._size)
 
 
 class TouchedPages:
@@ -100,7 +134,7 @@ def passed_pages(array: np.ndarray) -> PassedPages | None:
         array: Elements in one piece, in order.
     """
     mapped = _mapped(array)
-    return None if mapped is None else PassedPages(mapped, _offset(mapped, array), array.itemsize)
+    return None if mapped is None else PassedPages(mapped, _offset(mapped, array), array.itemsize, array.nbytes)
 
 
 def touched_pages(array: np.ndarray) -> TouchedPages | None:
@@ -120,12 +154,18 @@ def _mapped(array: np.ndarray) -> mmap.mmap | None:
     """Return the file that a large array lies in, if its pages can be given back."""
     if array.nbytes <= STRETCH or not hasattr(mmap, "MADV_DONTNEED"):
         return None
+    owner = mapping_of(array)
+    if owner is None or not memoryview(owner).readonly:
+        return None  # what somebody wrote into a private mapping is nowhere else
+    return owner
+
+
+def mapping_of(array: np.ndarray) -> mmap.mmap | None:
+    """Return the mapped file that an array is a view of; None if it lies in memory."""
     owner: object = array
     while isinstance(owner, np.ndarray | memoryview):
         owner = owner.base if isinstance(owner, np.ndarray) else owner.obj
-    if not isinstance(owner, mmap.mmap) or not memoryview(owner).readonly:
-        return None  # what somebody wrote into a private mapping is nowhere else
-    return owner
+    return owner if isinstance(owner, mmap.mmap) else None
 
 
 def _offset(mapped: mmap.mmap, array: np.ndarray) -> int:

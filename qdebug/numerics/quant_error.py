@@ -112,7 +112,7 @@ class QuantErrorCounter:
                 scales = ScaleMap(self.quant, real.shape)
                 scale, zero_point = (
                     np.broadcast_to(scales.expand(each, 0, real.size), real.size)
-                    for each in (self.quant.scale, self.quant.zero_point)
+                    for each in (self.quant.real_scale, self.quant.zero_point)
                 )
                 back = dequantize(quantize(real, self.quant), self.quant).reshape(-1)
                 flat = real.reshape(-1)
@@ -131,7 +131,7 @@ class QuantErrorCounter:
     def _hold(self, real: np.ndarray, buffers: Sequence[np.ndarray]) -> None:
         """Quantize and dequantize a stretch, as `quantize` and `dequantize` do for one scale of codes up to 16 bits."""
         work = real.dtype.type
-        scale, zero_point = work(self.quant.scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
+        scale, zero_point = work(self.quant.real_scale.reshape(-1)[0]), int(self.quant.zero_point.reshape(-1)[0])
         low, high = self._low - zero_point, self._high - zero_point
         nearest, back = (buffer[: real.size] for buffer in buffers)
         np.divide(real, scale, out=nearest)
@@ -207,7 +207,7 @@ def estimated_error(histogram: RangeHistogram, quant: QuantParams) -> QuantError
     if histogram.coarse:
         raise UsageError("Statistics cannot tell the error of a scale.", hint="Record the values with --keep full.")
     QuantErrorCounter(quant)  # checks the parameters
-    scale, zero_point = float(quant.scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
+    scale, zero_point = float(quant.real_scale.reshape(-1)[0]), int(quant.zero_point.reshape(-1)[0])
     ends = quant.qmin or 0, quant.qmax or 0
     low, high = ((end - zero_point) * scale for end in ends)
     edges, counts = histogram.edges, histogram.counts

@@ -29,7 +29,7 @@ class CodeRange:
         if quant.qmin is None or quant.qmax is None:
             raise UsageError(f"Codes of dtype {quant.dtype} have no qmin and qmax.")
         self.scales = ScaleMap(quant, shape)
-        scale, zero_point = quant.scale.reshape(-1).astype(np.float64), quant.zero_point.reshape(-1)
+        scale, zero_point = quant.real_scale.reshape(-1), quant.zero_point.reshape(-1)
         ends = np.array([quant.qmin, quant.qmax], np.uint64 if quant.qmax >= 2**63 else np.int64)[:, np.newaxis]
         with np.errstate(all="ignore"):  # by the arithmetic of `dequantize`
             if double:

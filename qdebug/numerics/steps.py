@@ -62,10 +62,10 @@ class Steps:
         self.uniform: float | None = None
         if step is None and quant is not None:
             if quant.scale.size == 1:
-                step = float(quant.scale.reshape(-1)[0])
+                step = float(quant.real_scale.reshape(-1)[0])
             else:
                 self._map = ScaleMap(quant, shape)
-                self._scale = quant.scale.astype(np.float64)
+                self._scale = quant.real_scale
         if step is not None and np.isfinite(step) and step > 0:
             self.uniform = step
 

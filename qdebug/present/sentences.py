@@ -63,6 +63,7 @@ _REPRODUCED = ", more if a known arithmetic reproduces it"
 _FIDELITY = {
     Fidelity.BIT_EQUAL: "bit_equal: recording did not change the result",
     Fidelity.DIFFERS: "DIFFERS: recording changed the result",
+    Fidelity.NONDETERMINISTIC: "NONDETERMINISTIC: the backend gives other results from run to run, recorded or not",
     Fidelity.UNKNOWN: "unknown: nobody checked whether recording changed the result",
 }
 

@@ -14,7 +14,7 @@ from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compa
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
-from qdebug.session import open_recording
+from qdebug.session import opened_recording
 from qdebug.workflow.save import save_recording
 
 __all__ = ["Regression"]
@@ -108,7 +108,8 @@ def _write_golden(side: str | Path | Recording, path: Path) -> None:
             f"The folder {str(path.parent)!r} of golden recordings cannot be made: {error.strerror}.",
             hint="Move what is in its place, or make the test's folder writable.",
         ) from None
-    save_recording(open_recording(side) if isinstance(side, str | Path) else side, path, force=True)
+    with opened_recording(side) as recording:
+        save_recording(recording, path, force=True)
 
 
 def _closed(recording: str | Path | Recording | Recorder) -> str | Path | Recording:

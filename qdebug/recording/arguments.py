@@ -9,14 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from qdebug.errors import RecordingError
+from qdebug.errors import RecordingError, UsageError
 from qdebug.model import QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_float, is_integer, logical_dtype, logical_name
+from qdebug.model.recording import SkipCause
 from qdebug.recording.graph_builder import in_short
 from qdebug.recording.journal import MAX_NAME
 from qdebug.recording.payload import storable_dtype
 
-__all__ = ["QuantFacts", "as_array", "doubt_of"]
+__all__ = ["QuantFacts", "as_array", "checked_cause", "doubt_of"]
 
 _BIT_PATTERNS = {1: np.dtype(np.uint8), 2: np.dtype(np.uint16)}
 _BITS = {"float6": 6, "float4": 4}
@@ -284,3 +285,17 @@ def _check_channels(name: str, data: np.ndarray, quant: QuantParams) -> None:
             f"which has {extent} elements (shape {data.shape}){'' if block is None else f' in blocks of {block}'}.",
             hint="Give one scale, or one for each channel or block.",
         )
+
+
+def checked_cause(because: str | None) -> SkipCause | None:
+    """Return why a tensor is skipped, in one word; None if that was not said.
+
+    Raises:
+        UsageError: There is no such word.
+    """
+    if because is None or because in tuple(SkipCause):
+        return None if because is None else SkipCause(because)
+    raise UsageError(
+        f"skip() got because={because!r}; expected one of {', '.join(map(repr, map(str, SkipCause)))}.",
+        hint="Leave it out if none of these fits.",
+    )

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import errno
 import re
+import struct
+import zlib
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,8 +13,8 @@ from qdebug.errors import RecordingError
 
 __all__ = ["BAD_FILE", "damaged"]
 
-BAD_FILE = (OSError, RuntimeError, LookupError, ValueError, TypeError, ArithmeticError, MemoryError)
-"""What h5py and numpy raise on a file that is not what it seems."""
+BAD_FILE = (OSError, RuntimeError, ValueError, EOFError, OverflowError, MemoryError, zlib.error, struct.error)
+"""Exceptions raised by corrupt files. KeyError, TypeError and AttributeError are bugs of this package: they stay so."""
 
 _CUT = re.compile(r"truncated file: eof = (\d+).*stored_eof = (\d+)")
 """What HDF5 says of a file that is shorter than its head says."""

@@ -154,7 +154,8 @@ def _digest_of(pieces: Iterable[bytes]) -> bytes:
 def _identity(recording: FileRecording) -> str:
     # The content hash is made of the hashes that were recorded: values edited in place by other tools do not change it.
     known = recording.path.stat()
-    return f"{recording.content_hash} {known.st_size} {known.st_mtime_ns}"
+    # Nor does an edit whose time of writing was put back; the time of the last change of any kind cannot be.
+    return f"{recording.content_hash} {known.st_ino} {known.st_size} {known.st_mtime_ns} {known.st_ctime_ns}"
 
 
 def _code() -> list[str]:

@@ -11,7 +11,8 @@ import errno
 import math
 import mmap
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self
@@ -21,7 +22,7 @@ import xxhash
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.numerics.large_arrays import Making
+from qdebug.numerics.large_arrays import SPILL_FROM, CheckedMap, Making, mapping_of
 from qdebug.recording.bad_file import BAD_FILE, damaged
 from qdebug.recording.format import (
     FORMAT_NAME,
@@ -60,10 +61,8 @@ from qdebug.recording.target import (
     unfinished,
 )
 
-__all__ = ["MAX_ROWS", "Container", "Expected", "payload_digest", "read_payload"]
+__all__ = ["MAX_ROWS", "Container", "Expected", "load_payload", "payload_digest", "read_payload"]
 
-_MAP_FROM = 1 << 20
-"""Payloads from this size on are mapped; copying a smaller one is as fast and holds no descriptor."""
 MAX_ROWS = 10_000_000
 """Most rows that a table may have."""
 _POOL_ITEMS = 64 * MAX_ROWS
@@ -267,8 +266,7 @@ class Container:
             return
         self.fd = _open_recording(self.path)
         try:
-            if _identity(os.fstat(self.fd)) != self._known:
-                raise RecordingError(f"{str(self.path)!r} was changed while it was in use.", hint="Open it again.")
+            self.check_unchanged()
             if self._own is not None:
                 self._own.fd = self.fd
         except BAD_FILE as exc:
@@ -278,6 +276,15 @@ class Container:
             self.close()
             raise
 
+    def check_unchanged(self) -> None:
+        """Check that the open file is as it was when it was opened first.
+
+        Raises:
+            RecordingError: It was written to.
+        """
+        if _identity(os.fstat(self.fd)) != self._known:
+            raise _changed(self.path)
+
     def close(self) -> None:
         """Close the file. Again does nothing."""
         # HDF5 closes a file when nothing of it is held any more. FileID.close looks through all that is open.
@@ -285,6 +292,13 @@ class Container:
         if self.fd >= 0:
             os.close(self.fd)
             self.fd = -1
+
+
+def _changed(path: Path) -> RecordingError:
+    return RecordingError(
+        f"{str(path)!r} was changed while it was in use.",
+        hint="Run the command again once nobody writes to the file; to replace a recording, give the new one its name.",
+    )
 
 
 def _identity(found: os.stat_result) -> tuple[int, ...]:
@@ -400,7 +414,7 @@ class Expected(NamedTuple):
 
 
 def read_payload(container: Container, expected: Expected) -> np.ndarray:
-    """Return a payload's elements as they lie in the file; a large contiguous one is a view of the file.
+    """Return a payload's elements as they lie in the file; a very large contiguous one is a view of the file.
 
     A large compressed one is unpacked into a temporary file, and is a view of that.
 
@@ -421,6 +435,93 @@ def read_payload(container: Container, expected: Expected) -> np.ndarray:
         region = tuple(slice(start, start + size) for start, size in zip(place, inside, strict=True))
         making.put(region, part.view(physical)[tuple(slice(size) for size in inside)])
     return making.done()
+
+
+class PayloadCheck:
+    """Compares a mapped payload with its hash while it is read from its beginning to its end, in order.
+
+    What is read in another order, or only in part, is left to a reading of the whole.
+
+    Args:
+        container: The file.
+        span: Where in the mapping the payload begins, and its size.
+        digest: Its hash, as recorded.
+        done: Called once it has been read and has that hash.
+        wrong: Makes the error for another hash.
+    """
+
+    def __init__(
+        self,
+        container: Container,
+        span: tuple[int, int],
+        digest: bytes,
+        *,
+        done: Callable[[], object],
+        wrong: Callable[[], RecordingError],
+    ) -> None:
+        self.span = span
+        self._path, self._size = container.path, container.size
+        self._digest, self._done, self._wrong = digest, done, wrong
+        self._hash, self._read = xxhash.xxh3_128(), 0
+        self._lock = threading.Lock()
+
+    def read_up_to(self, mapped: mmap.mmap, nbytes: int) -> None:
+        """Hash the bytes that were not hashed yet, up to so many of them.
+
+        Raises:
+            RecordingError: The file was cut meanwhile.
+            PayloadMismatchError: All were read, and are not what the hash says.
+        """
+        with self._lock:
+            if nbytes <= self._read:
+                return
+            if mapped.size() < self._size:
+                raise _changed(self._path)
+            with memoryview(mapped)[self.span[0] + self._read : self.span[0] + nbytes] as part:
+                self._hash.update(part)
+            self._read = nbytes
+            if nbytes == self.span[1]:
+                if self._hash.digest() != self._digest:
+                    self._read = 0
+                    self._hash.reset()
+                    raise self._wrong()
+                self._done()
+
+
+def load_payload(
+    container: Container,
+    expected: Expected,
+    digest: bytes,
+    *,
+    done: Callable[[], object],
+    wrong: Callable[[], RecordingError],
+) -> np.ndarray:
+    """Return a payload's elements as they lie in the file, and compare them with their hash.
+
+    What is a view of the file is compared while it is read, see `PayloadCheck`.
+
+    Args:
+        container: The file.
+        expected: What the index says of the payload.
+        digest: Its hash, as recorded.
+        done: Called once it was read and has that hash.
+        wrong: Makes the error for another hash.
+
+    Raises:
+        PayloadMismatchError: It is not what the hash says.
+        ValueError, OSError: It is not what the index says, or is damaged.
+        MissingExtraError: It is compressed with Zstandard, and the package is not installed.
+    """
+    stored = read_payload(container, expected)
+    mapped = mapping_of(stored)
+    if isinstance(mapped, CheckedMap):
+        offset = int(stored.ctypes.data - np.frombuffer(mapped, np.uint8, count=1).ctypes.data)
+        mapped.check = PayloadCheck(container, (offset, stored.nbytes), digest, done=done, wrong=wrong)
+        return stored
+    if array_hash(stored) != digest:
+        raise wrong()
+    done()
+    return stored
 
 
 _DIGEST_BLOCK = 1 << 20
@@ -477,10 +578,11 @@ def _chunks(dataset: Any, extent: Extent) -> Iterator[tuple[tuple[int, ...], np.
 
 def _read_contiguous(fd: int, extent: Extent, physical: np.dtype[Any]) -> np.ndarray:
     offset = int(extent.offset or 0)
-    if extent.nbytes >= _MAP_FROM and offset % physical.itemsize == 0:
+    # A smaller one is read: a mapping of a file that somebody cuts meanwhile would end the process (SIGBUS).
+    if extent.nbytes >= SPILL_FROM and offset % physical.itemsize == 0:
         start = offset - offset % mmap.ALLOCATIONGRANULARITY
         try:
-            mapped = mmap.mmap(fd, offset - start + extent.nbytes, access=mmap.ACCESS_READ, offset=start)
+            mapped = CheckedMap(fd, offset - start + extent.nbytes, access=mmap.ACCESS_READ, offset=start)
         except OSError as exc:
             # Each mapping holds a descriptor and address space; out of either, a copy does.
             if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENODEV):

@@ -1,4 +1,7 @@
-"""Whether recording changed the result: outputs of the recorded run against those of a plain one, bit for bit."""
+"""Whether recording changed the result: outputs of the recorded run against those of a plain one, bit for bit.
+
+Where a further plain run gives other outputs than the first, the backend differs from run to run by itself.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,7 @@ from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
+from xxhash import xxh3_128_digest
 
 from qdebug.model import Fidelity
 
@@ -27,6 +31,8 @@ class FidelityCheck:
         self._places: set[tuple[int, int]] = set()
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
+        self._plain: dict[tuple[str, int, int], bytes] = {}
+        self._unsteady: dict[tuple[str, int, int], None] = {}
         self._remarks: list[str] = []
 
     def remark(self, sentence: str) -> None:
@@ -42,6 +48,7 @@ class FidelityCheck:
             plain: What a run without recorder gave.
             place: Sample and step.
         """
+        self._note_plain(name, place, _digest(plain))
         if recorded.dtype == plain.dtype and recorded.shape == plain.shape and _bits_equal(recorded, plain):
             self._note(name, place, None)
         else:
@@ -56,8 +63,19 @@ class FidelityCheck:
             plain: The same of what a run without recorder gave.
             place: Sample and step.
         """
+        self._note_plain(name, place, plain)
         told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
         self._note(name, place, None if recorded == plain else _Difference(0.0, told))
+
+    def _note_plain(self, name: str, place: tuple[int, int], digest: bytes) -> None:
+        """Hold a plain run against those before it on the same inputs."""
+        if self._plain.setdefault((name, *place), digest) != digest:
+            self._unsteady[name, *place] = None
+
+    @property
+    def differing(self) -> list[tuple[int, int]]:
+        """Samples and steps in which an output is not that of a plain run, in order."""
+        return sorted(self._differing)
 
     def _note(self, name: str, place: tuple[int, int], found: _Difference | None) -> None:
         self._names.add(name)
@@ -71,6 +89,8 @@ class FidelityCheck:
         """What the comparisons say together."""
         if not self._places:
             return Fidelity.UNKNOWN
+        if self._unsteady:
+            return Fidelity.NONDETERMINISTIC
         return Fidelity.DIFFERS if self._differing else Fidelity.BIT_EQUAL
 
     @property
@@ -93,10 +113,18 @@ class FidelityCheck:
         count = f"{len(self._places)} of {recorded} recorded runs"
         left = [repr(name) for name in outputs if name not in self._names]
         rest = f"; not compared: {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}" if left else ""
+        if self._unsteady:
+            name, sample, _ = next(iter(self._unsteady))
+            return f"two plain runs on the same inputs differ in output {name!r} of sample {sample}{rest}"
         if not self._differing:
             return f"outputs equal those of a plain run bit for bit, checked for {count}{rest}"
         differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
         return f"{self._worst.sentence}; {differing}{rest}"
+
+
+def _digest(array: np.ndarray) -> bytes:
+    """Return a digest of an output's dtype, shape and bits."""
+    return xxh3_128_digest(f"{array.dtype}{array.shape}".encode() + _bits(array).tobytes())
 
 
 def _bits(array: np.ndarray) -> np.ndarray:

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path, PurePosixPath
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
     from qdebug.model import Recording
     from qdebug.recording.follow import FollowedRecording
 
-__all__ = ["JoinedRecording", "Part", "is_manifest", "join", "open_recording", "read_manifest"]
+__all__ = ["JoinedRecording", "Part", "is_manifest", "join", "open_recording", "opened_recording", "read_manifest"]
 
 FORMAT = "qdebug.manifest"
 VERSION = 1
@@ -223,7 +224,7 @@ class JoinedRecording(Closable):
     def info(self) -> RunInfo:
         """Facts of the run: those of the first part, complete and faithful only if every part is."""
         infos = [file.info for _, file in self._parts]
-        order = (Fidelity.DIFFERS, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
+        order = (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC, Fidelity.UNKNOWN, Fidelity.BIT_EQUAL)
         worst = min(infos, key=lambda info: order.index(info.fidelity))
         skipped = {
             part.prefix + name: reason for part, file in self._parts for name, reason in file.info.skipped.items()
@@ -472,6 +473,26 @@ def _add_tensor(tensors: dict[str, TensorInfo], info: TensorInfo, part: Part) ->
     better = info if known.dtype is None else known
     shape = known.shape if known.shape == info.shape else better.shape if None in (known.dtype, info.dtype) else None
     tensors[info.name] = replace(better, shape=shape)
+
+
+@contextmanager
+def opened_recording(side: str | Path | Recording) -> Iterator[Recording]:
+    """Open a recording for a block, at whose end it is closed; one that is open already stays open.
+
+    Args:
+        side: A path, or an open recording.
+
+    Raises:
+        RecordingError: The file cannot be read.
+    """
+    if not isinstance(side, str | Path):
+        yield side
+        return
+    recording = open_recording(side)
+    try:
+        yield recording
+    finally:
+        recording.close()  # type: ignore[attr-defined]  # those of files have it
 
 
 @overload

@@ -5,24 +5,27 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_left
+from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple, Self
+from weakref import WeakValueDictionary
 
 import numpy as np
 import xxhash
 
-from qdebug.errors import GraphError, RecordingError
+from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
+from qdebug.numerics.large_arrays import mapping_of
 from qdebug.recording.bad_file import BAD_FILE, damaged
-from qdebug.recording.container import Container, Expected, payload_digest, read_payload
+from qdebug.recording.container import Container, Expected, load_payload, payload_digest, read_payload
 from qdebug.recording.facts import decode_info
 from qdebug.recording.format import GRAPH_TABLES, INDEX_DIMS, NO_PAYLOAD, PARTLY, TABLES, Flag
 from qdebug.recording.payload import from_physical
@@ -39,7 +42,7 @@ from qdebug.recording.table_reading import (
     statistics_of,
 )
 
-__all__ = ["Closable", "Event", "EventIndex", "FileRecording"]
+__all__ = ["Closable", "Event", "EventIndex", "FileRecording", "mismatch"]
 
 
 class Closable:
@@ -76,6 +79,10 @@ class _ByPlace(NamedTuple):
     samples: memoryview
     steps: memoryview
     flags: memoryview
+
+
+class _OtherElements(Exception):  # noqa: N818  whoever knows the tensor's name makes the error
+    """Elements that were kept of a tensor are not what their hash says."""
 
 
 class EventIndex:
@@ -150,6 +157,7 @@ class EventIndex:
         """Read what was kept of an event of which not all values were.
 
         Raises:
+            _OtherElements: The elements are not what their hash says.
             ValueError, OSError: It is not what was recorded.
             MissingExtraError: It is compressed with Zstandard, and the package is not installed.
         """
@@ -159,7 +167,7 @@ class EventIndex:
             for name, logical, digest in (("positions", "int64", "check"), ("values", dtype, "hash")):
                 where = Expected.of_elements(int(found[name]), logical, int(found["count"]))
                 if payload_digest(container, where) != found[digest].tobytes():
-                    raise ValueError("kept elements are not those recorded")
+                    raise _OtherElements
                 parts[name] = from_physical(read_payload(container, where), logical)
             check_positions(parts["positions"], int(event["count"]))
         bins = self._optional_row("exponents", row)
@@ -280,6 +288,42 @@ class KnownGraphs:
         return self.graphs[key]
 
 
+_HELD_BYTES = 64 << 20
+"""Bytes of arrays in memory that a recording holds on to: a comparison asks for the same few several times in a row."""
+
+
+class _HeldArrays:
+    """Arrays that were loaded: those that somebody holds, and the last ones."""
+
+    def __init__(self) -> None:
+        self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
+        self._last: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._lock = Lock()
+
+    def get(self, row: int) -> np.ndarray | None:
+        """Return the array of an event; None if it has to be read."""
+        with self._lock:
+            array = self._known.get(row)
+            if row in self._last:
+                self._last.move_to_end(row)
+        return None if array is None else array.view()
+
+    def add(self, row: int, array: np.ndarray) -> np.ndarray:
+        """Hold a read-only array, and return a view of it, which nobody can make writable."""
+        with self._lock:
+            self._known[row] = array
+            if array.nbytes <= _HELD_BYTES and mapping_of(array) is None:
+                self._last[row] = array
+            while sum(each.nbytes for each in self._last.values()) > _HELD_BYTES:
+                self._last.popitem(last=False)
+        return array.view()
+
+    def clear(self) -> None:
+        """Let go of all arrays."""
+        with self._lock:
+            self._last.clear()
+
+
 class FileRecording(Closable):
     """A recording file, open for reading. Implements `qdebug.model.Recording`.
 
@@ -316,6 +360,8 @@ class FileRecording(Closable):
         self.steps: int = run["steps"]
         self._names, self._rows, self._constant = self._recorded.names, self._recorded.rows, self._recorded.constant
         self._index = EventIndex(index, len(self._names), self._container.optional)
+        self._held = _HeldArrays()
+        self._verified: set[int] = set()
 
     # -- what it holds
 
@@ -425,9 +471,12 @@ class FileRecording(Closable):
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
-        A large payload is a view of the file that is read as it is touched; it stays valid after `close`.
+        Values are compared with the hash that they were recorded with. A very large payload is a view of the file that
+        is read as it is touched, and compared when it is read in order; it stays valid after `close`. While somebody
+        holds an array, others who ask are given the same elements.
 
         Raises:
+            PayloadMismatchError: The values are not what their hash says.
             RecordingError: No values are kept under this name, sample and step, or the file is damaged or closed.
         """
         row = self._row(tensor, sample, step)
@@ -436,12 +485,33 @@ class FileRecording(Closable):
         if row is None:
             raise no_values(tensor, sample, step, self.names)
         container, expected = self._open_container(), self._index.expected(row)
+        held = self._held.get(row)
+        if held is not None:
+            return held
         try:
-            array = from_physical(read_payload(container, expected), expected.dtype)
+            array = from_physical(self._read(container, expected, row), expected.dtype)
         except BAD_FILE as exc:
+            container.check_unchanged()
             raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
         array.flags.writeable = False
-        return array
+        return self._held.add(row, array)
+
+    def _read(self, container: Container, expected: Expected, row: int) -> np.ndarray:
+        """Read the payload of an event, and compare it with its hash if that was not done before.
+
+        Raises:
+            PayloadMismatchError: It is not what the hash says.
+            ValueError, OSError: It is not what the index says, or is damaged.
+        """
+        if row in self._verified:
+            return read_payload(container, expected)
+        path, name = self.path, self._names[self._index.rows["tensor"][row]]
+        digest, done = self._index.digest(row), partial(self._verified.add, row)
+        try:
+            return load_payload(container, expected, digest, done=done, wrong=lambda: mismatch(path, [name]))
+        except PayloadMismatchError:
+            container.check_unchanged()
+            raise
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of values as they were recorded, none of which are read.
@@ -460,8 +530,19 @@ class FileRecording(Closable):
         event = self._event(tensor, sample, step)
         if event is None or not self._index.is_partly(event):
             return None
+        return self._kept(event)
+
+    def _kept(self, event: int) -> Kept:
+        """Read what was kept of an event of which not all values were.
+
+        Raises:
+            PayloadMismatchError: It is not what its hash says.
+            RecordingError: The file is damaged or closed.
+        """
         try:
             return self._index.kept(self._open_container(), event)
+        except _OtherElements:
+            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]]) from None
         except BAD_FILE as exc:
             raise damaged(self.path, exc) from None
 
@@ -469,19 +550,19 @@ class FileRecording(Closable):
         """Compare the values of one row of the index with the hash they were recorded with.
 
         Raises:
-            RecordingError: They differ.
+            PayloadMismatchError: They differ.
+            RecordingError: The file is damaged or closed.
         """
         expected = self._index.expected(event)
+        if expected.number == NO_PAYLOAD:
+            self._kept(event)
+            return
         try:
-            if expected.number == NO_PAYLOAD:
-                self._index.kept(self._open_container(), event)
-                return
             right = payload_digest(self._open_container(), expected) == self._index.digest(event)
         except BAD_FILE as exc:
             raise damaged(self.path, exc, at=f"payload {expected.number}: ") from None
         if not right:
-            name = self._names[self._index.rows["tensor"][event]]
-            raise damaged(self.path, f"the values of {name!r} are not those recorded")
+            raise mismatch(self.path, [self._names[self._index.rows["tensor"][event]]])
 
     def check_tables(self) -> bool:
         """Compare the tables with the hash they were written with; False if the file has none.
@@ -523,6 +604,8 @@ class FileRecording(Closable):
 
     def close(self) -> None:
         """Close the file; arrays that were loaded stay valid. Again does nothing."""
+        if hasattr(self, "_held"):
+            self._held.clear()
         self._container.close()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -531,6 +614,26 @@ class FileRecording(Closable):
     def __del__(self) -> None:
         if hasattr(self, "_container") and not sys.is_finalizing():  # then modules that closing needs may be gone
             self.close()
+
+
+def mismatch(path: Path, tensors: Sequence[str]) -> PayloadMismatchError:
+    """Make the error for tensors whose values are not what their hashes say.
+
+    Args:
+        path: The file.
+        tensors: Their names, at least one.
+    """
+    shown = ", ".join(map(repr, tensors[:_SHOWN]))
+    more = f" and {len(tensors) - _SHOWN} more" if len(tensors) > _SHOWN else ""
+    return PayloadMismatchError(
+        f"The bytes of tensor{'s' if len(tensors) > 1 else ''} {shown}{more} in {str(path)!r} are not what was "
+        "recorded.",
+        hint="Copy the file again, or record the run again.",
+    )
+
+
+_SHOWN = 5
+"""Tensors that an error names."""
 
 
 def _content_hash(tables: Tables) -> str:

@@ -19,7 +19,7 @@ from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, QuantParams, Role, RunInfo
 from qdebug.model.dtypes import logical_name
 from qdebug.model.recording import SkipCause
-from qdebug.recording.arguments import QuantFacts, as_array, doubt_of
+from qdebug.recording.arguments import QuantFacts, as_array, checked_cause, doubt_of
 from qdebug.recording.environment import run_facts
 from qdebug.recording.fidelity import FidelityCheck
 from qdebug.recording.format import INDEX_DIMS
@@ -313,36 +313,26 @@ class Recorder:
         self._sample, self._step = place
 
     def skip(self, tensor: str, reason: str, *, because: str | None = None) -> None:
-        """Note that a tensor of the run is not recorded, and why.
-
-        The last word holds: values put later take it back, and values put before stay.
+        """Note that a tensor is not recorded, and why; values put later take it back, and values put before stay.
 
         Args:
             tensor: Its name.
             reason: One clause for a person.
-            because: "fused" if a fused node computes it inside, "folded" if it is part of a constant, "view" if it is
-                another shape of a recorded tensor: then nothing is lost. "unsupported" if the runtime does not give it
-                out: then it counts as lost to a comparison, as it does if this is left out.
+            because: "fused", "folded" (into a constant) or "view" (of a recorded tensor) if nothing is lost by it;
+                "unsupported" if the runtime does not give it out: then it is lost to a comparison, as without a word.
 
         Raises:
             UsageError: `because` is none of these words.
-
-        Example:
-            >>> recorder.skip("relu1", "fused into conv1", because="fused")
         """
         self._check_open()
         check_texts(str(tensor), "the name", (tensor,))
-        if because is not None and because not in tuple(SkipCause):
-            raise UsageError(
-                f"skip() got because={because!r}; expected one of {', '.join(map(repr, map(str, SkipCause)))}.",
-                hint="Leave it out if none of these fits.",
-            )
+        cause = checked_cause(because)
         with self._alone():
             self._skipped[tensor] = str(reason)
             self._skip_causes.pop(tensor, None)
-            if because is not None:
-                self._skip_causes[tensor] = SkipCause(because)
-            self._note({"skip": tensor, "reason": str(reason), **({} if because is None else {"because": because})})
+            if cause is not None:
+                self._skip_causes[tensor] = cause
+            self._note({"skip": tensor, "reason": str(reason), **({} if cause is None else {"because": str(cause)})})
 
     def outputs(self, *names: str) -> None:
         """Say which tensors are the network's outputs; again adds to them.
@@ -360,6 +350,8 @@ class Recorder:
 
     def check(self, outputs: Mapping[str, Any]) -> None:
         """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
+
+        Called again with those of a further plain run, it tells a backend that differs from run to run.
 
         Args:
             outputs: Arrays by tensor name.
@@ -380,11 +372,7 @@ class Recorder:
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
 
     def remark(self, sentence: str) -> None:
-        """Add a clause to what the recording says of its fidelity, such as how other ways of running compare.
-
-        Args:
-            sentence: The clause, without a period.
-        """
+        """Add a clause, without a period, to what the recording says of its fidelity."""
         self._check_open()
         with self._alone():
             self._checked.remark(str(sentence))
@@ -394,6 +382,11 @@ class Recorder:
     def fidelity(self) -> Fidelity:
         """What the checks made so far say."""
         return self._checked.fidelity
+
+    @property
+    def differing(self) -> list[tuple[int, int]]:
+        """Samples and steps whose outputs are not those of a plain run, in order."""
+        return self._checked.differing
 
     # -- the end -----------------------------------------------------------------------------------------------------
 

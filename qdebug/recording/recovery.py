@@ -149,9 +149,10 @@ def _named(whole: Verified, out: Path | None, *, force: bool) -> Recovered:
             with whole_file(out) as partial:
                 shutil.copyfile(part, partial)
         else:
-            if target.exists() and not force:
-                raise _exists(target)
-            take_name(part, target)
+            try:
+                take_name(part, target, force=force)
+            except FileExistsError:
+                raise _exists(target) from None
             if is_ours(journal_of(target)):
                 journal_of(target).unlink()
     except OSError as exc:

@@ -17,6 +17,7 @@ JSON: {"format": "qdebug.profile", "version": 1, "bins": most bins of a histogra
 
 from __future__ import annotations
 
+import io
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -260,14 +261,16 @@ def profile_json(profile: ScaleProfile) -> str:
 
 
 def _write_hdf5(header: Mapping[str, Any], histograms: Sequence[RangeHistogram], path: Path) -> None:
+    content = io.BytesIO()  # the library of HDF5 crashes when it closes a file on a full disk
     text = np.frombuffer(json.dumps(header, allow_nan=False).encode(), np.uint8)
     counts = np.concatenate([np.zeros(0, np.int64), *(each.counts for each in histograms)])
     ranges = np.concatenate([np.zeros((0, 2)), *(each.ranges for each in histograms)])
-    with h5py.File(path, "w") as file:
+    with h5py.File(content, "w") as file:
         file.attrs.create("format", np.bytes_(_FORMAT))
         file.attrs.create("format_version", np.int32(_VERSION))
         for name, array in (("profile", text), ("counts", counts), ("ranges", ranges)):
             file.create_dataset(name, data=array)
+    path.write_bytes(content.getbuffer())
 
 
 def _readable(header: Mapping[str, Any]) -> str:

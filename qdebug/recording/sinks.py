@@ -215,7 +215,8 @@ class BackgroundSink:
         """Write all that is waiting, and finish."""
         self._stop()
         self.inner.close(graph, info)
-        self._raise_error()
+        with self._changed:
+            self._raise_error()
 
     def leave(self) -> None:
         """Write all that is waiting, and stop without finishing."""
@@ -243,6 +244,7 @@ class BackgroundSink:
             self._changed.notify_all()
 
     def _raise_error(self) -> None:
+        """Raise what went wrong in the thread, once. Called with the lock held."""
         error, self._error = self._error, None
         if error is not None:
             raise error
@@ -256,13 +258,14 @@ class BackgroundSink:
                     return
                 size, work = self._waiting.popleft()
                 self._running = 1
+            failed: BaseException | None = None
             try:
                 work()
-            except RecordingError as error:
-                self._error = self._error or error
             except BaseException as error:  # noqa: BLE001  raised where the next array is put
-                self._error = error
+                failed = error
             with self._changed:
+                if failed is not None and (self._error is None or not isinstance(failed, RecordingError)):
+                    self._error = failed
                 self._running = 0
                 self._bytes -= size
                 self._changed.notify_all()

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import errno
 import fcntl
 import os
@@ -20,7 +21,7 @@ from pathlib import Path
 from qdebug.errors import NotARecordingError, OutputExistsError, QdebugError, RecordingError
 from qdebug.recording.format import FORMAT_NAME, HDF5_MAGIC
 from qdebug.recording.journal import MAGIC, FrameKind, read_frames
-from qdebug.regular_file import open_descriptor
+from qdebug.regular_file import NotRegularFileError, open_descriptor
 
 __all__ = [
     "HOW_TO_RECORD",
@@ -36,11 +37,13 @@ __all__ = [
     "journal_of",
     "lock_holder",
     "mode_of",
+    "naming_file",
     "open_regular",
     "part_of",
     "recover_command",
     "recover_hint",
     "remove_own",
+    "rename_new",
     "settle",
     "take_name",
     "to_disk",
@@ -60,17 +63,34 @@ def whole_file(path: Path) -> Iterator[Path]:
         path: The file to write, which need not exist; its folder does.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: It cannot be written; the error names `path`.
     """
     target = path.resolve()
     partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
-    os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode_of(target) or 0o666))
+    with naming_file(path, partial):
+        os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode_of(target) or 0o666))
+        try:
+            yield partial
+            take_name(partial, target)
+        except BaseException:
+            with contextlib.suppress(OSError):  # what went wrong before is what counts
+                partial.unlink(missing_ok=True)
+            raise
+
+
+@contextmanager
+def naming_file(path: Path | str, scratch: Path | None = None) -> Iterator[None]:
+    """Let an OSError inside the block name a file: a full disk is told by a number alone.
+
+    Args:
+        path: What the user knows the file by.
+        scratch: The file that is written in its place, whose name means nothing to the user.
+    """
     try:
-        yield partial
-        take_name(partial, target)
-    except BaseException:
-        with contextlib.suppress(OSError):  # what went wrong before is what counts
-            partial.unlink(missing_ok=True)
+        yield
+    except OSError as exc:
+        if exc.errno is not None and exc.filename in (None, str(scratch)):
+            exc.filename, exc.filename2 = str(path), None
         raise
 
 
@@ -131,17 +151,77 @@ def settle(scratch: Path, target: Path) -> None:
         os.close(fd)
 
 
-def take_name(scratch: Path, target: Path) -> None:
+def take_name(scratch: Path, target: Path, *, force: bool = True) -> None:
     """Let a finished file take a name for good: a power cut leaves what was there, or all of the new file.
 
     When this returns, what the new file was made from may be removed.
 
+    Args:
+        scratch: The finished file.
+        target: Its name.
+        force: Replace what has this name.
+
     Raises:
+        FileExistsError: Something has this name, and `force` is not set.
         OSError: It could not be written or renamed.
     """
     settle(scratch, target)
-    scratch.replace(target)
+    if force:
+        scratch.replace(target)
+    else:
+        rename_new(scratch, target)
     folder_to_disk(target.parent)
+
+
+def rename_new(scratch: Path, target: Path) -> None:
+    """Rename a file to a name that nothing has: a file that somebody makes at the last moment is not replaced.
+
+    Raises:
+        FileExistsError: Something has this name.
+        OSError: It could not be renamed.
+    """
+    try:
+        if _renamed(scratch, target):
+            return
+        os.link(scratch, target)
+    except OSError as exc:
+        if exc.errno not in _NO_LINKS:
+            raise
+    else:
+        scratch.unlink()
+        return
+    if os.path.lexists(target):  # this file system has no way to do both at once
+        raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), str(target))
+    scratch.replace(target)
+
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EINVAL)
+"""What a file system answers that has no second name for a file, or a kernel that cannot rename like this."""
+_HERE, _NO_REPLACE, _EXCLUSIVE = -100, 1, 4
+"""AT_FDCWD and RENAME_NOREPLACE of Linux (fcntl.h, fs.h), RENAME_EXCL of macOS (stdio.h)."""
+
+
+def _renamed(scratch: Path, target: Path) -> bool:
+    """Rename by the system call that never replaces; return False where the system has none.
+
+    Raises:
+        FileExistsError: Something has this name.
+        OSError: It could not be renamed.
+    """
+    library = ctypes.CDLL(None, use_errno=True)
+    paths = os.fsencode(scratch), os.fsencode(target)
+    if hasattr(library, "renameat2"):
+        failed = library.renameat2(_HERE, paths[0], _HERE, paths[1], _NO_REPLACE)
+    elif hasattr(library, "renamex_np"):
+        failed = library.renamex_np(*paths, _EXCLUSIVE)
+    else:
+        return False
+    number = ctypes.get_errno()
+    if failed and number in _NO_LINKS:
+        return False
+    if failed:
+        raise OSError(number, os.strerror(number), str(target))
+    return True
 
 
 _NO_SYNC = (errno.EINVAL, errno.ENOTSUP, errno.EBADF, errno.ENOTTY)
@@ -245,8 +325,7 @@ def open_regular(path: Path, *, flags: int = 0) -> int:
             f"There is no file {str(path)!r}.", hint="Check the path, or record a run first."
         ) from None
     except OSError as exc:
-        why = exc.strerror or cause(exc)
-        raise NotARecordingError(f"{str(path)!r} cannot be opened: {why.lower()}.", hint=HOW_TO_RECORD) from None
+        raise NotARecordingError(f"{str(path)!r} cannot be opened: {cause(exc)}.", hint=HOW_TO_RECORD) from None
 
 
 _TRIES, _PAUSE = 3, 0.005
@@ -256,7 +335,7 @@ _UNSUPPORTED = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 def lock_holder(target: Path) -> str:
     """Return the process that writes a recording, as text; "" if nobody does."""
     try:
-        fd = os.open(target.with_name(target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(target.parent / (target.name + ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
     except OSError:
         return ""
     try:
@@ -365,12 +444,12 @@ class WriterLock:
 
 def part_of(path: Path) -> Path:
     """Return the name of a recording's file while it is written."""
-    return path.with_name(path.name + ".part")
+    return path.parent / (path.name + ".part")  # a folder such as "." has no name
 
 
 def journal_of(path: Path) -> Path:
     """Return the name of a recording's journal."""
-    return path.with_name(path.name + ".journal")
+    return path.parent / (path.name + ".journal")
 
 
 def unfinished(path: Path) -> bool:
@@ -453,12 +532,14 @@ def exists(path: Path, hint: str) -> QdebugError:
 
 def cannot_write(path: Path, exc: Exception) -> RecordingError:
     """Make the error for a path that cannot be written to."""
-    return RecordingError(
-        f"{str(path)!r} cannot be written: {cause(exc)}.", hint="Name a file in a folder that you may write to."
-    )
+    full = getattr(exc, "errno", None) in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+    hint = "Free some space, or write to another disk." if full else "Name a file in a folder that you may write to."
+    return RecordingError(f"{str(path)!r} cannot be written: {cause(exc)}.", hint=hint)
 
 
 def cause(exc: Exception) -> str:
     """Return the reason of a failure in a few words, without a library's internals."""
+    if isinstance(exc, NotRegularFileError):
+        return str(exc.strerror)
     number = getattr(exc, "errno", None)
     return os.strerror(number).lower() if number else str(exc).splitlines()[0].rstrip(".")

@@ -7,16 +7,18 @@ on time: it may crash, hang or swell, and the parent tells what became of it.
 from __future__ import annotations
 
 import json
+import math
+import os
 import resource
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from qdebug.errors import NotARecordingError, RecordingError, UsageError
-from qdebug.recording.bad_file import damaged
+from qdebug.errors import NotARecordingError, PayloadMismatchError, RecordingError, UsageError
 from qdebug.recording.opening import is_manifest, read_manifest
 
 __all__ = ["Verified", "main", "verify"]
@@ -24,10 +26,15 @@ __all__ = ["Verified", "main", "verify"]
 MEMORY_LIMIT = 2 << 30
 """Bytes of address space that the child may take; what it really uses is a small part of that."""
 
+_KINDS = (NotARecordingError, PayloadMismatchError)
+"""Errors that the child may raise, apart from their base."""
 _LEAST_MEMORY = 256 << 20
 _LEAST_SECONDS = 20
 _BYTES_A_SECOND = 20 << 20
-_SHOWN = 5
+_WAITING = 10
+"""Times its processor time that the child may take by the clock."""
+_GRACE = 5
+"""Seconds of the processor after its time in which it may end by itself."""
 _START = "import json, sys; sys.path[:] = json.loads(sys.argv[1]); from qdebug.recording.verify import main; main()"
 
 
@@ -56,7 +63,8 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
     Args:
         path: The file.
         memory: Bytes of address space that the process may take.
-        timeout: Seconds that it may take; 20 and what reading so many bytes takes on a slow disk if None.
+        timeout: Seconds of the processor that it may take; 20 and what reading so many bytes takes on a slow disk if
+            None. The clock may show ten times as much: on a busy machine a sound file waits.
 
     Raises:
         UsageError: `memory` is too little for any file.
@@ -68,35 +76,42 @@ def verify(path: Path, *, memory: int = MEMORY_LIMIT, timeout: float | None = No
             f"{memory >> 20} MB are too little memory to read any recording in.",
             hint=f"Give at least {_LEAST_MEMORY >> 20}: qdebug file verify --memory {_LEAST_MEMORY >> 20}.",
         )
-    if is_manifest(path):
-        parts = [_verify_file(part.path, memory, timeout) for part in read_manifest(path)]
-        return Verified(
-            path=path,
-            tensors=sum(part.tensors for part in parts),
-            bytes=sum(part.bytes for part in parts),
-            complete=all(part.complete for part in parts),
-            tables=all(part.tables for part in parts),
-        )
-    return _verify_file(path, memory, timeout)
+    parts = [part.path for part in read_manifest(path)] if is_manifest(path) else [path]
+    return _verify_files(path, list({os.path.realpath(part): part for part in parts}.values()), memory, timeout)
 
 
-def _verify_file(path: Path, memory: int, timeout: float | None) -> Verified:
+def _verify_files(path: Path, parts: Sequence[Path], memory: int, timeout: float | None) -> Verified:
+    """Check files one after the other in one process, whose limits are for all of them together.
+
+    Args:
+        path: What they are together.
+        parts: The files, each of them once.
+        memory: Bytes of address space.
+        timeout: Seconds of the processor.
+    """
     if timeout is None:
-        size = path.stat().st_size if path.is_file() else 0
+        size = sum(part.stat().st_size for part in parts if part.is_file())
         timeout = _LEAST_SECONDS + size / _BYTES_A_SECOND
-    command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(path), str(memory)]
+    seconds = max(math.ceil(timeout), 1)
+    command = [sys.executable, "-P", "-c", _START, json.dumps(sys.path), str(memory), str(seconds)]
     try:
         done = subprocess.run(  # noqa: S603  this very interpreter
-            command, capture_output=True, timeout=timeout, check=False, stdin=subprocess.DEVNULL
+            command,
+            capture_output=True,
+            timeout=_WAITING * seconds,
+            check=False,
+            input=json.dumps([os.fspath(part) for part in parts]).encode(),
         )
     except subprocess.TimeoutExpired:
-        raise _refused(path, f"reading it takes more than {timeout:.0f} seconds") from None
+        raise _refused(path, f"reading it takes more than {_WAITING * seconds} seconds") from None
+    if -done.returncode == signal.SIGXCPU:
+        raise _refused(path, f"reading it takes more than {seconds} seconds of the processor")
     try:
         said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, IndexError):
         raise _refused(path, _end_of(done.returncode)) from None
     if "error" in said:
-        kind = NotARecordingError if said.get("other") else RecordingError
+        kind = next((each for each in _KINDS if each.__name__ == said.get("kind")), RecordingError)
         raise kind(str(said["error"]), hint=str(said["hint"]))
     return Verified(path=path, **said)
 
@@ -113,23 +128,33 @@ def _end_of(code: int) -> str:
 
 
 def main() -> None:
-    """Check the file named on the command line, and print what came of it as JSON. The child's part."""
-    path, memory = Path(sys.argv[2]), int(sys.argv[3])
+    """Check the files named on standard input, and print what came of them as JSON. The child's part."""
+    memory, seconds = int(sys.argv[2]), int(sys.argv[3])
+    path = Path()
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds + _GRACE))
     if sys.platform == "linux":  # elsewhere it does not hold, or hits the loader
         resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
     resource.setrlimit(resource.RLIMIT_FSIZE, (memory, memory))  # of what is made in temporary files instead
+    parts = []
     try:
-        said = _check(path)
+        for path in map(Path, json.load(sys.stdin)):
+            parts.append(_check(path))
+        said = {
+            "tensors": sum(part["tensors"] for part in parts),
+            "bytes": sum(part["bytes"] for part in parts),
+            "complete": all(part["complete"] for part in parts),
+            "tables": all(part["tables"] for part in parts),
+        }
     except RecordingError as error:
-        said = {"error": error.message, "hint": error.hint, "other": isinstance(error, NotARecordingError)}
+        said = {"error": error.message, "hint": error.hint, "kind": type(error).__name__}
     except MemoryError:
         said = {"error": f"{str(path)!r} is not safe to read: it needs too much memory.", "hint": "Do not open it."}
     sys.stdout.write(json.dumps(said) + "\n")
 
 
 def _check(path: Path) -> dict[str, Any]:
-    from qdebug.recording.read import FileRecording
+    from qdebug.recording.read import FileRecording, mismatch
 
     with FileRecording(path) as recording:
         tables = recording.check_tables()
@@ -138,12 +163,10 @@ def _check(path: Path) -> dict[str, Any]:
         for number, event in enumerate(recording.events()):
             try:
                 recording.check_payload(number)
-            except RecordingError:
+            except PayloadMismatchError:
                 bad.setdefault(event.tensor)
         if bad:
-            shown = ", ".join(repr(name) for name in list(bad)[:_SHOWN])
-            more = f" and {len(bad) - _SHOWN} more" if len(bad) > _SHOWN else ""
-            raise damaged(path, f"the values of {shown}{more} are not those recorded")
+            raise mismatch(path, list(bad))
         return {
             "tensors": recording.event_count,
             "bytes": recording.tensor_bytes,

@@ -42,6 +42,7 @@ from qdebug.recording.target import (
     part_of,
     recover_hint,
     remove_own,
+    rename_new,
     settle,
     take_name,
     to_disk,
@@ -127,15 +128,17 @@ def give_name(part: Path, path: Path, *, force: bool, durable: bool) -> None:
         OutputExistsError: Somebody else made a file of that name, and `force` is not set.
         OSError: The file cannot be renamed, or not be forced to the disk.
     """
-    replaces = path.exists()
-    if replaces and not force:
-        raise exists(path, f"The recording is in {str(part)!r}: give it another name.")
-    if durable:
-        take_name(part, path)
-        return
-    if replaces:
-        settle(part, path)  # else a power cut could take the old file and the new one
-    part.replace(path)
+    try:
+        if durable:
+            take_name(part, path, force=force)
+        elif not force:
+            rename_new(part, path)
+        else:
+            if path.exists():
+                settle(part, path)  # else a power cut could take the old file and the new one
+            part.replace(path)
+    except FileExistsError:
+        raise exists(path, f"The recording is in {str(part)!r}: give it another name.") from None
 
 
 class _Ticker:

@@ -14,7 +14,6 @@ from qdebug.replay.registry import (
     has_kernel,
     kernel,
     known_kernels,
-    provide_kernels,
     run_node,
 )
 from qdebug.replay.run import Fault, OnTensor, one_thread, run_graph
@@ -49,7 +48,6 @@ __all__ = [
     "known_kernels",
     "one_thread",
     "parse_variant",
-    "provide_kernels",
     "run_graph",
     "run_node",
     "unit_of_call",

@@ -17,6 +17,7 @@ from qdebug.model import AttrValue, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
 from qdebug.model.operators import Sums
 from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR, LSB_SLACK
 from qdebug.replay.precision import is_real, onnx_dtype, widen
 from qdebug.replay.registry import Call
 from qdebug.replay.scaling import spread
@@ -556,7 +557,8 @@ def _fake_quantized(request: _Request) -> Unit | None:
         return None
     scale = np.asarray((high - low) / (levels - 1), np.float32)
     zero_point = np.rint(least - low / scale)
-    if not np.isclose((least - zero_point) * scale, low):
+    # Both ends of the range were rounded to float32; what is further from a code is no rounding.
+    if not np.isclose((least - zero_point) * scale, low, rtol=FLOAT32_STORED_REL_ERROR, atol=LSB_SLACK * scale):
         return None  # 0 is no code: a quantization has none
     operand = Operand(codes=widen(x.values), scale=np.ones((), np.float32), zero_point=np.zeros((), np.int8))
     target = replace(out, scale=scale, zero_point=zero_point.astype(np.int64))

@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from qdebug.errors import KernelError, NoKernelError, RefusedSizeError
+from qdebug.errors import KernelError, NoInputError, NoKernelError, RefusedSizeError
 from qdebug.model import AttrValue, Node, operators
 from qdebug.replay import extents
 from qdebug.replay.precision import is_real
@@ -30,9 +30,9 @@ __all__ = [
     "Moved",
     "find_kernel",
     "has_kernel",
+    "keeps_channels_last",
     "kernel",
     "known_kernels",
-    "provide_kernels",
     "refuse_large",
     "run_node",
 ]
@@ -49,6 +49,7 @@ AmountOf = Callable[["Call"], extents.Amount]
 _FAMILIES = (
     "activation",
     "attention",
+    "boxes",
     "constant",
     "conv",
     "elementwise",
@@ -63,16 +64,19 @@ _FAMILIES = (
     "recurrent",
     "reduction",
     "resize",
+    "sampling",
 )
 
 Moved = Callable[[str, tuple[int, ...], bool], "np.ndarray | None"]
 """How far a disturbed replay moves an operand, in codes: called with its name, its shape, and whether it is rounded to
 codes at run time. None leaves it."""
 
-Provider = Callable[[str, str], "Kernel | None"]
-"""Returns the kernel of an operator and domain that has none here, or None."""
+_PROVIDER = "qdebug.backends:replay_kernel"
+"""Module and function that return the kernel of a framework for an operator and domain that have none here, or None.
 
-_PROVIDERS: list[Provider] = []
+It is found by name when the first such operator is looked up, so that which operators have a kernel does not depend on
+what else was imported.
+"""
 _PROVIDED: dict[tuple[str, str], Kernel | None] = {}
 _KERNELS: dict[tuple[str, str], Kernel] = {}
 _EXTENTS: dict[tuple[str, str], AmountOf] = {}
@@ -117,7 +121,7 @@ class Call:
         """
         found = self.optional(position)
         if found is None:
-            raise KernelError(f"Node {self.node!r} ({self.op}) has no input {position}, which its operator requires.")
+            raise NoInputError(f"Node {self.node!r} ({self.op}) has no input {position}, which its operator requires.")
         return found
 
     def optional(self, position: int) -> np.ndarray | None:
@@ -236,17 +240,6 @@ def known_kernels() -> tuple[tuple[str, str], ...]:
     return tuple(sorted(_KERNELS))
 
 
-def provide_kernels(provider: Provider) -> None:
-    """Ask somebody else, too, for kernels of operators that have none here.
-
-    Args:
-        provider: Called once for each operator and domain, when its kernel is first looked for.
-    """
-    if provider not in _PROVIDERS:
-        _PROVIDERS.append(provider)
-        _PROVIDED.clear()
-
-
 def has_kernel(op: str, domain: str = "") -> bool:
     """Tell whether an operator can be replayed."""
     return _kernel_of(op, domain) is not None
@@ -258,7 +251,8 @@ def _kernel_of(op: str, domain: str) -> Kernel | None:
     if key in _KERNELS:
         return _KERNELS[key]
     if key not in _PROVIDED:
-        _PROVIDED[key] = next(filter(None, (provider(op, key[0]) for provider in _PROVIDERS)), None)
+        module, _, function = _PROVIDER.partition(":")
+        _PROVIDED[key] = getattr(import_module(module), function)(op, key[0])
     return _PROVIDED[key]
 
 
@@ -303,6 +297,7 @@ def run_node(
 
     Raises:
         NoKernelError: There is no kernel for the operator.
+        RefusedSizeError: It would take more memory or work than the recorded tensors account for, or memory ran out.
         KernelError: The inputs or attributes do not fit the operator, or an input has no values.
     """
     compute = find_kernel(node)
@@ -311,7 +306,7 @@ def run_node(
         raise KernelError(f"Input {missing[0]!r} of node {node.name!r} ({node.op}) has no values.")
     inputs = [values[name] if name else None for name in node.inputs]
     try:
-        last = _keeps_channels_last(node)
+        last = keeps_channels_last(node)
         plain = _call(node, inputs, opset)
         call = replace(
             plain,
@@ -346,7 +341,8 @@ def refuse_large(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping
         opset: Version of each operator set by domain.
 
     Raises:
-        KernelError: It would, or its inputs and attributes do not fit its operator.
+        RefusedSizeError: It would.
+        KernelError: Its inputs and attributes do not fit its operator.
     """
     try:
         with np.errstate(all="ignore"):
@@ -380,7 +376,7 @@ def _refuse_kinds(node: Node, call: Call) -> None:
 def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, int] | None) -> Call:
     """Return the call of a node, its data with channels where its kernel wants them."""
     read = list(inputs)
-    if _keeps_channels_last(node) and read and read[0] is not None and read[0].ndim > 2:
+    if keeps_channels_last(node) and read and read[0] is not None and read[0].ndim > 2:
         read[0] = np.moveaxis(read[0], -1, 1)
     return Call(
         inputs=tuple(read),
@@ -393,9 +389,11 @@ def _call(node: Node, inputs: Sequence[np.ndarray | None], opset: Mapping[str, i
 
 
 def _cannot(node: Node, inputs: Sequence[np.ndarray | None], error: Exception) -> KernelError:
-    kind = RefusedSizeError if isinstance(error, MemoryError) else KernelError
-    why = str(error).rstrip(".") or "there is not enough memory"
-    return kind(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {_shapes(inputs)}: {why}.")
+    shapes = _shapes(inputs)
+    if isinstance(error, MemoryError):
+        return RefusedSizeError(f"Node {node.name!r} ({node.op}) runs out of memory on inputs {shapes}.")
+    why = str(error).rstrip(".")
+    return KernelError(f"Node {node.name!r} ({node.op}) cannot be replayed on inputs {shapes}: {why}.")
 
 
 class _AskedAttrs(Mapping[str, AttrValue]):
@@ -426,7 +424,7 @@ class _AskedAttrs(Mapping[str, AttrValue]):
         return self._attrs[name]
 
 
-def _keeps_channels_last(node: Node) -> bool:
+def keeps_channels_last(node: Node) -> bool:
     """Tell whether a node reads and gives channels last, and its kernel wants them second, as those of reals do."""
     if "channels_last" not in node.attrs or not Call(inputs=(), attrs=node.attrs).integer("channels_last"):
         return False

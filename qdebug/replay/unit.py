@@ -16,7 +16,7 @@ from qdebug.errors import KernelError
 from qdebug.model import AttrValue
 from qdebug.model.dtypes import code_limits, logical_dtype, logical_name
 from qdebug.model.frozen import frozen_mapping, rebuild
-from qdebug.model.quant import QuantParams
+from qdebug.model.quant import QuantParams, is_same_scale
 from qdebug.replay.blockwise import elementwise
 
 __all__ = ["KINDS", "Operand", "Target", "Unit", "target_of"]
@@ -187,7 +187,7 @@ class Unit:
     def keeps_scale(self) -> bool:
         """Whether a code means the same in the first operand as in the output."""
         source, out = self.operands[0], self.out
-        return np.array_equal(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
+        return is_same_scale(source.scale, out.scale) and np.array_equal(source.zero_point, out.zero_point)
 
     @property
     def per_channel(self) -> bool:

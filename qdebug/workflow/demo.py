@@ -15,7 +15,7 @@ from qdebug.backends.protocol import OnProgress
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import OutputExistsError
 from qdebug.replay import Fault
-from qdebug.session import DiffSession, open_recording
+from qdebug.session import DiffSession, opened_recording
 from qdebug.workflow.record import record_feeds
 
 if TYPE_CHECKING:
@@ -76,8 +76,8 @@ class _Digits:
 
     def right(self, path: Path) -> int:
         """Count the digits that a recorded net reads correctly."""
-        recording = open_recording(path)
-        found = [int(recording.load("logits", sample).argmax()) for sample in range(self.samples)]
+        with opened_recording(path) as recording:
+            found = [int(recording.load("logits", sample).argmax()) for sample in range(self.samples)]
         return int((np.array(found) == self._labels).sum())
 
 
@@ -108,6 +108,8 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
     faults = {PLANTED: _leave_tail}
     options = {"arithmetic": _ARITHMETIC}
     _record(data.INT8_NET, backend, digits, options, faults, force=force, on_progress=on_progress)
+    with opened_recording(reference) as ref, opened_recording(backend) as other:
+        result = DiffSession(ref, other, cache=True).result()
     return DemoRun(
         reference=reference,
         backend=backend,
@@ -116,7 +118,7 @@ def run_demo(directory: Path, *, force: bool = False, on_progress: OnProgress | 
         digits=digits.samples,
         reference_right=digits.right(reference),
         backend_right=digits.right(backend),
-        result=DiffSession(open_recording(reference), open_recording(backend), cache=True).result(),
+        result=result,
     )
 
 
@@ -139,5 +141,6 @@ def _record(
 ) -> None:
     """Replay a recorded net on all digits, record every tensor, and check that a plain run gives the same."""
     interpreter = cast("InterpreterBackend", load_backend("interpreter"))
-    run = interpreter.open(open_recording(net), options=options, faults=faults)
-    record_feeds(run, digits, out, force=force, on_progress=on_progress)
+    with opened_recording(net) as recording:
+        run = interpreter.open(recording, options=options, faults=faults)
+        record_feeds(run, digits, out, force=force, on_progress=on_progress)

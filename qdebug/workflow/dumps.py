@@ -27,7 +27,7 @@ from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.target import cause
 from qdebug.recording.write import At
 from qdebug.regular_file import open_descriptor, read_regular
-from qdebug.workflow.feeds import UNREADABLE
+from qdebug.workflow.feeds import UNREADABLE, check_expansion
 
 __all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "cleaned", "read_dump"]
 
@@ -36,8 +36,6 @@ TENSOR_NAMES = "tensor_names"
 
 _MOST_FILES = 100_000
 _MOST_DESCRIPTION = 64 << 20
-_EXPANDS, _EXPANDS_FREELY = 200, 1 << 30
-"""An archive may hold this many times its own bytes, or this many bytes if that is more."""
 _LAST_PLACE = 1 << 32
 _NUMBERED = re.compile(r"(.*?)(\d{1,9})")
 _NUMBER = re.compile(r"(\d+)")
@@ -173,10 +171,11 @@ def cleaned(name: str) -> str:
 def _read_arrays(files: _Files, source: Path, graph: Graph | None) -> Dump:
     """List the arrays of a folder, of an archive, or of one file."""
     del graph
-    if not source.is_dir():
-        return Dump(tensors=list(_arrays_of(files, source, (0, 0), "")))
     tensors: list[DumpedTensor] = []
     ignored: dict[str, str] = {}
+    if not source.is_dir():
+        tensors += _arrays_of(files, source, (0, 0), "", ignored)
+        return Dump(tensors=tensors, ignored=ignored)
     said: list[str] = []
     for place, path in _placed(source, said):
         found = sorted(files.below(path) if path.is_dir() else [path], key=lambda each: _natural(str(each)))
@@ -187,7 +186,8 @@ def _read_arrays(files: _Files, source: Path, graph: Graph | None) -> Dump:
                 ignored[os.path.relpath(each, source)] = "it leads out of the folder"
             else:
                 prefix = "" if each == path else str(each.relative_to(path).parent)
-                tensors += _arrays_of(files, each, place, "" if prefix == "." else f"{prefix}/" if prefix else "")
+                prefix = f"{prefix}/" if prefix not in ("", ".") else ""
+                tensors += _arrays_of(files, each, place, prefix, ignored)
     return Dump(tensors=tensors, ignored=ignored, said=said)
 
 
@@ -229,18 +229,22 @@ def _natural(name: str) -> list[Any]:
     return [int(part) if part.isdecimal() and len(part) < 19 else part for part in _NUMBER.split(name)]
 
 
-def _arrays_of(files: _Files, path: Path, place: At, prefix: str) -> Iterator[DumpedTensor]:
-    """Yield the arrays of an .npy or .npz file."""
+def _arrays_of(files: _Files, path: Path, place: At, prefix: str, ignored: dict[str, str]) -> Iterator[DumpedTensor]:
+    """Yield the arrays of an .npy or .npz file; those without a name are added to `ignored`."""
     where = os.path.relpath(path, files.folder)
     if path.suffix.lower() == ".npy":
-        yield _array(files, path, "", name=prefix + path.stem, where=where, place=place)
+        yield _array(files, path, None, name=prefix + path.stem, where=where, place=place)
         return
     members = files.members(path)
     names = _said_names(files, path) if TENSOR_NAMES in members else {}
     for member in members:
-        if member != TENSOR_NAMES or not names:
-            name = prefix + names.get(member, member)
-            yield _array(files, path, member, name=name, where=f"{where}:{member}", place=place)
+        name = names.get(member, member)
+        if member == TENSOR_NAMES and names:
+            continue
+        if name:
+            yield _array(files, path, member, name=prefix + name, where=f"{where}:{member}", place=place)
+        else:
+            ignored[f"{where}:{member}.npy"] = "the array has no name"
 
 
 def _said_names(files: _Files, path: Path) -> dict[str, str]:
@@ -253,7 +257,7 @@ def _said_names(files: _Files, path: Path) -> dict[str, str]:
     return {str(member): str(name) for member, name in rows}
 
 
-def _array(files: _Files, path: Path, member: str, *, name: str, where: str, place: At) -> DumpedTensor:
+def _array(files: _Files, path: Path, member: str | None, *, name: str, where: str, place: At) -> DumpedTensor:
     with files.opened(path, member) as (file, size):
         header = _header(file, size, path, member)
 
@@ -267,7 +271,7 @@ def _array(files: _Files, path: Path, member: str, *, name: str, where: str, pla
     return DumpedTensor(name=name, where=where, dtype=header[0], shape=header[1], load=load, place=place)
 
 
-def _header(file: BinaryIO, size: int, path: Path, member: str) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
+def _header(file: BinaryIO, size: int, path: Path, member: str | None) -> tuple[np.dtype[Any], tuple[int, ...], bool]:
     """Read what an array in numpy's form says of itself, and hold it against the bytes that follow.
 
     Raises:
@@ -293,7 +297,7 @@ def _header(file: BinaryIO, size: int, path: Path, member: str) -> tuple[np.dtyp
 
 
 def _elements(
-    file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str, *, order: Any = "C"
+    file: BinaryIO, dtype: np.dtype[Any], shape: Sequence[int], path: Path, member: str | None, *, order: Any = "C"
 ) -> np.ndarray:
     """Read elements whose bytes are known to be there."""
     try:
@@ -342,23 +346,17 @@ class _Files:
         """
         archive = self._opened_archive(path)
         entries = [entry for entry in archive.infolist() if entry.filename.endswith(".npy")]
-        size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
-        if len(entries) > _MOST_FILES or total > max(_EXPANDS * size, _EXPANDS_FREELY):
-            raise UsageError(
-                f"The archive {str(path)!r} has {size} bytes and says that it holds {len(entries)} arrays of {total} "
-                "bytes.",
-                hint="Save it anew with numpy.savez, which does not compress, if that is true.",
-            )
+        check_expansion(path, entries)
         return [entry.filename.removesuffix(".npy") for entry in entries]
 
     @contextmanager
-    def opened(self, path: Path, member: str = "") -> Iterator[tuple[BinaryIO, int]]:
+    def opened(self, path: Path, member: str | None = None) -> Iterator[tuple[BinaryIO, int]]:
         """Open a file, or an array of an archive, and yield it with its size.
 
         Raises:
             UsageError: It is missing, cannot be read, or is no regular file.
         """
-        if member:
+        if member is not None:
             archive = self._opened_archive(path)
             try:
                 entry = archive.getinfo(f"{member}.npy")
@@ -395,7 +393,7 @@ class _Files:
             self._archive = path, zipfile.ZipFile(file), file
         except UNREADABLE as error:
             file.close()
-            raise _damaged(path, "", str(error) or type(error).__name__) from None
+            raise _damaged(path, None, str(error) or type(error).__name__) from None
         return self._archive[1]
 
 
@@ -414,11 +412,11 @@ class _Counted:
         return self._at
 
 
-def _titled(path: Path, member: str) -> str:
-    return f"Array {member!r} of {str(path)!r}" if member else f"The file {str(path)!r}"
+def _titled(path: Path, member: str | None) -> str:
+    return f"The file {str(path)!r}" if member is None else f"Array {member!r} of {str(path)!r}"
 
 
-def _damaged(path: Path, member: str, why: str) -> UsageError:
+def _damaged(path: Path, member: str | None, why: str) -> UsageError:
     return UsageError(
         f"{_titled(path, member)} is no array that numpy wrote, or is damaged: {why[:200]}.",
         hint="Write it again with numpy.save or numpy.savez, or leave it out of the folder.",
@@ -473,8 +471,12 @@ def _parsed(source: Path) -> dict[str, Any]:
     """
     try:
         plain = json.loads(read_regular(source, _MOST_DESCRIPTION), parse_constant=_no_number)
+        json.dumps(plain, ensure_ascii=False).encode()  # half a character is in no file name, recording or report
     except OSError as error:
         raise UsageError(f"{str(source)!r} cannot be read: {cause(error)}.", hint="Check the path.") from None
+    except UnicodeEncodeError as error:
+        around = error.object[max(error.start - 20, 0) : error.end + 20].encode("ascii", "backslashreplace").decode()
+        raise _unclear(source, f"it has text that is not valid Unicode, near '{around}'") from None
     except (ValueError, RecursionError) as error:
         raise _unclear(source, f"it is no JSON ({str(error)[:100]})") from None
     if not isinstance(plain, dict) or plain.get("format") != "qdebug.dump" or plain.get("version") != 1:
@@ -503,7 +505,7 @@ def _described(files: _Files, source: Path, number: int, entry: dict[str, Any], 
     facts = {key: entry[key] for key in _PUT_FACTS if entry.get(key) is not None}
     path = files.folder / name
     if path.suffix.lower() in (".npy", ".npz"):
-        member = str(entry.get("array", tensor)) if path.suffix.lower() == ".npz" else ""
+        member = str(entry.get("array", tensor)) if path.suffix.lower() == ".npz" else None
         found = _array(files, path, member, name=tensor, where=name, place=place)
         facts |= {"dtype": entry["dtype"]} if "dtype" in entry else {}
         _check_shape(source, title, entry, found)
@@ -554,7 +556,7 @@ def _raw(files: _Files, source: Path, title: str, path: Path, entry: Mapping[str
             if size < offset + needed:
                 raise UsageError(f"The file {str(path)!r} changed while it was read.", hint="Import again.")
             file.seek(offset)
-            return _elements(file, dtype, extents, path, "")
+            return _elements(file, dtype, extents, path, None)
 
     return DumpedTensor(name="", where="", dtype=dtype, shape=extents, load=load, flat=flat)
 

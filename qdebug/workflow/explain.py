@@ -19,7 +19,7 @@ from qdebug.compare.result.limits import Limits, checked_limits
 from qdebug.compare.workers import check_version, in_parts, in_workers
 from qdebug.model import Recording
 from qdebug.replay.variant import kind_of, parse_variant
-from qdebug.session import open_recording, open_sample
+from qdebug.session import open_sample, opened_recording
 from qdebug.version import __version__
 
 __all__ = ["arithmetic_text", "explain", "explained_by"]
@@ -45,12 +45,12 @@ def explain(
         progress: Called with the number of outputs looked at, their total and the name of the next node.
         shared: Workers that look at the same recording, see `explained_by`; None without.
     """
-    recording = backend if isinstance(backend, Recording) else open_recording(backend)
     limits = checked_limits(limits)
-    if node is None:
-        return explain_recording(recording, progress=progress, shared=shared).accepting(limits)
-    asked = wanted(recording, node)
-    found = explain_recording(recording, tensors=siblings(recording, asked), progress=progress, shared=shared)
+    with opened_recording(backend) as recording:
+        if node is None:
+            return explain_recording(recording, progress=progress, shared=shared).accepting(limits)
+        asked = wanted(recording, node)
+        found = explain_recording(recording, tensors=siblings(recording, asked), progress=progress, shared=shared)
     return replace(found, nodes=tuple(answer for answer in found.nodes if answer.tensor in asked)).accepting(limits)
 
 

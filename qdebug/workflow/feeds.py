@@ -14,8 +14,9 @@ from qdebug.errors import InputError, UsageError
 from qdebug.model import TensorInfo
 from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
+from qdebug.workflow.input_shapes import check_shared_extents
 
-__all__ = ["UNREADABLE", "ArrayFeeds", "fits", "has_steps", "read_inputs"]
+__all__ = ["UNREADABLE", "ArrayFeeds", "check_expansion", "check_names", "fits", "has_steps", "read_inputs"]
 
 # What numpy and zipfile raise on damaged, encrypted and absurdly large archives.
 UNREADABLE = (
@@ -42,6 +43,7 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
                     hint="Make one: numpy.savez('inputs.npz', INPUT=array).",
                 )
             with loaded:
+                check_expansion(path, loaded.zip.infolist())
                 return {name: loaded[name] for name in loaded.files}
     except FileNotFoundError as error:
         raise InputError(f"There is no input file {str(path)!r}.", hint="Give an .npz file.") from error
@@ -56,6 +58,31 @@ def read_inputs(inputs: str | Path | Mapping[str, np.ndarray]) -> dict[str, np.n
             f"The input file {str(path)!r} cannot be read as .npz: {reason}.",
             hint="Make one of plain arrays: numpy.savez('inputs.npz', INPUT=array).",
         ) from error
+
+
+MOST_ARRAYS = 100_000
+"""Arrays that an archive may hold."""
+_EXPANDS, _EXPANDS_FREELY = 200, 1 << 30
+"""An archive may hold this many times its own bytes, or this many bytes if that is more."""
+
+
+def check_expansion(path: Path, entries: Sequence[zipfile.ZipInfo]) -> None:
+    """Refuse an archive whose arrays are far larger than the file can hold, before any memory is taken.
+
+    Args:
+        path: The archive.
+        entries: What it says that it holds.
+
+    Raises:
+        InputError: It is one.
+    """
+    size, total = path.stat().st_size, sum(entry.file_size for entry in entries)
+    if len(entries) > MOST_ARRAYS or total > max(_EXPANDS * size, _EXPANDS_FREELY):
+        raise InputError(
+            f"The archive {str(path)!r} has {size} bytes and says that it holds {len(entries)} arrays of {total} "
+            "bytes.",
+            hint="Save it anew with numpy.savez, which does not compress, if that is true.",
+        )
 
 
 def _kind(path: Path) -> str:
@@ -83,6 +110,7 @@ class ArrayFeeds:
         steps: Number of steps to take; None if each sample is one step.
         states: Inputs whose arrays are first values, without an axis of steps. One value may serve all samples, and
             zeros serve where it is left out.
+        extent_names: Names of the dimensions of each input, by input; one name is one extent.
 
     Attributes:
         zeros: The states that were left out.
@@ -100,6 +128,7 @@ class ArrayFeeds:
         samples: int | None = None,
         steps: int | None = None,
         states: Collection[str] = (),
+        extent_names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         for what, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
@@ -112,11 +141,13 @@ class ArrayFeeds:
         axes = [(what, count) for what, count in (("sample", samples), ("step", steps)) if count is not None]
         self.zeros = tuple(info.name for info in inputs if info.name in states and info.name not in arrays)
         arrays = {**arrays, **{info.name: _zeros(info) for info in inputs if info.name in self.zeros}}
-        _check_names(arrays, inputs)
+        check_names(arrays, inputs)
         self._axes = {info.name: axes for info in inputs} | {
             info.name: _axes_of_state(info, arrays[info.name], axes) for info in inputs if info.name in states
         }
         self._arrays = {info.name: _prepared(info, arrays[info.name], self._axes[info.name]) for info in inputs}
+        own = {name: array.shape[len(self._axes[name]) :] for name, array in self._arrays.items()}
+        check_shared_extents(own, extent_names or {})
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Return one array per model input."""
@@ -207,7 +238,12 @@ def _prepared(info: TensorInfo, array: np.ndarray, axes: _Axes) -> np.ndarray:
     return array
 
 
-def _check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) -> None:
+def check_names(arrays: Mapping[str, np.ndarray], inputs: Sequence[TensorInfo]) -> None:
+    """Check that there is an array for each input of a model, and for nothing else.
+
+    Raises:
+        InputError: One is missing or left over.
+    """
     expected = [info.name for info in inputs]
     missing = [name for name in expected if name not in arrays]
     unknown = [name for name in arrays if name not in expected]

@@ -12,11 +12,13 @@ from qdebug.errors import InputError, RecordingError, UsageError
 from qdebug.model import Graph, Recording, RunInfo, TensorInfo, operators
 from qdebug.model.dtypes import is_float, is_whole, logical_dtype
 from qdebug.numerics.affine import dequantize, is_wide_code, quantize
-from qdebug.workflow.feeds import fits, read_inputs
+from qdebug.workflow.feeds import check_names, fits, read_inputs
+from qdebug.workflow.input_shapes import Shape, choose_shapes, dimensions
 
 __all__ = [
     "CHANGES",
     "INPUTS",
+    "RANDOM",
     "RANDOM_HIDES",
     "GivenInputs",
     "fitted_inputs",
@@ -33,10 +35,8 @@ CHANGES = "inputs_changed"
 """Option of a recorded run that says what was done to its inputs."""
 RANDOM_HIDES = "random inputs hide what real ones show"
 """What is said wherever random inputs are used."""
-_RANDOM = "random"
-
-_OPEN_EXTENT = 32
-"""Extent that random inputs have along an open axis that is no batch: no stride of a usual net makes nothing of it."""
+RANDOM = "inputs_random"
+"""Option of a recorded run whose inputs are random values: true."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,18 +44,22 @@ class GivenInputs:
     """Inputs of a run before the model is known that takes them.
 
     Args:
-        arrays: Real values by name; None if they are random.
+        arrays: Values by name; None if random ones are to be made.
         samples: Length of their leading axis of samples; None if they have none.
         said: Where they come from, in a clause.
+        random: Whether the values are random, or were where they come from.
         seed: Seed of random values.
         ranges: Least and largest random value of inputs of which that is known.
+        shapes: Shapes that the user chose, by input.
     """
 
     arrays: Mapping[str, np.ndarray] | None
     samples: int | None
     said: str
+    random: bool = False
     seed: int = 0
     ranges: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    shapes: Mapping[str, Shape] = field(default_factory=dict)
 
 
 def given_inputs(
@@ -64,6 +68,7 @@ def given_inputs(
     samples: int | None,
     seed: int,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
 ) -> GivenInputs:
     """Return what a reference run is fed with: the arrays of a file, or random values.
 
@@ -72,6 +77,7 @@ def given_inputs(
         samples: Length of the leading axis of samples; None for none.
         seed: Seed of random values.
         ranges: Least and largest random value of inputs of which that is known, as `input_ranges` gives them.
+        shapes: Shapes that the user chose, by input.
 
     Raises:
         InputError: The file is no .npz file of plain arrays.
@@ -79,9 +85,12 @@ def given_inputs(
     if inputs is None:
         known = ranges or {}
         within = sorted({f"{low:.4g}..{high:.4g}" for low, high in known.values()})
-        said = f"{_RANDOM}, seed {seed}" + (f", {' and '.join(within)} as the codes reach" if within else "")
-        return GivenInputs(arrays=None, samples=samples, said=said, seed=seed, ranges=known)
-    return GivenInputs(arrays=read_inputs(inputs), samples=samples, said=f"of {Path(inputs).name}")
+        said = f"random, seed {seed}" + (f", {' and '.join(within)} as the codes reach" if within else "")
+        return GivenInputs(
+            arrays=None, samples=samples, said=said, random=True, seed=seed, ranges=known, shapes=shapes or {}
+        )
+    arrays = read_inputs(inputs)
+    return GivenInputs(arrays=arrays, samples=samples, said=f"of {Path(inputs).name}", shapes=shapes or {})
 
 
 def random_inputs_said(info: RunInfo) -> str | None:
@@ -90,8 +99,7 @@ def random_inputs_said(info: RunInfo) -> str | None:
     Args:
         info: Facts of the run.
     """
-    said = str(info.options.get(INPUTS, ""))
-    return f"{said}: {RANDOM_HIDES}" if said.startswith(_RANDOM) else None
+    return f"{info.options.get(INPUTS, '')}: {RANDOM_HIDES}" if info.options.get(RANDOM) is True else None
 
 
 def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | None = None) -> GivenInputs:
@@ -119,13 +127,17 @@ def recorded_inputs(recording: Recording, *, title: str, extra: str | Path | Non
                 f"{title} does not hold the values of its input {name!r}.",
                 hint="Record it with all values of its inputs, or record both models with the same --inputs FILE.npz.",
             )
-        stored = np.stack([recording.load(name, sample) for sample in range(recording.samples)])
-        quant = recording.graph.tensors[name].quant
-        arrays[name] = stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
+        arrays[name] = np.stack([_real_input(recording, name, sample) for sample in range(recording.samples)])
     further = {} if extra is None else read_inputs(extra)
-    random = str(recording.info.options.get(INPUTS, ""))
-    said = random if random.startswith(_RANDOM) else f"those of {title}"
-    return GivenInputs(arrays=further | arrays, samples=recording.samples, said=said)
+    random = recording.info.options.get(RANDOM) is True
+    said = str(recording.info.options.get(INPUTS, "")) if random else f"those of {title}"
+    return GivenInputs(arrays=further | arrays, samples=recording.samples, said=said, random=random)
+
+
+def _real_input(recording: Recording, name: str, sample: int) -> np.ndarray:
+    """Return the real values of an input; its axes, one of which may have scales, are those of one sample."""
+    stored, quant = recording.load(name, sample), recording.graph.tensors[name].quant
+    return stored if quant is None else dequantize(stored, quant, double=is_wide_code(stored.dtype))
 
 
 def input_ranges(graph: Graph) -> dict[str, tuple[float, float]]:
@@ -159,17 +171,19 @@ def random_inputs(
     samples: int | None,
     seed: int,
     ranges: Mapping[str, tuple[float, float]] | None = None,
+    shapes: Mapping[str, Shape] | None = None,
 ) -> dict[str, np.ndarray]:
     """Return random arrays for the inputs of a model.
 
     Real numbers have mean 0 and variance 1, or are spread evenly over the range of the input. Codes are any code, other
-    integers and booleans are 0 or 1: any table has two rows. An open batch is 1, any other open extent 32.
+    integers and booleans are 0 or 1: any table has two rows.
 
     Args:
         infos: The inputs.
         samples: Length of a leading axis of samples; None for none.
         seed: Seed.
         ranges: Least and largest value by input; the only one is that of the only input, whatever it is called.
+        shapes: The shape of each input, as `choose_shapes` gives them; its defaults if None.
 
     Raises:
         InputError: An input holds no numbers, or nobody knows its rank.
@@ -178,20 +192,24 @@ def random_inputs(
     known = dict(ranges or {})
     if len(known) == len(infos) == 1:
         known = {infos[0].name: next(iter(known.values()))}
-    return {info.name: _random(info, rng, samples, known.get(info.name)) for info in infos}
+    chosen = choose_shapes(infos)[0] if shapes is None else shapes
+    return {info.name: _random(info, chosen.get(info.name), rng, samples, known.get(info.name)) for info in infos}
 
 
 def _random(
-    info: TensorInfo, rng: np.random.Generator, samples: int | None, limits: tuple[float, float] | None
+    info: TensorInfo,
+    own: Shape | None,
+    rng: np.random.Generator,
+    samples: int | None,
+    limits: tuple[float, float] | None,
 ) -> np.ndarray:
-    if info.dtype is None or info.shape is None:
+    if info.dtype is None or own is None:
         lacks = "the dtype" if info.dtype is None else "the rank"
         raise InputError(
             f"Input {info.name!r}: the model does not say {lacks}, so no values can be made for it.",
-            hint="Give the inputs: --inputs FILE.npz.",
+            hint="Give the inputs: --inputs FILE.npz." if own else f"Give its shape: --shape {info.name}=1x3x48x192.",
         )
-    own = [extent or (1 if at == 0 else _OPEN_EXTENT) for at, extent in enumerate(info.shape)]
-    shape = own if samples is None else [samples, *own]
+    shape = own if samples is None else (samples, *own)
     dtype = logical_dtype(info.dtype)
     if is_float(info.dtype):
         values = rng.standard_normal(shape) if limits is None else rng.uniform(*limits, size=shape)
@@ -202,7 +220,11 @@ def _random(
 
 
 def fitted_inputs(
-    given: GivenInputs, infos: Sequence[TensorInfo], *, adapt: bool
+    given: GivenInputs,
+    infos: Sequence[TensorInfo],
+    *,
+    adapt: bool,
+    extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return arrays that a model takes, and what was done for that.
 
@@ -211,15 +233,18 @@ def fitted_inputs(
         infos: The inputs of the model.
         adapt: Whether values may be quantized, cast and laid out anew, and the one input left over be taken for the one
             that is missing.
+        extent_names: Names of the dimensions of each input, by input.
 
     Returns:
-        An array for each input that was found, and a clause for each change.
+        An array for each input, and a clause for each change and for each shape that was filled in by default.
 
     Raises:
-        InputError: Random values cannot be made.
+        InputError: Random values cannot be made, an input has no array, or a shape that was chosen does not fit.
     """
     if given.arrays is None:
-        return random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges), []
+        shapes, filled = choose_shapes(infos, given=given.shapes, extent_names=extent_names)
+        made = random_inputs(infos, samples=given.samples, seed=given.seed, ranges=given.ranges, shapes=shapes)
+        return made, filled
     arrays = {info.name: given.arrays[info.name] for info in infos if info.name in given.arrays}
     left = [name for name in given.arrays if name not in arrays]
     changes: list[str] = []
@@ -227,15 +252,32 @@ def fitted_inputs(
     if adapt and len(missing) == len(left) == 1:
         arrays[missing[0]] = given.arrays[left[0]]
         changes.append(f"{missing[0]!r} gets {left[0]!r}, the only input without a partner")
-        left = []
+        left, missing = [], []
+    if missing:
+        check_names(given.arrays, infos)
     changes += [f"{name!r} is no input of this model" for name in left]
+    leading = 0 if given.samples is None else 1
+    _check_chosen(given, arrays, infos, leading)
     if adapt:
-        leading = 0 if given.samples is None else 1
         for info in infos:
             if info.name in arrays:
                 arrays[info.name], said = _adapted(arrays[info.name], info, leading)
                 changes += [f"{info.name!r}: {clause}" for clause in said]
     return arrays, changes
+
+
+def _check_chosen(
+    given: GivenInputs, arrays: Mapping[str, np.ndarray], infos: Sequence[TensorInfo], leading: int
+) -> None:
+    """Refuse shapes that were chosen where the arrays have others."""
+    choose_shapes(infos, given=given.shapes)
+    for name, shape in given.shapes.items():
+        own = arrays[name].shape[leading:]
+        if own != shape:
+            raise InputError(
+                f"The array of input {name!r} has shape {dimensions(own)}, and --shape says {dimensions(shape)}.",
+                hint="Leave out --shape: the arrays have their shapes.",
+            )
 
 
 def _adapted(values: np.ndarray, info: TensorInfo, leading: int) -> tuple[np.ndarray, list[str]]:

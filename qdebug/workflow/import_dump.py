@@ -7,8 +7,8 @@ itself bears it out bit for bit.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,10 +22,10 @@ from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
-from qdebug.recording.opening import is_manifest, open_recording
+from qdebug.recording.opening import is_manifest, opened_recording
 from qdebug.recording.payload import payload_hash
 from qdebug.recording.recorder import Recorder
-from qdebug.recording.target import check_target
+from qdebug.recording.target import cause, check_target
 from qdebug.regular_file import open_binary
 from qdebug.workflow.dumps import Dump, DumpedTensor, cleaned, read_dump
 
@@ -146,8 +146,10 @@ def import_dump(
     source, out = Path(source), Path(out)
     check_target(out, force=force)
     _check_apart(source, graph, out)
-    model = None if graph is None else _model(Path(graph))
-    with read_dump(source, form, None if model is None else model.graph) as (found, dump):
+    with (
+        _model(graph) as model,
+        read_dump(source, form, None if model is None else model.graph) as (found, dump),
+    ):
         return _imported(source, out, found, dump, model, force=force, on_progress=on_progress)
 
 
@@ -170,14 +172,15 @@ def _imported(
     work = _Work(entries, fits, known=known, model=model, dump=dump)
     facts = _facts(source, form, dump, model, partly=bool(unmatched))
     work.write(Recorder(out, graph=work.graph, force=force, **facts), on_progress)
-    recording = open_recording(out)
+    with opened_recording(out) as recording:
+        tensors_made, samples, steps = len(recording.names), recording.samples, recording.steps
     return ImportSummary(
         path=out,
         form=form,
-        tensors=len(recording.names),
+        tensors=tensors_made,
         files=len(entries),
-        samples=recording.samples,
-        steps=recording.steps,
+        samples=samples,
+        steps=steps,
         matched=matched,
         unmatched=unmatched,
         absent=work.absent,
@@ -261,22 +264,28 @@ def _check_apart(source: Path, graph: str | Path | None, out: Path) -> None:
             )
 
 
-def _model(path: Path) -> _Model:
-    """Open a model file or a recording."""
+@contextmanager
+def _model(graph: str | Path | None) -> Iterator[_Model | None]:
+    """Open a model file or a recording, whose constants can be read inside the block; None of none."""
+    if graph is None:
+        yield None
+        return
+    path = Path(graph)
     try:
         with open_binary(path) as file:
             start = file.read(len(_HDF5))
     except OSError as error:
         raise UsageError(
-            f"The model {str(path)!r} cannot be read: {error.strerror}.", hint="Give a model file or a recording."
+            f"The model {str(path)!r} cannot be read: {cause(error)}.", hint="Give a model file or a recording."
         ) from error
-    if start == _HDF5 or is_manifest(path):
-        recording = open_recording(path)
+    if start != _HDF5 and not is_manifest(path):
+        source = load_reader(path)
+        yield _Model(source.name, source.sha256, source.graph, source.constants, source.constant)
+        return
+    with opened_recording(path) as recording:
         names = [name for name in recording.names if recording.graph.is_constant(name)]
         info = recording.info
-        return _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, info)
-    source = load_reader(path)
-    return _Model(source.name, source.sha256, source.graph, source.constants, source.constant)
+        yield _Model(info.model or path.name, info.model_sha256, recording.graph, names, recording.load, info)
 
 
 def _facts(source: Path, form: str, dump: Dump, model: _Model | None, *, partly: bool) -> dict[str, Any]:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from pathlib import Path
 from typing import Any
 
 from qdebug.errors import LimitsError
 from qdebug.regular_file import read_regular
+from qdebug.toml_text import parse_toml
 
 __all__ = ["find_limits", "prefix_of", "read_text", "tables_of"]
 
@@ -78,7 +78,7 @@ def tables_of(path: Path, text: str) -> tuple[dict[str, Any], Path | None]:
         LimitsError: It is no TOML, or names the other file in a way that means nothing.
     """
     try:
-        tables: Any = tomllib.loads(text)
+        tables: Any = parse_toml(text)
     except ValueError as error:  # of tomllib, or of a number with thousands of digits
         raise LimitsError(f"{str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
     except RecursionError as error:

@@ -125,7 +125,7 @@ def _said(quant: QuantParams) -> str:
 
 def _same(one: QuantParams, other: QuantParams) -> bool:
     """Tell whether codes stand for the same values, whatever their range."""
-    return np.array_equal(one.scale, other.scale) and np.array_equal(one.zero_point, other.zero_point)
+    return one.has_same_codes(other)
 
 
 def _misread(model: LintModel, seen: _Seen) -> Iterator[_Look]:

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,8 +22,9 @@ from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform, U
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
-from qdebug.recording.target import whole_file
+from qdebug.recording.target import cause, whole_file
 from qdebug.regular_file import read_regular
+from qdebug.toml_text import parse_toml
 from qdebug.workflow.limits_file import quoted, without_entries
 
 __all__ = ["load_map", "map_text", "write_pair"]
@@ -42,7 +42,7 @@ def load_map(path: str | Path) -> PairList:
     """
     path = Path(path)
     try:
-        tables = tomllib.loads(_read(path))
+        tables = parse_toml(_read(path))
     except (ValueError, RecursionError) as error:  # of tomllib, or of a number with thousands of digits
         raise UsageError(f"The map {str(path)!r} is no TOML: {error}.", hint="Correct that line.") from error
     unknown = sorted(tables.keys() - {"pair", "alone"})
@@ -66,7 +66,7 @@ def _read(path: Path) -> str:
         ) from error
     except (OSError, ValueError) as error:
         raise UsageError(
-            f"The map {str(path)!r} cannot be read: {error}.", hint="Give a TOML file: --map FILE."
+            f"The map {str(path)!r} cannot be read: {cause(error)}.", hint="Give a TOML file: --map FILE."
         ) from error
 
 

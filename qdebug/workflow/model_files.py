@@ -5,7 +5,7 @@ Nothing is imported that a command line without a model does not need.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -55,6 +55,7 @@ def record_runs(
     inputs: str | Path | None = None,
     samples: int | None = None,
     seed: int = 0,
+    shapes: Mapping[str, tuple[int, ...]] | None = None,
 ) -> tuple[Path | None, list[Path]]:
     """Record a reference and the backends' models, which get the reference's inputs.
 
@@ -66,6 +67,7 @@ def record_runs(
         inputs: An .npz file of the inputs; random values if None, within what the codes of a quantized model reach.
         samples: Length of the leading axis of samples; None for none.
         seed: Seed of random values.
+        shapes: Shapes of the reference's inputs that the user chose, by input.
 
     Returns:
         The reference's recording, None if it is one already, and the backends' recordings.
@@ -73,17 +75,23 @@ def record_runs(
     Raises:
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
     """
-    from qdebug.recording.opening import open_recording
+    from qdebug.recording.opening import opened_recording
     from qdebug.workflow.fitted_inputs import given_inputs, input_ranges, recorded_inputs
     from qdebug.workflow.model_runs import ModelRun, model_graph
 
     made = None
+    recorded: Recording | Path
     if isinstance(reference, ModelRun):
         found = (input_ranges(model_graph(run)) for run in backends if inputs is None)
         ranges = next(filter(None, found), {})
-        made = record(reference, given_inputs(inputs, samples=samples, seed=seed, ranges=ranges), adapt=False)
+        made = record(
+            reference, given_inputs(inputs, samples=samples, seed=seed, ranges=ranges, shapes=shapes), adapt=False
+        )
         if not backends:
             return made, []
-        reference = open_recording(made)
-    fed = recorded_inputs(reference, title=title, extra=inputs)
+        recorded = made
+    else:
+        recorded = reference
+    with opened_recording(recorded) as recording:
+        fed = recorded_inputs(recording, title=title, extra=inputs)
     return made, [record(run, fed, adapt=True) for run in backends]

@@ -20,12 +20,21 @@ import numpy as np
 from qdebug.backends import BACKENDS, READERS, installed_backends, load_backend, load_reader
 from qdebug.backends.protocol import Backend, OnProgress
 from qdebug.errors import BackendError, MissingExtraError, QdebugError, RecordingError, UsageError
-from qdebug.model import Graph, Recording
+from qdebug.model import Graph
 from qdebug.recording.environment import cpu_flags, machine, package_versions
-from qdebug.recording.opening import open_recording
+from qdebug.recording.opening import opened_recording
 from qdebug.regular_file import open_binary
 from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.fitted_inputs import CHANGES, INPUTS, GivenInputs, fitted_inputs, random_inputs, random_inputs_said
+from qdebug.workflow.fitted_inputs import (
+    CHANGES,
+    INPUTS,
+    RANDOM,
+    GivenInputs,
+    fitted_inputs,
+    random_inputs,
+    random_inputs_said,
+)
+from qdebug.workflow.input_shapes import Shape, choose_shapes
 from qdebug.workflow.record import record_feeds
 
 __all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "model_graph", "record_model"]
@@ -71,7 +80,8 @@ class RecordedModel:
         run: What was run.
         reused: Whether it was there already.
         random: What is to be said of random inputs; None if they are not random.
-        changes: What was done to the inputs so that the model takes them; "" for nothing.
+        changes: What was done to the inputs so that the model takes them, and which of their extents were filled in by
+            default; "" for nothing.
     """
 
     path: Path
@@ -129,22 +139,29 @@ def model_graph(run: ModelRun) -> Graph:
         return opened.graph
 
 
-def example_inputs(run: ModelRun, *, samples: int | None = None, seed: int = 0) -> dict[str, np.ndarray]:
+def example_inputs(
+    run: ModelRun, *, samples: int | None = None, seed: int = 0, shapes: Mapping[str, Shape] | None = None
+) -> tuple[dict[str, np.ndarray], list[str]]:
     """Return random arrays for the inputs of a model, by name: a template for real ones.
 
     Args:
         run: The model and what runs it.
         samples: Length of a leading axis of samples; None for none.
         seed: Seed of the random values.
+        shapes: Shapes that the user chose, by input.
+
+    Returns:
+        The arrays, and a clause for each one whose free dimensions were filled in by default.
 
     Raises:
         UsageError: Unknown options, or a model that the backend does not run.
-        InputError: The model takes something that is no number.
+        InputError: The model takes something that is no number, or a shape does not fit it.
         BackendError: The backend refused the model.
     """
     backend = load_backend(run.backend)
     with closing(backend.open(run.model, options=run.options, taps="outputs", weights=False)) as opened:
-        return random_inputs(opened.inputs, samples=samples, seed=seed)
+        own, filled = choose_shapes(opened.inputs, given=shapes, extent_names=opened.facts.extent_names)
+        return random_inputs(opened.inputs, samples=samples, seed=seed, shapes=own), filled
 
 
 def record_model(
@@ -174,14 +191,19 @@ def record_model(
         RecordingError: The recording cannot be written.
     """
     out = folder / _name(run, given)
-    known = _finished(out)
-    if known is None:
-        _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
-    info = (known or open_recording(out)).info
+    reused = _is_finished(out)
+    if not reused:
+        try:
+            _record(run, given, out, adapt=adapt, on_progress=on_progress, on_tensor=on_tensor)
+        except QdebugError as error:
+            error.name_subject(str(run.model))
+            raise
+    with opened_recording(out) as recording:
+        info = recording.info
     return RecordedModel(
         path=out,
         run=run,
-        reused=known is not None,
+        reused=reused,
         random=random_inputs_said(info),
         changes=str(info.options.get(CHANGES, "")),
     )
@@ -198,9 +220,12 @@ def _record(
 ) -> None:
     backend = load_backend(run.backend)
     with closing(backend.open(run.model, options=run.options, taps="faithful", weights=True)) as opened:
-        arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt)
-        feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
-        said = {INPUTS: given.said} | ({CHANGES: "; ".join(changes)} if changes else {})
+        names = opened.facts.extent_names
+        arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt, extent_names=names)
+        feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples, extent_names=names)
+        said: dict[str, str | bool] = {INPUTS: given.said, RANDOM: given.random}
+        if changes:
+            said[CHANGES] = "; ".join(changes)
         _make(out.parent)
         try:
             record_feeds(opened, feeds, out, force=True, on_progress=on_progress, on_tensor=on_tensor, said=said)
@@ -209,13 +234,15 @@ def _record(
             raise
 
 
-def _finished(path: Path) -> Recording | None:
-    """Open a recording that is finished; None if there is none, or only a part of one."""
+def _is_finished(path: Path) -> bool:
+    """Tell whether there is a recording that is finished, and no mere part of one."""
+    if not path.exists():
+        return False
     try:
-        found = open_recording(path) if path.exists() else None
+        with opened_recording(path) as recording:
+            return recording.info.complete
     except QdebugError:
-        return None
-    return found if found is not None and found.info.complete else None
+        return False
 
 
 def _make(folder: Path) -> None:
@@ -240,6 +267,7 @@ def _name(run: ModelRun, given: GivenInputs) -> str:
         "options": {name: [value, *_file_hash(value)] for name, value in run.options.items()},
         "inputs": given.said if given.arrays is None else _array_facts(given.arrays),
         "samples": given.samples,
+        "shapes": {name: list(shape) for name, shape in given.shapes.items()},
         "versions": package_versions(*names)
         | ({} if other is None or other.dist is None else {"": other.dist.version}),
         "machine": {**machine(), "flags": list(cpu_flags())},

@@ -31,7 +31,7 @@ from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, describe, keys_of, parse_variant
-from qdebug.session import open_recording
+from qdebug.session import opened_recording
 from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
 from qdebug.workflow.probe_words import in_pt2e, in_qdq, in_tflite
@@ -304,12 +304,13 @@ def _probed(backend: Backend, model: ProbeModel, options: Mapping[str, str]) -> 
     """
     with tempfile.TemporaryDirectory(prefix="qdebug-probe-") as folder:
         try:
-            recording = _recorded(backend, model, options, Path(folder))
+            _record(backend, model, options, Path(folder))
         except UsageError:
             raise
         except QdebugError as error:
             return ProbeEntry(kind=model.kind, title=model.title, status="failed", reason=error.message), None
-        return _entry(model, recording), replace(recording.info, model="", model_sha256="")
+        with opened_recording(Path(folder, _RECORDED)) as recording:
+            return _entry(model, recording), replace(recording.info, model="", model_sha256="")
 
 
 def _ending(backend: Backend) -> str:
@@ -341,8 +342,11 @@ _WORDS: Mapping[str, Callable[[ProbeModel], ProbeModel | None]] = MappingProxyTy
 """How a net is said in the words of model files, by their ending; ONNX's words are its own."""
 
 
-def _recorded(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> Recording:
-    """Run a net and record it."""
+_RECORDED = "probe.h5"
+
+
+def _record(backend: Backend, model: ProbeModel, options: Mapping[str, str], folder: Path) -> None:
+    """Run a net and record it in a folder."""
     source: Path | Recording = folder / f"probe{_ending(backend)}"
     if getattr(backend, "runs_recordings", False):
         arrays = {(name, 0, 0): array for name, array in model.constants.items()}
@@ -351,8 +355,7 @@ def _recorded(backend: Backend, model: ProbeModel, options: Mapping[str, str], f
         write_model(model.graph, model.constants, source)
     with closing(backend.open(source, options=options)) as run:
         feeds = ArrayFeeds(model.feed, run.inputs)
-        record_feeds(run, feeds, folder / "probe.h5")
-    return open_recording(folder / "probe.h5")
+        record_feeds(run, feeds, folder / _RECORDED)
 
 
 def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:

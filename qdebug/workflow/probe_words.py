@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.model import AttrValue, Graph, QuantParams
+from qdebug.model.quant import is_same_scale
 from qdebug.workflow.probe_models import NetBuilder, ProbeModel
 
 __all__ = ["in_pt2e", "in_qdq", "in_tflite"]
@@ -40,7 +41,7 @@ class _Operand:
 
     def same(self, scale: np.ndarray, zero: int) -> bool:
         """Tell whether it has this one scale and zero point."""
-        return self.scale is not None and np.array_equal(self.scale, scale) and self.zero == zero
+        return self.scale is not None and is_same_scale(self.scale, scale) and self.zero == zero
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

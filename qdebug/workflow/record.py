@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from qdebug.backends import load_backend
+from qdebug.backends import check_model_file, load_backend
 from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
-from qdebug.model import Fidelity, Recording
+from qdebug.model import Fidelity, Node, Recording
+from qdebug.model.recording import places_of
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.opening import is_manifest
 from qdebug.recording.policy import KeepPolicy
@@ -22,7 +23,7 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
 from qdebug.regular_file import open_binary
-from qdebug.session import open_recording
+from qdebug.session import opened_recording
 from qdebug.workflow.feeds import ArrayFeeds, has_steps, read_inputs
 from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
 
@@ -109,9 +110,13 @@ def record_run(
     _check_target(model, inputs, out, force=force)
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
-    with closing(chosen.open(_model(model), options=options or {}, taps=taps, weights=weights)) as run:
+    with (
+        _model(model) as source,
+        closing(chosen.open(source, options=options or {}, taps=taps, weights=weights)) as run,
+    ):
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
-        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
+        names = run.facts.extent_names
+        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs, extent_names=names)
         feeds = StateFeeds(given, run.plain, pairs, restart=run.restart) if pairs else given
         made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
         return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made
@@ -150,7 +155,7 @@ def record_feeds(
     on_progress: OnProgress | None = None,
     on_tensor: Callable[[], None] | None = None,
     keep: KeepPolicy | None = None,
-    said: Mapping[str, str] | None = None,
+    said: Mapping[str, str | bool] | None = None,
 ) -> RecordSummary:
     """Record a model that is ready to run on inputs that were checked; the rest is as in `record_run`.
 
@@ -216,10 +221,7 @@ class _WatchedRecorder(Recorder):
 
 
 def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], out: Path, *, force: bool) -> None:
-    if model.is_dir():
-        raise UsageError(f"The model {str(model)!r} is a folder.", hint="Give a model file or a recording.")
-    if not model.is_file():
-        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    check_model_file(model)
     sources = [model] if isinstance(inputs, Mapping) else [model, Path(inputs)]
     if out.is_dir():
         raise UsageError(f"{str(out)!r} is a folder.", hint="Name a file in it, such as run.h5.")
@@ -239,14 +241,16 @@ def _check_target(model: Path, inputs: str | Path | Mapping[str, np.ndarray], ou
 def _in_it(path: Path) -> str:
     """Say that a file holds the beginning of an interrupted run, which is why a command may be given once more."""
     try:
-        complete = open_recording(path).info.complete
+        with opened_recording(path) as recording:
+            complete = recording.info.complete
     except RecordingError:
         return ""
     return "" if complete else ", with the part of an interrupted run that was recorded"
 
 
-def _model(path: Path) -> Path | Recording:
-    """Return the recording if the file is one, whatever it is called; else the path of a model file."""
+@contextmanager
+def _model(path: Path) -> Iterator[Path | Recording]:
+    """Open the recording if the file is one, whatever it is called; else provide the path of a model file."""
     try:
         with open_binary(path) as file:
             start = file.read(len(_HDF5))
@@ -254,7 +258,11 @@ def _model(path: Path) -> Path | Recording:
         raise UsageError(
             f"The model file {str(path)!r} cannot be read: {error.strerror}.", hint="Check its permissions."
         ) from error
-    return open_recording(path) if start == _HDF5 or is_manifest(path) else path
+    if start != _HDF5 and not is_manifest(path):
+        yield path
+        return
+    with opened_recording(path) as recording:
+        yield recording
 
 
 def _recorder(
@@ -265,7 +273,7 @@ def _recorder(
     on_tensor: Callable[[], None] | None,
     keep: KeepPolicy | None,
     nonfinite: Sequence[str],
-    said: Mapping[str, str],
+    said: Mapping[str, str | bool],
 ) -> Recorder:
     facts = recorded_facts(run.facts)
     facts["options"] = {**facts["options"], **said}
@@ -284,22 +292,100 @@ def _record(run: BackendRun, feeds: Feeds, recorder: Recorder, on_progress: OnPr
     run.record(feeds, recorder, on_progress)
     moments = [(sample, step) for sample in range(feeds.samples) for step in range(feeds.steps)]
     for done, (sample, step) in enumerate(moments, start=1):
-        if isinstance(feeds, StateFeeds):
-            plain = feeds.plain(sample, step)
-        else:
-            if step == 0:
-                run.restart()
-            plain = run.plain(feeds.feed(sample, step))
-        varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
-        if varying:
-            recorder.at(sample, step)
-            recorder.check(varying)
+        if step == 0 and not isinstance(feeds, StateFeeds):
+            run.restart()
+        _check(run, recorder, (sample, step), _plain(run, feeds, sample, step))
         if on_progress is not None:
             on_progress(done, len(moments), "plain runs, for the fidelity")
+    if recorder.fidelity is Fidelity.DIFFERS and recorder.differing:
+        _tell_unsteady(run, feeds, recorder)
+
+
+def _plain(run: BackendRun, feeds: Feeds, sample: int, step: int) -> dict[str, np.ndarray]:
+    """Return the outputs of a plain run; those of the steps before it were run."""
+    return feeds.plain(sample, step) if isinstance(feeds, StateFeeds) else run.plain(feeds.feed(sample, step))
+
+
+def _check(run: BackendRun, recorder: Recorder, place: tuple[int, int], plain: Mapping[str, np.ndarray]) -> None:
+    """Compare the outputs of a plain run with the recorded ones; constants never vary."""
+    varying = {name: array for name, array in plain.items() if not run.graph.is_constant(name)}
+    if varying:
+        recorder.at(*place)
+        recorder.check(varying)
+
+
+def _tell_unsteady(run: BackendRun, feeds: Feeds, recorder: Recorder) -> None:
+    """Run plainly again where outputs differ: a backend that is not the same twice is not disturbed by recording."""
+    sample, last = recorder.differing[0]
+    for _ in range(_FURTHER_RUNS):
+        if isinstance(feeds, StateFeeds):
+            feeds.forget()
+        else:
+            run.restart()
+        for step in range(last + 1):
+            plain = _plain(run, feeds, sample, step)
+        _check(run, recorder, (sample, last), plain)
+        if recorder.fidelity is Fidelity.NONDETERMINISTIC:
+            break
+    else:
+        return
+    nodes = _unsteady_nodes(run, feeds, sample)
+    if nodes:
+        more = f" and {len(nodes) - 1} more" if len(nodes) > 1 else ""
+        recorder.remark(f"values change from run to run at {nodes[0].op} {nodes[0].name!r}{more}, on equal inputs")
+
+
+def _unsteady_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
+    """Record one sample twice in memory, and return the nodes that give other values though they read the same."""
+    runs = []
+    for _ in range(2):
+        recorder = Recorder(None, graph=run.graph, **recorded_facts(run.facts))
+        run.record(_SampleFeeds(feeds, sample), recorder)
+        recorder.close()
+        runs.append(recorder.recording)
+    one, other = runs
+    changed = {name for name in one.names if not _is_equal(one, other, name)}
+    return [
+        node for node in run.graph.nodes if not changed.isdisjoint(node.outputs) and changed.isdisjoint(node.inputs)
+    ]
+
+
+def _is_equal(one: Recording, other: Recording, name: str) -> bool:
+    places = [place for place in places_of(one, name) if one.has(name, *place) and other.has(name, *place)]
+    return all(one.load(name, *place).tobytes() == other.load(name, *place).tobytes() for place in places)
+
+
+class _SampleFeeds:
+    """The inputs of one sample, as sample 0."""
+
+    def __init__(self, feeds: Feeds, sample: int) -> None:
+        self._feeds, self._sample = feeds, sample
+
+    @property
+    def samples(self) -> int:
+        """One."""
+        return 1
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of the sample."""
+        return self._feeds.steps
+
+    def feed(self, _sample: int, step: int = 0) -> dict[str, np.ndarray]:
+        """Return one array per model input."""
+        return self._feeds.feed(self._sample, step)
+
+
+_FURTHER_RUNS = 3
+"""Plain runs that tell whether a backend is the same twice: what lies in memory may be alike by chance."""
 
 
 def _summary(out: Path) -> RecordSummary:
-    recording = open_recording(out)
+    with opened_recording(out) as recording:
+        return _summarized(recording, out)
+
+
+def _summarized(recording: Recording, out: Path) -> RecordSummary:
     info = recording.info
     return RecordSummary(
         path=out,

@@ -14,6 +14,7 @@ from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.operators import Sums
+from qdebug.model.quant import is_same_scale
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.calibration import Calibrator, LeastSquares, MinMax, calibrate
 from qdebug.numerics.range_histogram import RangeCounter
@@ -44,7 +45,7 @@ def fitted(values: Iterable[np.ndarray], quant: QuantParams) -> QuantParams | No
         Other codes; None where these are the best already, or no range is right for the values.
     """
     found = _chosen(LeastSquares(), values, quant)
-    if found is None or ((found.scale == quant.scale).all() and (found.zero_point == quant.zero_point).all()):
+    if found is None or found.has_same_codes(quant):
         return None
     return found
 
@@ -153,7 +154,7 @@ def own_scale(nodes: ChangeableNodes, unit: ChangeableNode) -> Change | None:
         if join is None or quant is None or common is None or shared not in join.tensors:
             continue
         wide, better = widened(nodes.values(join), common), fitted(nodes.values(unit), quant)
-        if unit.tensors.isdisjoint(branches) or not np.array_equal(quant.scale, common.scale):
+        if unit.tensors.isdisjoint(branches) or not is_same_scale(quant.scale, common.scale):
             continue
         if wide is not None and better is not None:
             rounders = frozenset({unit.rounder, join.node.name, join.rounder})

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends import load_backend
+from qdebug.backends import check_model_file, load_backend
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import UsageError
 from qdebug.model import Recording
@@ -25,23 +25,14 @@ from qdebug.recording.scale_profile import (
     read_profile,
     write_profile,
 )
-from qdebug.session import open_recording
+from qdebug.session import opened_recording
 from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 from qdebug.workflow.scales_values import TensorValues
 
-__all__ = ["open_source_or_profile", "profile_files", "profile_model", "profile_recording", "write_profile"]
+__all__ = ["profile_files", "profile_model", "profile_recording", "write_profile"]
 
 OnTensor = Callable[[int, int, str], None]
 """Called with the tensors that are done, their number, and the name of the next."""
-
-
-def open_source_or_profile(path: Path) -> Recording | ScaleProfile:
-    """Open a recording or a profile, whichever the file is.
-
-    Raises:
-        RecordingError: It is neither, missing or damaged.
-    """
-    return read_profile(path) if is_profile(path) else open_recording(path)
 
 
 def profile_files(
@@ -61,11 +52,11 @@ def profile_files(
     """
     parts = []
     for path in paths:
-        source = open_source_or_profile(path)
-        if isinstance(source, ScaleProfile):
-            parts.append(source)
-        else:
-            parts.append(profile_recording(source, bins=bins, per_channel=per_channel, progress=progress))
+        if is_profile(path):
+            parts.append(read_profile(path))
+            continue
+        with opened_recording(path) as recording:
+            parts.append(profile_recording(recording, bins=bins, per_channel=per_channel, progress=progress))
     whole = reduce(ScaleProfile.merge, parts)
     if not whole.tensors:
         raise UsageError(
@@ -137,8 +128,7 @@ def profile_model(
         MissingExtraError: A package that the backend needs is not installed.
         BackendError: The backend failed.
     """
-    if not model.is_file():
-        raise UsageError(f"There is no model file {str(model)!r}.", hint="Give a model file or a recording.")
+    check_model_file(model)
     chosen = load_backend(backend)
     arrays = read_inputs(inputs)
     with closing(chosen.open(model, options=options or {}, taps=taps, weights=False)) as run:

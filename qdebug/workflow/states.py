@@ -161,6 +161,10 @@ class StateFeeds:
             self._last = sample, moment, made
         return made
 
+    def forget(self) -> None:
+        """Run the next sample anew, whatever was run of it."""
+        self._last = (-1, -1, {})
+
     def _fed(self, sample: int, step: int, made: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         values = self._feeds.feed(sample, step)
         return values | {name: made[out] for name, out in self._pairs.items()} if step else values

@@ -12,6 +12,8 @@ import os
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from qdebug.recording import target
+
 PAGE, SECTOR = 4096, 512
 _PASSED = ("contextlib.py", "disk_model.py", "power_cuts.py")
 """Files that are no part of what is looked at."""
@@ -76,9 +78,11 @@ class Trace:
         for name in ("pwrite", "write", "ftruncate", "open", "close", "unlink", "rename", "replace", "fsync"):
             self._real[name] = getattr(os, name)
             setattr(os, name, getattr(self, f"_{name}", None) or self._wrapped(name))
+        self._real_new, target._renamed = target._renamed, self._renamed
         return self
 
     def __exit__(self, *_):
+        target._renamed = self._real_new
         for name, real in self._real.items():
             setattr(os, name, real)
         self._observe()
@@ -132,14 +136,24 @@ class Trace:
         if Path(path).parent == self.folder:
             self.ops.append(Op("unlink", self._names.pop(Path(path).name), name=Path(path).name))
 
-    def _replace(self, source, target):
+    def _replace(self, source, new):
         self._observe()
-        self._real["replace"](source, target)
-        if Path(source).parent == self.folder:
-            number = self._names[Path(target).name] = self._names.pop(Path(source).name)
-            self.ops.append(Op("rename", number, name=Path(source).name, new=Path(target).name))
+        self._real["replace"](source, new)
+        self._took_name(source, new)
 
     _rename = _replace
+
+    def _renamed(self, source, new):
+        self._observe()
+        done = self._real_new(source, new)
+        assert done  # else the names are made and removed one by one
+        self._took_name(source, new)
+        return done
+
+    def _took_name(self, source, new):
+        if Path(source).parent == self.folder:
+            number = self._names[Path(new).name] = self._names.pop(Path(source).name)
+            self.ops.append(Op("rename", number, name=Path(source).name, new=Path(new).name))
 
 
 def _site():

@@ -26,13 +26,14 @@ import power_cuts
 from power_cuts import NAME, RUNS, Promise, after, in_child, judge, mutate, sweep
 
 from qdebug.errors import QdebugError
+from qdebug.recording import target
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.write import RecordingWriter
 
 CALLS = {
     "write": ("pwrite", "write"),
     "sync": ("fsync",),
-    "rename": ("replace", "rename"),
+    "rename": ("replace", "rename", "_renamed"),
     "truncate": ("ftruncate",),
     "unlink": ("unlink",),
 }
@@ -67,7 +68,8 @@ class Watch:
     @contextlib.contextmanager
     def over(self, kinds):
         """Watch the calls of some kinds."""
-        real = {name: getattr(os, name) for kind in kinds for name in CALLS[kind]}
+        owner = {name: target if name == "_renamed" else os for kind in kinds for name in CALLS[kind]}
+        real = {name: getattr(owner[name], name) for name in owner}
 
         def watched(kind, name):
             def call(*args, **keys):
@@ -85,12 +87,12 @@ class Watch:
 
         for kind in kinds:
             for name in CALLS[kind]:
-                setattr(os, name, watched(kind, name))
+                setattr(owner[name], name, watched(kind, name))
         try:
             yield
         finally:
             for name, call in real.items():
-                setattr(os, name, call)
+                setattr(owner[name], name, call)
 
 
 def work_of(folder, run, watch, kinds):

@@ -2,11 +2,13 @@
 
 import json
 import os
+import re
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from qdebug.errors import RecordingError
@@ -29,6 +31,9 @@ WHERE = {
     "inputs": ["record", "RUN", "--backend", "interpreter", "--inputs", "ODD", "-o", "out.h5"],
     "arithmetic": ["record", "RUN", "--backend", "interpreter:arithmetic=ODD", "--inputs", "ODD", "-o", "out.h5"],
     "limits": ["diff", "RUN", "RUN", "--limits", "ODD"],
+    "map": ["diff", "RUN", "RUN", "--map", "ODD"],
+    "dump": ["import", "FOLDER/odd.npy", "-o", "out.h5"],
+    "graph": ["import", "RUN.npz", "--graph", "ODD", "-o", "out.h5"],
     "untrusted": ["info", "ODD", "--untrusted"],
 }
 
@@ -59,7 +64,10 @@ def test_it_is_refused_at_once(odd, innocent, tmp_path, where):
     parts = [{"path": odd.name}]
     manifest = {"format": "qdebug.manifest", "version": 1, "parts": parts}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
-    words = [word.replace("ODD", str(odd)).replace("RUN", str(innocent)) for word in WHERE[where]]
+    np.savez(f"{innocent}.npz", a=np.zeros(1))
+    (tmp_path / "odd.npy").symlink_to("odd.h5")
+    places = {"ODD": str(odd), "RUN": str(innocent), "FOLDER": str(tmp_path)}
+    words = [re.sub("|".join(places), lambda found: places[found[0]], word) for word in WHERE[where]]
     done = subprocess.run(
         [sys.executable, "-m", "qdebug", *words],
         cwd=tmp_path,
@@ -71,6 +79,18 @@ def test_it_is_refused_at_once(odd, innocent, tmp_path, where):
     assert done.returncode == 2, done.stdout + done.stderr
     assert done.stderr.startswith("qdebug: ")
     assert "internal error" not in done.stderr
+    assert not re.search("invalid argument|no such device|Errno", done.stderr, re.IGNORECASE)
+
+
+@pytest.mark.parametrize("folder", [".", "..", "/"])
+@pytest.mark.parametrize("verb", ["info", "explain", "lint", "verify"])
+def test_a_folder_without_a_name_is_called_a_directory(tmp_path, folder, verb):
+    words = ["file", "verify", folder] if verb == "verify" else [verb, folder]
+    done = subprocess.run(
+        [sys.executable, "-m", "qdebug", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.match(f"qdebug: {folder!r} (is|cannot be opened: it is) a directory", done.stderr)
 
 
 def test_a_part_that_a_link_leads_out_of_the_folder_is_no_part(innocent, tmp_path):

@@ -1,7 +1,11 @@
 """Bad input: one clear sentence and a hint, exit code 2, no traceback, nothing left behind."""
 
+import shutil
+
 import pytest
 
+import qdebug
+from qdebug import data
 from qdebug.cli import demo
 from qdebug.errors import QdebugError
 
@@ -125,6 +129,21 @@ def test_whatever_goes_wrong_ends_in_one_sentence(run, monkeypatch, failure, sai
     assert said in done.err
     assert "Traceback" not in done.err
     assert ("--debug" in done.err) == isinstance(failure, ZeroDivisionError)
+
+
+def test_values_that_are_not_what_was_recorded_end_with_code_3(run, tmp_path):
+    path = shutil.copy(data.INT8_NET, tmp_path / "int8.h5")
+    with qdebug.open_recording(path) as recording:
+        at = path.read_bytes().index(recording.load("conv1_quantized").tobytes())
+    with path.open("r+b") as file:
+        file.seek(at + 3)
+        file.write(bytes([path.read_bytes()[at + 3] ^ 0x40]))
+    for words in (("diff", data.FLOAT_NET, path), ("file", "verify", path)):
+        done = run(*map(str, words))
+        assert done.code == 3
+        assert "The bytes of tensor 'conv1_quantized'" in done.err
+        assert "are not what was recorded" in done.err
+        assert "hint: Copy the file again" in done.err
 
 
 def test_debug_shows_the_traceback(run, monkeypatch):

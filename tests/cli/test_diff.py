@@ -70,6 +70,30 @@ def test_lost_tensors_are_accepted_by_pattern_or_number(run, recordings, allowed
     assert "LOST reference conv2_out" in done.out
 
 
+def test_different_inputs_are_said_first_and_can_be_allowed(run, tmp_path):
+    paths = [tmp_path / "a.h5", tmp_path / "b.h5"]
+    for path, factor in zip(paths, (1.0, 1.08), strict=True):
+        with Recorder(path, backend="npu") as rec:
+            x = np.float32(factor) * np.random.default_rng(0).standard_normal((1, 64)).astype(np.float32)
+            rec.put("x", x)
+            rec.put("y", np.maximum(x, 0), node="relu", op="Relu", inputs=("x",))
+            rec.outputs("y")
+    done = run("diff", *paths)
+    assert done.code == 3
+    assert "The two runs were given different inputs ('x' differs" in " ".join(done.out.split())
+    assert "accept it with --allow-different-inputs" in done.err
+    plain = valid("diff", run("diff", *paths, "--json").out)
+    assert (plain["verdict"]["status"], plain["verdict"]["first_divergence"]) == ("incomplete", None)
+    assert run("diff", *paths, "--allow-different-inputs").code == 0
+
+
+def test_what_was_judged_how_is_in_the_json(run, recordings):
+    plain = valid("diff", run("diff", recordings.reference, recordings.within, "--json").out)
+    judged = plain["judged"]
+    assert judged["by_replay"] + judged["by_whole_error"] + judged["not_judged"] == plain["coverage"]["compared"]
+    assert {node["judged_by"] for node in plain["nodes"]} <= {"replay", "whole_error", "none"}
+
+
 def test_limits_of_the_user_replace_the_default_and_are_said(run, recordings):
     strict = run("diff", recordings.reference, recordings.within, "--max-lsb", "0.1")
     assert strict.code == 1

@@ -204,3 +204,48 @@ def test_python_takes_models_as_the_command_line_does_and_uses_its_recordings(ru
         assert qdebug.diff(reference, nets[0]).status == "identical"
     with pytest.raises(UsageError, match="inputs is for model files"):
         qdebug.diff(reference, reference, inputs="x.npz")
+
+
+@pytest.fixture
+def images(tmp_path):
+    """Two nets whose image has free dimensions."""
+
+    def image_net(path):
+        value, kind = onnx.helper.make_tensor_value_info, onnx.TensorProto.FLOAT
+        nodes = [onnx.helper.make_node("GlobalAveragePool", ["image"], ["y"], name="pool")]
+        shape = ["N", 3, "H", "W"]
+        graph = onnx.helper.make_graph(nodes, "net", [value("image", kind, shape)], [value("y", kind, None)])
+        model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
+        onnx.save(model, path)
+        return path
+
+    return image_net(tmp_path / "a.onnx"), image_net(tmp_path / "b.onnx")
+
+
+def test_free_dimensions_are_chosen_or_said(run, images, tmp_path):
+    done = run("diff", *images)
+    assert done.code == 0
+    assert "'image' is 1x3x32x32: free dimensions (N, H, W) were filled in by default" in done.err
+    assert "--shape image=1x3x32x32" in done.err
+    (first, _) = made(tmp_path)
+    options = open_recording(tmp_path / "qdebug-runs" / first).info.options
+    assert "1x3x32x32" in options["inputs_changed"]
+    assert options["inputs_random"] is True
+    chosen = run("diff", *images, "--shape", "image=1x3x48x192")
+    assert "filled in" not in chosen.err
+    (path,) = [name for name in made(tmp_path) if name.startswith("a-") and name != first]
+    assert open_recording(tmp_path / "qdebug-runs" / path).load("image").shape == (1, 3, 48, 192)
+    template = run("record", images[0], "--example-inputs", "x.npz", "--shape", "image=2x3x5x7")
+    assert "image: float32 2x3x5x7" in template.out
+    for words in (("image=2x4x5x7",), ("image",), ("image=axb",)):
+        assert run("diff", *images, "--shape", *words).code == 2
+
+
+def test_an_error_about_one_of_two_models_names_it(run, images, nets, tmp_path):
+    done = run("diff", images[0], nets[0])
+    assert done.code == 2
+    assert str(nets[0]) in done.err.splitlines()[-2]
+    np.savez(tmp_path / "x.npz", other=np.zeros((1, 3, 4, 4), np.float32))
+    wrong = run("diff", *images, "--inputs", "x.npz")
+    assert "missing 'image', unknown 'other'; found 'other'" in wrong.err
+    assert str(images[0]) in wrong.err

@@ -2,6 +2,7 @@
 
 import io
 import os
+import subprocess
 import sys
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from rich.table import Table
 from rich.text import Text
 
+from qdebug import data
 from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, stages, write_result
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.session import open_recording
@@ -33,6 +35,38 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(tmp_path, monkeypat
         write_result("new", target)
     assert target.read_text() == "old"
     assert list(tmp_path.iterdir()) == [target]
+
+
+FULL_DISK = """
+import resource, signal, sys
+from qdebug.cli.start import main
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+resource.setrlimit(resource.RLIMIT_FSIZE, (1024, 1024))
+sys.exit(main())
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "file"),
+    [
+        (["diff", "REF", "INT8", "-f", "json", "-o", "report.json"], "report.json"),
+        (["export", "npz", "REF", "-o", "values.npz"], "values.npz"),
+        (["export", "model-explorer", "REF", "INT8", "-o", "graph"], "graph/reference.json"),
+        (["scales", "profile", "REF", "-o", "profile.h5"], "profile.h5"),
+        (["file", "pack", "REF", "-o", "packed.h5"], "packed.h5"),
+        (["diff", "REF", "INT8", "-f", "json", "-o", "/dev/full"], "/dev/full"),
+    ],
+)
+def test_a_full_disk_names_the_file_that_was_not_written(tmp_path, words, file):
+    for name, source in (("REF", data.FLOAT_NET), ("INT8", data.INT8_NET)):
+        words = [str(source) if word == name else word for word in words]
+    command = [sys.executable, "-c", FULL_DISK, *words]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 2
+    assert "Traceback" not in done.stderr
+    assert file in done.stderr.splitlines()[0]
+    assert ".part" not in done.stderr
+    assert not [path for path in tmp_path.rglob("*") if path.is_file() and path.suffix == ".part"]
 
 
 def test_a_file_gets_the_usual_permissions_and_a_last_line_end(tmp_path, capsys):

@@ -10,7 +10,7 @@ from qdebug.model.thresholds import TABLE
 from qdebug.model.thresholds.table import ThresholdGroup
 
 HOME = "qdebug/model/thresholds/"
-PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/")
+PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/", "qdebug/replay/")
 """Where a number of its own needs a reason."""
 CONSTANTS = {
     "arithmetic_file.py _MOST_BYTES": "size of a file that is read",
@@ -25,6 +25,8 @@ CONSTANTS = {
     "align/arrangements.py _KEPT_PAIRS_OF_SHAPES": "size of a cache",
     "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
     "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
+    "align/weights.py _SEED": "seed",
+    "align/weights.py _SKETCHED_AT_ONCE": "size of a block",
     "attribute/reference_replay.py _SEED": "seed",
     "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
@@ -52,13 +54,83 @@ CONSTANTS = {
     "patterns/wrong_evidence.py _STRETCH": "size of a block",
     "result/result.py NUMERICS_VERSION": "version",
     "result/scores.py _LEAST_ENTRIES": "definition: one score has no rank",
+    "blockwise.py _BLOCK": "size of a block",
+    "blockwise.py _LARGE": "speed: up to which an array is worked on as a whole",
+    "blockwise_weight.py _INT8": "operator: number of an accuracy level",
+    "blockwise_weight.py _LARGEST": "operator: largest code",
+    "columns.py BLOCK": "size of a block",
+    "fixed_forms.py _DIFFERENCE_BITS": "operator: integer bits in gemmlowp",
+    "fixed_forms.py _EXP_MINUS_EIGHTH": "operator: exp(-1/8) in fixed point",
+    "fixed_forms.py _FINER": "operator: bits in TensorFlow Lite",
+    "fixed_forms.py _GUESS": "operator: start of Newton's iteration in gemmlowp",
+    "fixed_forms.py _POWERS": "operator: powers of e in gemmlowp",
+    "fixed_forms.py _ROUNDS": "operator: rounds of Newton's iteration in gemmlowp",
+    "fixed_forms.py _SHORT": "format: bits of int16",
+    "fixed_forms.py _SHORT_END": "format: the end of int16",
+    "fixed_forms.py _SLOPE": "operator: start of Newton's iteration in gemmlowp",
+    "fixed_forms.py _SUM_BITS": "operator: integer bits in gemmlowp",
+    "fixed_forms.py _THIRD": "operator: 1/3 in fixed point",
+    "fixed_forms.py _WIDE": "format: bits of int32",
+    "fixed_forms.py _WORD": "format: bits of int32 without the sign",
+    "form_codes.py _DENOMINATOR": "operator: a polynomial of MLAS",
+    "form_codes.py _NUMERATOR": "operator: a polynomial of MLAS",
+    "interpolate.py _PLANE": "operator: axes of a plane",
+    "kernels/activation.py _SELU_ALPHA": "operator: its default",
+    "kernels/activation.py _SELU_GAMMA": "operator: its default",
+    "kernels/attention.py _DOUBLE": "format: ONNX's number of float64",
+    "kernels/attention.py _MASKED": "operator: its default",
+    "kernels/attention.py _SCORES_AT_ONCE": "size of a block",
+    "kernels/boxes.py _PASSES": "work: passes over all boxes, as the kernel is written",
+    "kernels/pool.py _NINE": "operator: taps in XNNPACK",
+    "kernels/real_codes.py _CODES": "operator: steps of DynamicQuantizeLinear",
+    "kernels/sampling.py _BLOCK": "size of a block",
+    "kernels/sampling.py _CUBIC": "operator: the coefficient of GridSample's cubic filter",
+    "program.py _NOWHERE": "format: a place that is none",
+    "program.py _SIDE_BY_SIDE": "size of a block",
+    "qsum.py _ENDS": "format: the span of int16",
+    "qsum.py _INT32_END": "format: the end of int32",
+    "qsum.py _MOST_PARTS": "speed: parts that a product is computed in",
+    "qsum.py _SINGLE_END": "format: up to which float32 holds all integers",
+    "real_form.py _STANDARD_OPSET": "operator: version of the operator set",
+    "steps.py _LARGEST_SHIFT_LEFT": "format: bits of int32",
+    "steps.py _MOST_SHIFT": "format: bits of int64",
+    "unit.py _PLANE": "operator: axes of a plane",
+    "windows.py _AT_ONCE": "size of a block",
+    "windows.py _BLOCK_BYTES": "size of a block",
+    "windows.py _DEPTHWISE_ELEMENTS": "speed: up to which a depthwise convolution is done as a whole",
 }
 COMPARED = {
     "candidates.py 2.0 ** (-8)": "operator: the output scale of a softmax in fixed point",
     "explaining/float_band.py 1e-300": "keeps a bound above 0",
     "patterns/wrong_values.py 0.001": "display: digits of a factor",
     "patterns/wrong_values.py 1 << 17": "speed: up to which a table beats sorting",
+    "kernels/quantize.py 4194304": "format: half a unit of a mantissa",
+    "kernels/quantize.py 6291456": "format: three quarters of a mantissa",
+    "qsum.py 2.0 ** 24": "format: up to which float32 holds all integers",
+    "qsum.py 2.0 ** 53": "format: up to which float64 holds all integers",
 }
+FACTORS = {
+    "evidence.py total < 2 * counts.size": "definition: most occur once",
+    "patterns/wrong_places.py total >= 2 * block": "definition: a block occurs twice",
+    "patterns/wrong_places.py wrong.shape[axis] <= 2 * width": "definition: a border has two sides",
+    "search.py np.abs(codes[places].astype(np.int64) * 2 - low - high) < (high - low) * UNSATURATED_RANGE_SHARE": (
+        "definition: twice the distance from the middle"
+    ),
+    "align/by_data.py 1 - 2 * best.ways[at] < DATA_PAIR_MIN_CONFIDENCE": "definition of the confidence",
+    "align/by_data.py 1 - 2 * found[0].ways[at] < PAIR_SURE_MIN_CONFIDENCE": "definition of the confidence",
+    "align/clamps.py span[0] >= bounds[0] - step / 2": "definition: half a step",
+    "align/clamps.py span[1] <= bounds[1] + step / 2": "definition: half a step",
+    "attribute/reference_replay.py error > (1 + LSB_SLACK) * half + 2 * hair(real)": "rounding: two operands",
+    "explaining/explanation.py 2 * missed < len(asked)": "definition: the majority",
+    "explaining/neighbours.py 2 * len(wrong) > len(answers)": "definition: the majority",
+    "graph_checks/constants.py size > short.subnormal / 2": "definition: half a step",
+    "graph_checks/quant_mismatch.py off >= written / 2": "definition: half a step",
+    "windows.py buffer.nbytes <= 2 * _BLOCK_BYTES": "size of a cache",
+}
+"""Comparisons that multiply or divide by a bare number."""
+ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+TOLERANCES = {"isclose": ({"rtol", "atol"}, {"rel_tol", "abs_tol"}), "allclose": ({"rtol", "atol"},)}
+"""What tolerates differences, and the keywords that say how large ones; their defaults are of no unit."""
 NEUTRAL = {0.0, 0.5, 1.0, 2.0}
 SMALL = 1000
 """Integers below this are indices, ranks and extents where they are compared."""
@@ -109,6 +181,31 @@ def compared(source):
         if isinstance(node, ast.Compare) or (isinstance(node, ast.keyword) and node.arg in ("rtol", "atol")):
             collect(node)
     return list(dict.fromkeys(found))
+
+
+def factors(source):
+    """List the comparisons in which something that is no number is multiplied or divided by a bare number."""
+    found = []
+    for node in ast.walk(source.tree):
+        ordered = isinstance(node, ast.Compare) and all(
+            isinstance(op, ast.Lt | ast.LtE | ast.Gt | ast.GtE) for op in node.ops
+        )
+        for part in ast.walk(node) if ordered else ():
+            if isinstance(part, ast.BinOp) and isinstance(part.op, ast.Mult | ast.Div) and number(part) is None:
+                bare = [value for side in (part.left, part.right) if (value := number(side)) is not None]
+                found += [f"{inside(source)} {ast.unparse(node)}"] * any(abs(value) not in (0, 1) for value in bare)
+    return list(dict.fromkeys(found))
+
+
+def untold(source):
+    """List the calls that leave a tolerance to its default."""
+    found = []
+    for node in ast.walk(source.tree):
+        name = ast.unparse(node.func).rpartition(".")[2] if isinstance(node, ast.Call) else ""
+        said = {keyword.arg for keyword in node.keywords} if name in TOLERANCES else set()
+        if name in TOLERANCES and not any(wanted <= said for wanted in TOLERANCES[name]):
+            found.append(f"{inside(source)} {ast.unparse(node)}")
+    return found
 
 
 def defined(sources):
@@ -170,6 +267,15 @@ def test_nothing_is_compared_with_a_bare_number_without_reason(package):
     assert found == set(COMPARED)
 
 
+def test_no_comparison_has_a_bare_factor_without_reason(package):
+    found = {text for source in package if inside(source) is not None for text in factors(source)}
+    assert found == set(FACTORS)
+
+
+def test_every_tolerance_is_said(package):
+    assert [text for source in package if inside(source) is not None for text in untold(source)] == []
+
+
 def test_a_row_cannot_be_changed():
     with pytest.raises(dataclasses.FrozenInstanceError):
         TABLE[0].value = 2.0
@@ -186,6 +292,12 @@ def test_the_checks_can_fail(example):
         "1 << 20",
         "0.01",
     ]
+    code = "2 * a <= b\n1 - a < (1 - b) / 2\na * LIMIT < b\na == 2 * b\n3 * 4 < a\n1.0 * a < b\n"
+    found = [text.partition(" ")[2] for text in factors(example(code, f"{start}example.py"))]
+    assert found == ["2 * a <= b", "1 - a < (1 - b) / 2"]
+    code = "np.isclose(a, b)\nnp.allclose(a, b, rtol=R)\nisclose(a, b, rtol=R, atol=0)\nmath.isclose(a, b, rel_tol=R)\n"
+    found = [text.partition(" ")[2] for text in untold(example(code, f"{start}example.py"))]
+    assert found == ["np.isclose(a, b)", "np.allclose(a, b, rtol=R)", "math.isclose(a, b, rel_tol=R)"]
     group = ThresholdGroup("ThresholdGroup", decides="status")
     value = group("LAST_WORD", 3, unit="", decides="status", why="A reason", source="somebody")
     assert (value, type(value)) == (3, int)

@@ -1,7 +1,7 @@
 """Kernels against the node test cases of the onnx package: inputs and outputs stated by those who define the operators.
 
 Every case counts whose operators all have a kernel: those of one node, and those where an operator is expanded
-into the nodes of its function body. With onnx 1.23 that is 1082 cases of one node, 1078 of them right, and 357 of
+into the nodes of its function body. With onnx 1.23 that is 1207 cases of one node, 1198 of them right, and 357 of
 several nodes, 351 of them right; the others are `KNOWN_FAILURES`.
 """
 
@@ -27,11 +27,16 @@ ROUNDED_TWICE = (
 AT_RANDOM = "the node drops elements at random, which cannot be replayed"
 KNOWN_FAILURES = dict.fromkeys(
     (
+        "test_attention_3d_causal_bf16",
         "test_attention_3d_causal_bf16_expanded",
+        "test_attention_4d_attn_mask_causal_bf16",
         "test_attention_4d_attn_mask_causal_bf16_expanded",
+        "test_attention_4d_causal_bf16",
         "test_attention_4d_causal_bf16_expanded",
         "test_attention_4d_causal_fp16_expanded",
+        "test_attention_4d_causal_padded_kv_bf16",
         "test_attention_4d_causal_padded_kv_bf16_expanded",
+        "test_attention_4d_padded_kv_bf16",
         "test_attention_4d_padded_kv_bf16_expanded",
     ),
     ROUNDED_TWICE,

@@ -30,7 +30,7 @@ def real(value: object, quant: QuantParams | None = None, channel: int = 0) -> f
         return number
     entry = channel if quant.scale.size > 1 else 0
     with np.errstate(all="ignore"):
-        return float(np.float32(float(quant.scale[entry]) * float(number - int(quant.zero_point[entry]))))
+        return float(np.float32(float(quant.real_scale[entry]) * float(number - int(quant.zero_point[entry]))))
 
 
 def is_small_int(value: object) -> bool:

@@ -261,7 +261,7 @@ def test_quantized_pairs_match_exact_arithmetic(data: st.DataObject, dtype: str,
         for side, quant in ((a, first), (b, second))
     )
     check(stats, ours, theirs)
-    steps = [scales[place // shape[1] if per_channel else 0] for place in range(a.size)]
+    steps = [float(first.real_scale[place // shape[1] if per_channel else 0]) for place in range(a.size)]
     expected = [abs(float(position(y, s)) - float(position(x, s))) for x, y, s in zip(ours, theirs, steps, strict=True)]
     assert stats.max_lsb == pytest.approx(max(expected), rel=1e-14)
     shift = [int(q.zero_point[0]) for q in (first, second)]
@@ -282,6 +282,7 @@ def test_the_bias_is_the_mean_signed_difference_in_steps(
     a, b = (side.reshape(-1) for side in pair)
     scales = np.resize(steps or [0.5], a.size) if a.size > 1 else np.array([0.5])
     quant = QuantParams(dtype="int8", scale=scales, axis=0)
+    scales = quant.real_scale
     b = b if b.dtype.kind == "f" and b.dtype.itemsize >= 4 else b.astype(np.float32)
     terms = []
     real_b = [real(y, quant, place) for place, y in enumerate(b)] if b.dtype != np.float64 else None

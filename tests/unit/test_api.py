@@ -1,6 +1,8 @@
 """What `import qdebug` offers: results that print themselves, and give what the command line gives."""
 
 import json
+from copy import copy
+from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +22,16 @@ def test_a_comparison_prints_its_report_and_reads_as_json():
     assert max(map(len, lines)) <= 100
     assert json.loads(result.to_json())["verdict"]["status"] == "identical"
     assert "<table" in result._repr_html_()
+
+
+def test_a_result_is_found_by_each_of_its_names_and_so_it_is_in_a_copy():
+    result = qdebug.diff(*pair())
+    for found in (result, copy(result), replace(result, nodes=result.nodes)):
+        for node in result:
+            assert found[node.tensor].tensor == found.node(node.tensor).tensor == node.tensor
+            assert node.node in found
+            assert found[node.node].node == node.node
+    assert result.nodes[-1].tensor not in replace(result, nodes=result.nodes[:1])
 
 
 def test_an_explanation_prints_its_report_and_reads_as_json():

@@ -45,6 +45,7 @@ def test_without_a_hint_the_text_is_the_message_alone():
         (errors.OutputExistsError, errors.RecordingError),
         (errors.InputError, errors.UsageError),
         (errors.NoKernelError, errors.KernelError),
+        (errors.RefusedSizeError, errors.KernelError),
         (errors.FormatVersionError, errors.RecordingError),
         (errors.NotARecordingError, errors.RecordingError),
     ],

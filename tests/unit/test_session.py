@@ -8,13 +8,14 @@ import pytest
 from threadpoolctl import threadpool_limits
 
 import qdebug
-import qdebug.api
 import qdebug.session
 from qdebug.api import diff
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Status
 from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.recording import opening
+from qdebug.recording.read import FileRecording
 from qdebug.session import DiffSession
 from qdebug.workflow.demo import run_demo
 
@@ -228,8 +229,8 @@ def test_a_worker_opens_the_files_once_for_all_its_chunks(tmp_path, monkeypatch)
             for at in range(1, 50):
                 recorder.put(f"t{at}", np.full(4, at, np.float32), node=f"n{at}", op="Relu", inputs=f"t{at - 1}")
     opened = []
-    for module in (qdebug.api, qdebug.session):
-        monkeypatch.setattr(module, "open_recording", lambda path: opened.append(path) or qdebug.open_recording(path))
+    for module in (opening, qdebug.session):
+        monkeypatch.setattr(module, "open_recording", lambda path: opened.append(path) or FileRecording(path))
     with ThreadPoolExecutor(1) as executor:
         first = diff(*paths, executor=executor)
         assert opened == paths * 2  # here, and in the worker

@@ -35,6 +35,7 @@ from qdebug.model.thresholds.alignment import (
     LEFT_NAME_CONFIDENCE,
     PAIR_SURE_MIN_CONFIDENCE,
     SAMPLED_PLACES,
+    VALUE_CANDIDATE_MAX_REL_DISTANCE,
     VALUE_MATCH_MAX_REL_ERROR,
     VALUE_MATCH_MIN_VALUES,
     VALUE_MATCH_OTHER_PARTNER_RATIO,
@@ -121,9 +122,10 @@ def _ranked(context: Context, rows: Sequence[str], columns: Sequence[str]) -> di
     found: dict[str, list[Candidate]] = {name: [] for name in rows}
     for row, name in enumerate(rows):
         least = float(np.min(distances[row], initial=np.inf))
-        if least >= 1:  # no nearer than zeros are; a few places tell little of a tensor with few large elements, though
+        if least >= VALUE_CANDIDATE_MAX_REL_DISTANCE:  # a few places tell little of few large elements
             continue
-        columns_near = np.flatnonzero(distances[row] <= min(VALUE_TIE_MAX_RATIO * least + COPY_MAX_DISTANCE, 1.0))
+        near = min(VALUE_TIE_MAX_RATIO * least + COPY_MAX_DISTANCE, VALUE_CANDIDATE_MAX_REL_DISTANCE)
+        columns_near = np.flatnonzero(distances[row] <= near)
         order = columns_near[np.argsort(distances[row, columns_near], kind="stable")]
         ranked = _settled_ties(context, name, [columns[at] for at in order])
         found[name] = ranked if ranked and ranked[0].distance <= VALUE_MATCH_MAX_REL_ERROR else []

@@ -49,7 +49,7 @@ def codes_clamp(run: IndexedRecording, tensor: str, bounds: tuple[float, float] 
     quant, span = run.graph.tensors[tensor].quant, code_span(run, tensor)
     if quant is None or span is None or bounds is None:
         return False
-    step = float(np.max(quant.scale))
+    step = float(np.max(quant.real_scale))
     return span[0] >= bounds[0] - step / 2 and span[1] <= bounds[1] + step / 2
 
 
@@ -93,10 +93,10 @@ def code_span(run: IndexedRecording, tensor: str) -> tuple[float, float] | None:
     if quant is None or quant.qmin is None or quant.qmax is None:
         return None
     if quant.scale.size == 1:  # as numpy does it, in a tenth of the time
-        step, zero_point = float(quant.scale.item()), int(quant.zero_point.item())
+        step, zero_point = float(quant.real_scale.item()), int(quant.zero_point.item())
         return step * (quant.qmin - zero_point), step * (quant.qmax - zero_point)
-    low = float(np.min(quant.scale * (quant.qmin - quant.zero_point)))
-    return low, float(np.max(quant.scale * (quant.qmax - quant.zero_point)))
+    low = float(np.min(quant.real_scale * (quant.qmin - quant.zero_point)))
+    return low, float(np.max(quant.real_scale * (quant.qmax - quant.zero_point)))
 
 
 def is_codes_without_scale(run: IndexedRecording, tensor: str) -> bool:

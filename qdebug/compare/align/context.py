@@ -5,10 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from qdebug.compare.align.expand import kind
 from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_order
 from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform
 from qdebug.compare.align.sampling import Candidate, Sampler
 from qdebug.compare.align.undeclared_quantization import computes_with_codes, has_loose
+from qdebug.compare.align.weights import WeightSketches
 from qdebug.model import Node
 
 __all__ = ["Context", "PairMap", "add_partner", "only_result", "paired"]
@@ -100,6 +102,24 @@ class Context:
     def sampler(self) -> Sampler:
         """Reads sampled values of both runs."""
         return Sampler(self.ref, self.be)
+
+    @cached_property
+    def ref_weights(self) -> WeightSketches:
+        """The weights of the reference."""
+        return WeightSketches(self.ref)
+
+    @cached_property
+    def be_weights(self) -> WeightSketches:
+        """The weights of the backend."""
+        return WeightSketches(self.be)
+
+    @cached_property
+    def kinds(self) -> dict[tuple[str, bool], list[Node]]:
+        """The reference's nodes by what those that can do the same have in common."""
+        found: dict[tuple[str, bool], list[Node]] = {}
+        for node in self.ref.graph.nodes:
+            found.setdefault(kind(node), []).append(node)
+        return found
 
     @cached_property
     def recorded_at(self) -> dict[str, int]:

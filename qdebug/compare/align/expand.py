@@ -12,7 +12,7 @@ from dataclasses import replace
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo, operators
 from qdebug.model.operators import fused_activation, in_words_of_onnx, is_foreign, kinds_of
 
-__all__ = ["alike", "clamps_at_zero", "expanded", "goes_into_weights", "parts_of", "says_nothing"]
+__all__ = ["alike", "clamps_at_zero", "expanded", "goes_into_weights", "kind", "parts_of", "says_nothing"]
 
 
 def goes_into_weights(reader: Node, node: Node) -> bool:
@@ -47,8 +47,12 @@ def alike(one: Node, other: Node) -> bool:
 
     Such sums have no scale; what multiplies them with one answers to the other.
     """
-    sums = operators.of(one.op).sums_codes, operators.of(other.op).sums_codes
-    return sums[0] == sums[1] and operators.same_family(one, other)
+    return kind(one) == kind(other)
+
+
+def kind(node: Node) -> tuple[str, bool]:
+    """Return what nodes have in common that can do the same, see `alike`."""
+    return operators.plain(node).family, operators.of(node.op).sums_codes
 
 
 _POOLS = frozenset({"max_pool", "average_pool", "global_average_pool", "reduce_mean"})

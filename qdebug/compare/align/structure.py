@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -9,16 +10,17 @@ import numpy as np
 from qdebug.compare.align.arrangements import arrangements
 from qdebug.compare.align.clamps import settled
 from qdebug.compare.align.context import Context, paired
-from qdebug.compare.align.expand import alike, goes_into_weights, says_nothing
+from qdebug.compare.align.expand import alike, goes_into_weights, kind, says_nothing
 from qdebug.compare.align.fused import behind_turn, done_later, reads_only, through_folded
 from qdebug.compare.align.indexed_recording import IndexedRecording, same_kind
 from qdebug.compare.align.names import is_claimed, made_with_what_follows, namesake, outweighs_name
 from qdebug.compare.align.nearness import in_turn, stage
 from qdebug.compare.align.pairs import Match, Pair
-from qdebug.compare.align.weights import weight_distance, weight_of
+from qdebug.compare.align.weights import near_weights
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums, operands
 from qdebug.model.thresholds.alignment import (
+    CLEARER_CANDIDATE_MAX_ERROR_RATIO,
     FUSED_CHAIN_MAX_NODES,
     WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS,
     WEIGHT_MAX_REL_DISTANCE,
@@ -316,11 +318,11 @@ def with_weights_of(context: Context, node: Node, tensor: str) -> Pair | None:
         node: The backend node.
         tensor: Which of its outputs.
     """
-    ours = weight_of(context.be, node)
+    ours = context.be_weights.outline(node)
     slot = node.outputs.index(tensor)
-    if ours is None or ours.size < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
+    if ours is None or math.prod(ours[0]) < WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS:
         return None
-    candidates = [other for other in context.ref.graph.nodes if alike(node, other)]
+    candidates = context.kinds.get(kind(node), [])
     free = [c for c in candidates if any(c.outputs[slot : slot + 1]) and c.outputs[slot] not in context.found.taken]
     best = _of_nearest_weight(context, node, free)
     if not best:
@@ -354,12 +356,17 @@ def _of_nearest_weight(context: Context, node: Node, candidates: Sequence[Node])
 
     Where several read one constant, it tells nothing.
     """
-    distances = [weight_distance(context.ref, other, context.be, node) for other in candidates]
-    known = [(d, other) for d, other in zip(distances, candidates, strict=True) if d is not None and np.isfinite(d)]
-    ranked = sorted(known, key=lambda entry: entry[0])
+    ranked = near_weights(
+        context.ref_weights,
+        candidates,
+        context.be_weights,
+        node,
+        limit=WEIGHT_MAX_REL_DISTANCE,
+        ratio=CLEARER_CANDIDATE_MAX_ERROR_RATIO,
+    )
     if not ranked or ranked[0][0] > WEIGHT_MAX_REL_DISTANCE:
         return []
-    if len(ranked) > 1 and ranked[1][0] <= 2 * ranked[0][0]:
+    if len(ranked) > 1 and ranked[0][0] >= CLEARER_CANDIDATE_MAX_ERROR_RATIO * ranked[1][0]:
         return []
     return [ranked[0][1]]
 

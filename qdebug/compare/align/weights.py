@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
@@ -11,11 +12,27 @@ from qdebug.compare.align.pairs import block_of
 from qdebug.errors import KernelError
 from qdebug.model import Node, operators
 from qdebug.model.operators import Sums
-from qdebug.model.thresholds.alignment import SCALAR_MAX_REL_DIFFERENCE
+from qdebug.model.thresholds.alignment import (
+    SCALAR_MAX_REL_DIFFERENCE,
+    WEIGHT_SKETCH_MAX_RATIO,
+    WEIGHT_SKETCH_SUMS,
+)
 from qdebug.replay.blockwise_weight import blockwise_weight
 from qdebug.replay.real_form import real_form
 
-__all__ = ["array_distance", "in_plain_order", "same_scalar", "weight_distance", "weight_of", "without_padding"]
+__all__ = [
+    "WeightSketches",
+    "array_distance",
+    "in_plain_order",
+    "near_weights",
+    "same_scalar",
+    "weight_distance",
+    "weight_of",
+    "without_padding",
+]
+
+_SEED = 20
+_SKETCHED_AT_ONCE = 1 << 16
 
 
 def weight_of(run: IndexedRecording, node: Node) -> np.ndarray | None:
@@ -105,12 +122,25 @@ def array_distance(reference: np.ndarray, backend: np.ndarray, *, product: bool)
     norm = float(np.linalg.norm(reference))
     if reference.size != backend.size or not norm:
         return math.inf
-    if reference.shape != backend.shape and reference.T.shape == backend.shape:
-        reference = reference.T
-    orders = _orders(backend.shape, reference.shape) if product else []
-    errors = (np.linalg.norm(backend.transpose(order) - reference) for order in orders)
-    plain = np.linalg.norm(backend - reference.reshape(backend.shape))
-    return float(min((plain, *errors))) / norm
+    turns, orders = _turns(reference.shape, backend.shape, product=product)
+    flat = reference.transpose(turns).reshape(-1)
+    return min(float(np.linalg.norm(backend.transpose(order).reshape(-1) - flat)) for order in orders) / norm
+
+
+def _turns(
+    reference: tuple[int, ...], backend: tuple[int, ...], *, product: bool
+) -> tuple[tuple[int, ...], list[tuple[int, ...]]]:
+    """Return in which order of dimensions a reference's weight is compared, and in which ones a backend's.
+
+    Args:
+        reference: Extents of the reference's weight.
+        backend: Extents of the backend's, of as many elements.
+        product: Whether they are weights of a product.
+    """
+    plain = tuple(range(len(reference)))
+    turns = plain[::-1] if reference != backend == reference[::-1] else plain
+    orders = _orders(backend, tuple(reference[axis] for axis in turns)) if product else []
+    return turns, [tuple(range(len(backend))), *orders]
 
 
 def _orders(shape: tuple[int, ...], wanted: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -135,3 +165,117 @@ def without_padding(weight: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
     kept = weight[: shape[0], : shape[1]]
     filled = np.count_nonzero(weight) - np.count_nonzero(kept)
     return kept if kept.shape == shape and not filled else weight
+
+
+class WeightSketches:
+    """Shapes, norms and sketches of the weights of a run: each weight is read a few times, not for each comparison.
+
+    A sketch has `WEIGHT_SKETCH_SUMS` sums of the elements of a weight, each element with a random sign in a random sum.
+    The norm of the difference of two sketches estimates the norm of the difference of the two weights (Charikar, Chen,
+    Farach-Colton, "Finding frequent items in data streams", 2002).
+
+    Args:
+        run: The run.
+
+    Attributes:
+        run: The same.
+    """
+
+    def __init__(self, run: IndexedRecording) -> None:
+        self.run = run
+        self._outlines: dict[str, tuple[tuple[int, ...], float] | None] = {}
+        self._sketches: dict[tuple[str, tuple[int, ...], tuple[int, ...]], np.ndarray | None] = {}
+
+    def outline(self, node: Node) -> tuple[tuple[int, ...], float] | None:
+        """Return the shape and the norm of a node's weight; None if it has none."""
+        if node.name not in self._outlines:
+            weight = weight_of(self.run, node)
+            self._outlines[node.name] = None if weight is None else (weight.shape, float(np.linalg.norm(weight)))
+            if weight is not None:
+                self._sketches[node.name, weight.shape, tuple(range(weight.ndim))] = _sketch(weight)
+        return self._outlines[node.name]
+
+    def sketch(self, node: Node, shape: tuple[int, ...], order: tuple[int, ...]) -> np.ndarray | None:
+        """Return the sketch of a node's weight.
+
+        Args:
+            node: The node.
+            shape: Extents of the weight, without padding channels.
+            order: The order of its dimensions.
+
+        Returns:
+            The sums, float64; None if the weight does not have these extents without padding channels.
+        """
+        key = node.name, shape, order
+        if key not in self._sketches:
+            weight = weight_of(self.run, node)
+            kept = None if weight is None else without_padding(weight, shape)
+            fits = kept is not None and kept.shape == shape
+            self._sketches[key] = _sketch(kept.transpose(order)) if kept is not None and fits else None
+        return self._sketches[key]
+
+
+def _sketch(weight: np.ndarray) -> np.ndarray:
+    flat, sums = weight.reshape(-1), np.zeros(2 * WEIGHT_SKETCH_SUMS)
+    for part, start in enumerate(range(0, flat.size, _SKETCHED_AT_ONCE)):
+        block = flat[start : start + _SKETCHED_AT_ONCE]
+        bins = np.random.default_rng([_SEED, part]).integers(0, sums.size, block.size, dtype=np.uint16)
+        sums += np.bincount(bins, weights=block, minlength=sums.size)
+    with np.errstate(all="ignore"):  # of an infinity there is no sketch
+        return np.asarray(sums[:WEIGHT_SKETCH_SUMS] - sums[WEIGHT_SKETCH_SUMS:])
+
+
+def near_weights(
+    ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node, *, limit: float, ratio: float
+) -> list[tuple[float, Node]]:
+    """Measure the weights of those reference nodes that can be the nearest to a backend node's.
+
+    Args:
+        ref: The weights of the reference.
+        candidates: Its nodes.
+        be: The weights of the backend.
+        ours: Its node.
+        limit: The largest relative distance that counts.
+        ratio: Share of a candidate's distance from which on the nearest one's is too near to it to be told apart.
+
+    Returns:
+        Distances as `weight_distance` measures them, with their nodes, in ascending order: of all candidates not
+        beyond `limit`, and of all that are not beyond the nearest one's distance / `ratio`. Others may be left out.
+    """
+    found: list[tuple[float, Node]] = []
+    measured: dict[tuple[tuple[int, ...], bytes], float | None] = {}  # several nodes may read one constant
+    for estimate, key, other in sorted(_estimates(ref, candidates, be, ours), key=lambda entry: entry[0]):
+        nearest = min((distance for distance, _ in found), default=math.inf)
+        if estimate > WEIGHT_SKETCH_MAX_RATIO * min(limit, nearest) / ratio:
+            break
+        if key not in measured:
+            measured[key] = weight_distance(ref.run, other, be.run, ours)
+        distance = measured[key]
+        if distance is not None and math.isfinite(distance):
+            found.append((distance, other))
+    return sorted(found, key=lambda entry: entry[0])
+
+
+def _estimates(
+    ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node
+) -> Iterator[tuple[float, tuple[tuple[int, ...], bytes], Node]]:
+    """Yield estimated distances of weights, what equal weights have in common, and the candidates; finite ones only."""
+    known = be.outline(ours)
+    if known is None:
+        return
+    alike: dict[tuple[int, ...], list[Node]] = {}
+    for other in candidates:
+        outline = ref.outline(other)
+        if outline is not None and 0 < outline[1] < math.inf:
+            alike.setdefault(outline[0], []).append(other)
+    for shape, nodes in alike.items():
+        kept = shape if be.sketch(ours, shape, tuple(range(len(shape)))) is not None else known[0]
+        if math.prod(kept) != math.prod(shape):
+            continue
+        turns, orders = _turns(shape, kept, product=operators.plain(ours).product)
+        mine = [sketch for order in orders if (sketch := be.sketch(ours, kept, order)) is not None]
+        theirs = np.stack([sketch for node in nodes if (sketch := ref.sketch(node, shape, turns)) is not None])
+        norms = np.array([outline[1] for node in nodes if (outline := ref.outline(node)) is not None])
+        nearest = np.min([np.linalg.norm(theirs - sketch, axis=1) for sketch in mine], axis=0) / norms
+        for at in np.flatnonzero(np.isfinite(nearest)):
+            yield float(nearest[at]), (shape, theirs[at].tobytes()), nodes[at]

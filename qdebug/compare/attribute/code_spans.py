@@ -72,7 +72,7 @@ def uniform_span(quant: QuantParams | None) -> Clamp:
     """Return the real values of the lowest and highest code; no bounds if channels differ or codes are no integers."""
     if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
         return None, None
-    scale, zero = float(quant.scale[0]), int(quant.zero_point[0])
+    scale, zero = float(quant.real_scale[0]), int(quant.zero_point[0])
     return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 from qdebug.compare.align.expand import clamps_at_zero
 from qdebug.compare.align.pairs import Alignment, Match, Pair
@@ -14,7 +14,7 @@ from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.names import fitting_names, listed_names, near_names
 from qdebug.model.recording import either_places
 
-__all__ = ["PlannedNode", "exact_entry", "find_entry", "plan", "recorded_places"]
+__all__ = ["NamedEntries", "PlannedNode", "plan", "recorded_places"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,42 +119,59 @@ class _Named(Protocol):
 _Entry = TypeVar("_Entry", bound=_Named)
 
 
-def exact_entry(entries: Sequence[_Entry], name: str) -> _Entry | None:
-    """Return what has the exact name of a backend tensor, a backend node or a reference tensor; None if nothing has.
+class NamedEntries(Generic[_Entry]):
+    """Entries of a plan, or results, by the names of their tensors and nodes: each look-up is one of a dictionary.
 
     Args:
-        entries: What is compared, or what came of it.
-        name: The name.
+        entries: The entries, in the backend's topological order.
     """
-    found = next((entry for entry in entries if entry.tensor == name), None)
-    return found or next((entry for entry in entries if name in (entry.node, entry.reference_tensor)), None)
 
+    __slots__ = ("_entries", "_others", "_tensors")
 
-def find_entry(entries: Sequence[_Entry], name: str) -> _Entry:
-    """Find what has the name of a backend tensor, a backend node or a reference tensor.
+    def __init__(self, entries: Sequence[_Entry]) -> None:
+        self._entries = entries
+        self._tensors: dict[str, _Entry] = {}
+        self._others: dict[str, _Entry] = {}  # by node and by reference tensor: the first entry of a name counts
+        for entry in entries:
+            self._tensors.setdefault(entry.tensor, entry)
+            self._others.setdefault(entry.node, entry)
+            self._others.setdefault(entry.reference_tensor, entry)
 
-    Args:
-        entries: What is compared, or what came of it.
-        name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+    def exact(self, name: str) -> _Entry | None:
+        """Return the entry with this exact name: a backend tensor, else a backend node or a reference tensor; or None.
 
-    Raises:
-        UsageError: Nothing has this name, or the pattern fits several nodes.
-    """
-    found = exact_entry(entries, name)
-    if found is not None:
-        return found
-    names = {each: entry for entry in reversed(entries) for each in (entry.reference_tensor, entry.tensor, entry.node)}
-    hits = sorted((names[each] for each in fitting_names(name, names)), key=lambda entry: entry.index)
-    nodes = dict.fromkeys(entry.node for entry in hits)
-    if len(nodes) == 1:
-        return hits[0]
-    if nodes:
-        raise UsageError(
-            f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
-            hint="Give one of these names, or a longer part of one.",
-        )
-    known = (each for entry in entries for each in (entry.node, entry.tensor))
-    raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, known)}")
+        Args:
+            name: The name.
+        """
+        return self._tensors.get(name) or self._others.get(name)
+
+    def find(self, name: str) -> _Entry:
+        """Find the entry of a backend tensor, a backend node or a reference tensor.
+
+        Args:
+            name: A whole name; else a part of a name or a pattern that fits those of one node alone.
+
+        Raises:
+            UsageError: Nothing has this name, or the pattern fits several nodes.
+        """
+        found = self.exact(name)
+        if found is not None:
+            return found
+        entries = self._entries
+        names = {
+            each: entry for entry in reversed(entries) for each in (entry.reference_tensor, entry.tensor, entry.node)
+        }
+        hits = sorted((names[each] for each in fitting_names(name, names)), key=lambda entry: entry.index)
+        nodes = dict.fromkeys(entry.node for entry in hits)
+        if len(nodes) == 1:
+            return hits[0]
+        if nodes:
+            raise UsageError(
+                f"{name!r} fits {len(nodes)} nodes: {listed_names(nodes)}.",
+                hint="Give one of these names, or a longer part of one.",
+            )
+        known = (each for entry in entries for each in (entry.node, entry.tensor))
+        raise UsageError(f"No compared node or tensor is called {name!r}.{near_names(name, known)}")
 
 
 def recorded_places(reference: Recording, backend: Recording, entry: PlannedNode) -> Iterator[tuple[int, int]]:

@@ -42,7 +42,7 @@ from qdebug.numerics.format_range import OutOfRange, out_of_range
 from qdebug.numerics.short_formats import SHORT_FORMATS, SINGLE, ShortFormat, fits, format_of
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
-from qdebug.replay.registry import run_node
+from qdebug.replay.registry import keeps_channels_last, run_node
 
 __all__ = ["FloatFinding", "FloatReplay", "judge_float", "replay_float", "rounded_inputs"]
 
@@ -324,7 +324,15 @@ class _Case:
             if len(self._form.inputs) > 2:
                 yield f"{name} inputs and bias", self._ratio(at, cast=cast)
         for name, unit in _ACCUMULATORS.items():
-            yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+            if self._may_have_been_summed_in(name, at):
+                yield f"{name} accumulator", self._ratio(at, cast=_INPUTS[name], narrow=unit)
+
+    def _may_have_been_summed_in(self, name: str, at: Sequence[Place]) -> bool:
+        """Tell whether the output has no more digits than sums in a short format leave; a bias may add some."""
+        if len(self._form.inputs) > 2:
+            return True
+        kept = (self._recording.load(self._tensor, *place) for place in at)
+        return all(fits(_wide(values), _NAMED[_SHORT[name]]) for values in kept)
 
     def rounding(self, place: Place) -> Iterator[str]:
         """Yield the formats to which rounding the inputs first leaves no more than sums in float32 account for."""
@@ -384,7 +392,10 @@ class _Case:
         if ours.ndim < 2 or not error.size:
             return ""
         wrong = error > max(OUTLIER_ERROR_RATIO * allowed / np.sqrt(error.size), 1e-300)
-        layout = Layout(channel=0, spatial=tuple(range(1, ours.ndim - 1)))
+        axes = ours.ndim - 1
+        last = keeps_channels_last(self._form) or operators.plain(self._form).sums is Sums.MATRIX
+        spatial = tuple(range(axes - 1) if last else range(1, axes))
+        layout = Layout(channel=axes - 1 if last else 0, spatial=spatial)
         found = places(wrong, layout)
         return f", {found[0].detail}" if found else ""
 
@@ -418,8 +429,9 @@ def _reordered(form: Node, arrays: Sequence[np.ndarray], rng: np.random.Generato
     if row.plain != row.name:
         return None  # an activation computed along with the sums hides their order
     if row.sums is Sums.FILTER and form.attrs.get("group", 1) == 1:
+        axis = -1 if keeps_channels_last(form) else 1
         order = rng.permutation(arrays[1].shape[1])
-        return [arrays[0][:, order], arrays[1][:, order], *arrays[2:]]
+        return [arrays[0].take(order, axis), arrays[1][:, order], *arrays[2:]]
     if row.sums is Sums.MATRIX and row.bias is None and all(array.ndim >= 2 for array in arrays[:2]):
         order = rng.permutation(arrays[0].shape[-1])
         return [arrays[0][..., order], arrays[1][..., order, :], *arrays[2:]]

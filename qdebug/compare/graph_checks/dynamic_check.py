@@ -35,13 +35,18 @@ from qdebug.compare.graph_checks.differences import GraphDifferences
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS, DYNAMIC_TIE_REL_DISTANCE
+from qdebug.model.thresholds.attribution import (
+    DISTURBANCE_HALF_STEPS,
+    DYNAMIC_TIE_REL_DISTANCE,
+    DYNAMIC_WRONG_MAX_SHARE,
+)
 from qdebug.model.thresholds.rounding import ELEMENTWISE_ROUNDOFFS, FLOAT32_UNIT_ROUNDOFF, LSB_SLACK
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DERIVED_LSB
 from qdebug.numerics.accumulate import same_elements
 from qdebug.numerics.affine import dequantize
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.kernels.quantize import dynamic_quantize
+from qdebug.replay.precision import limits
 from qdebug.replay.real_form import real_form
 from qdebug.replay.registry import Moved, has_kernel, run_node
 from qdebug.replay.segment import offsets, run_form, run_real, spread
@@ -103,7 +108,7 @@ class DynamicCheck:
         However small their error is beside what rounding the data makes: what is right follows from the codes.
         """
         found = filter(None, map(self._first_wrong, places))
-        return next((_wrong(step, self._last) for step in found if 2 * step[1] <= step[2]), None)
+        return next((_wrong(step, self._last) for step in found if step[1] <= DYNAMIC_WRONG_MAX_SHARE * step[2]), None)
 
     def unaccounted(self, place: tuple[int, int]) -> Node | None:
         """Return the first of the segment's own nodes that its recorded inputs do not account for; None if all are."""
@@ -401,8 +406,9 @@ def _wrong_chosen(recording: Recording, node: Node, data: np.ndarray, place: tup
     if codes.dtype.kind not in "iu" or not scale.size == zero.size == 1 or not float(scale.reshape(())):
         return 0
     steps = data.astype(np.float64) / float(scale.reshape(())) + int(zero.reshape(()))
-    off = np.nan_to_num(np.abs(np.clip(steps, 0, 255) - codes), nan=0.0)
-    return int(np.count_nonzero(off > 0.5 + DYNAMIC_TIE_REL_DISTANCE * 256))
+    low, high = limits(codes.dtype)
+    off = np.nan_to_num(np.abs(np.clip(steps, low, high) - codes.astype(np.float64)), nan=0.0)
+    return int(np.count_nonzero(off > 0.5 + DYNAMIC_TIE_REL_DISTANCE * (high - low + 1)))
 
 
 def _allowed(node: Node, values: Mapping[str, np.ndarray], made: np.ndarray) -> np.ndarray:

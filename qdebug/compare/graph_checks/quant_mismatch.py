@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole
 from qdebug.model import Node, QuantParams, Recording, operators
+from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
 from qdebug.replay.real_form import real_form
 
@@ -106,11 +107,11 @@ def _handed_on(recording: Recording, node: Node) -> Finding | None:
     source, target = tensors[node.inputs[0]].quant, tensors[node.outputs[0]].quant
     if source is None or target is None:
         return None
-    for kind, title, one, other in (
-        (FindingKind.SCALE, "scale", source.scale, target.scale),
-        (FindingKind.ZERO_POINT, "zero point", source.zero_point, target.zero_point),
+    for kind, title, same, one, other in (
+        (FindingKind.SCALE, "scale", is_same_scale, source.scale, target.scale),
+        (FindingKind.ZERO_POINT, "zero point", np.array_equal, source.zero_point, target.zero_point),
     ):
-        if not np.array_equal(one, other):
+        if not same(one, other):
             said = f"its codes are written with {title} {_short(one)} and read with {_short(other)}"
             return _cause(kind, node, said, node.outputs[0], (other, one))
     return None

@@ -309,7 +309,7 @@ class Elements:
             return self.values[chosen], None if quant is None else replace(quant, axis=None)
         where, shape = (self.positions, self.shape) if self.recorded is None else self.recorded
         places = np.unravel_index(where[chosen], shape)
-        scale, zero_point = (_at(values, places, quant) for values in (quant.scale, quant.zero_point))
+        scale, zero_point = (_at(values, places, quant) for values in (quant.real_scale, quant.zero_point))
         return self.values[chosen], replace(quant, scale=scale, zero_point=zero_point, axis=0, block_size=None)
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Evidence", "Finding", "FindingKind", "FindingRole", "Judged", "Status", "apart"]
+__all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Status", "apart"]
 
 
 class Status(StrEnum):
@@ -22,7 +22,7 @@ class Status(StrEnum):
     INCOMPLETE = "incomplete"
 
 
-class Evidence(StrEnum):
+class JudgedBy(StrEnum):
     """By what a compared tensor was judged."""
 
     REPLAY = "replay"

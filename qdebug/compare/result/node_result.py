@@ -7,15 +7,15 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth
-from qdebug.compare.result.finding import Evidence, Finding, FindingKind, FindingRole, Judged, Status
+from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
 from qdebug.numerics.metric_table import METRICS, MetricGroup
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = [
-    "Evidence",
     "Finding",
+    "JudgedBy",
     "NodeResult",
     "SampleError",
     "SampleResult",
@@ -165,7 +165,7 @@ class NodeResult:
     born: Birth | None = None
     declared: str | None = None
     attribution_note: str | None = None
-    judged_by: Evidence = Evidence.WHOLE_ERROR
+    judged_by: JudgedBy = JudgedBy.WHOLE_ERROR
     failed_replay: bool = False
     unchecked: str | None = None
     gain: float | None = None

@@ -11,7 +11,7 @@ from typing import Any
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.result.flat_rows import flat_row
-from qdebug.compare.result.node_result import Evidence, NodeResult, SampleError, SampleResult, Status, input_finding
+from qdebug.compare.result.node_result import JudgedBy, NodeResult, SampleError, SampleResult, Status, input_finding
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
 
@@ -21,7 +21,7 @@ __all__ = [
     "Contributions",
     "Contributor",
     "Coverage",
-    "Evidence",
+    "JudgedBy",
     "Judgements",
     "NodeResult",
     "OutputRanking",
@@ -32,7 +32,7 @@ __all__ = [
     "Verdict",
 ]
 
-NUMERICS_VERSION = 4
+NUMERICS_VERSION = 5
 """Raised whenever the same two recordings may give other numbers than before."""
 
 
@@ -90,9 +90,9 @@ class Judgements:
         """Count results; those that could not be compared are left out."""
         counts = Counter(node.judged_by for node in nodes if node.status is not Status.INCOMPARABLE)
         return cls(
-            by_replay=counts[Evidence.REPLAY],
-            by_whole_error=counts[Evidence.WHOLE_ERROR],
-            not_judged=counts[Evidence.NONE],
+            by_replay=counts[JudgedBy.REPLAY],
+            by_whole_error=counts[JudgedBy.WHOLE_ERROR],
+            not_judged=counts[JudgedBy.NONE],
             failed_replays=sum(node.failed_replay for node in nodes),
         )
 

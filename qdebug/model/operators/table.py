@@ -287,7 +287,7 @@ def _reductions() -> Iterator[Operator]:
         words="resize interpolate resizebilinear resizenearestneighbor upsample upsamplebilinear2d upsamplenearest2d",
     )  # fmt: skip
     yield replace(resize, name="Upsample")
-    yield from _like(Operator(name="", real_inside=True), "GridSample ImageDecoder RoiAlign")
+    yield from _like(Operator(name="", real_inside=True), "DeformConv GridSample ImageDecoder RoiAlign")
 
 
 def _normalizations() -> Iterator[Operator]:

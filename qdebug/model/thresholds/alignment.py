@@ -12,6 +12,13 @@ VALUE_MATCH_MAX_REL_ERROR = threshold(
     unit="relative error",
     why="Two tensors with a larger error are not paired by their values: 10 dB are 0.32.",
 )
+VALUE_CANDIDATE_MAX_REL_DISTANCE = threshold(
+    "VALUE_CANDIDATE_MAX_REL_DISTANCE",
+    1.0,
+    unit="relative distance",
+    why="A tensor that is further away at the sampled elements is no candidate: zeros would be as near.",
+    source="derived: norm(0 - reference) / norm(reference) is 1",
+)
 VALUE_MATCH_SURE_REL_ERROR = threshold(
     "VALUE_MATCH_SURE_REL_ERROR",
     1e-3,
@@ -60,8 +67,8 @@ CLEARER_CANDIDATE_MAX_ERROR_RATIO = threshold(
     "CLEARER_CANDIDATE_MAX_ERROR_RATIO",
     0.5,
     unit="ratio of errors",
-    why="The right one of two candidates has at most this share of the other's error: two orders of dimensions, or a "
-    "Relu's input and its result.",
+    why="The right one of two candidates has less than this share of the other's error: two orders of dimensions, a "
+    "Relu's input and its result, or two weights.",
 )
 CHANNEL_AXIS_MIN_RANK = threshold(
     "CHANNEL_AXIS_MIN_RANK",
@@ -86,6 +93,20 @@ WEIGHT_MAX_REL_DISTANCE = threshold(
     0.5,
     unit="relative distance",
     why="Two weights that are further apart are different weights, and their nodes are not paired.",
+)
+WEIGHT_SKETCH_SUMS = threshold(
+    "WEIGHT_SKETCH_SUMS",
+    256,
+    unit="sums",
+    why="So many random sums of a weight's elements estimate its distance from another before both are read.",
+    source="derived: the standard deviation of the squared estimate is at most sqrt(2 / sums), 9 % of it",
+)
+WEIGHT_SKETCH_MAX_RATIO = threshold(
+    "WEIGHT_SKETCH_MAX_RATIO",
+    2.0,
+    unit="ratio of distances",
+    why="A weight whose estimated distance is more than so many times the largest one that counts is not read.",
+    source="derived: the squared estimate would be 34 standard deviations beyond the squared distance",
 )
 SCALAR_MAX_REL_DIFFERENCE = threshold(
     "SCALAR_MAX_REL_DIFFERENCE",

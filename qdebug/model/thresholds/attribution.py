@@ -31,6 +31,13 @@ DISTURBANCE_HALF_STEPS = threshold(
     why="A disturbed replay moves a rounded value by at most this much. The root mean square is then three times that "
     "of one rounding.",
 )
+DYNAMIC_WRONG_MAX_SHARE = threshold(
+    "DYNAMIC_WRONG_MAX_SHARE",
+    0.5,
+    unit="share of the elements",
+    why="Where a scale is chosen at run time, a node is named for elements that its inputs do not account for if they "
+    "are no more than this share. With more, what is known of the node does not give its values.",
+)
 DYNAMIC_TIE_REL_DISTANCE = threshold(
     "DYNAMIC_TIE_REL_DISTANCE",
     2.0**-18,

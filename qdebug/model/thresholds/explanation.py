@@ -63,6 +63,14 @@ RUNNER_UP_CANDIDATES = threshold(
     unit="variants",
     why="Failing variants whose exact share of right elements is computed, to find the best of them.",
 )
+CLEARLY_BETTER_MAX_WRONG_RATIO = threshold(
+    "CLEARLY_BETTER_MAX_WRONG_RATIO",
+    0.5,
+    unit="ratio of wrong elements",
+    decides="cause",
+    why="What nothing explains is held against the simplest variant, unless another one leaves less than this share of "
+    "its wrong elements.",
+)
 ALL_DECIDING_MAX_ELEMENTS = threshold(
     "ALL_DECIDING_MAX_ELEMENTS",
     64,

@@ -84,8 +84,8 @@ CONTRIBUTOR_MAX_DISTANCE = threshold(
     "CONTRIBUTOR_MAX_DISTANCE",
     20.0,
     unit="dB",
-    why="The verdict names a node beside the costliest one if its error alone costs the output no less than this much "
-    "less: the power of what it makes is then above a hundredth of that of the costliest.",
+    why="The verdict names no node whose error alone leaves the output this much more SQNR than that of the costliest "
+    "one: it makes a hundredth of the power.",
     source="derived: a hundredth of the power",
 )
 NONFINITE_PATH_ENDS = threshold(

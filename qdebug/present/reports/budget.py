@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from qdebug.compare.budget import ErrorBudget, OutputBudget
 from qdebug.compare.own_error import PARTS
 from qdebug.present import numbers
-from qdebug.present.reports.document import Block, Document, Grid, Items, Section, Title
+from qdebug.present.reports.document import Block, Document, Grid, Items, Paragraph, Section, Title
 from qdebug.present.text import safe_text
 
 __all__ = ["budget_document"]
@@ -29,7 +29,7 @@ def budget_document(budget: ErrorBudget, *, everything: bool = False, rest: str 
     """
     if not budget.outputs:
         return [Title("NO ANSWER", "no output of the network was compared", "bold yellow")]
-    blocks: list[Block] = []
+    blocks: list[Block] = [Paragraph(safe_text(budget.remark), "bold yellow")] if budget.remark else []
     for output in budget.outputs:
         blocks += _output_blocks(output, rest="" if everything else rest, only=len(budget.outputs) == 1)
     return blocks

@@ -1,11 +1,13 @@
-"""Attention of transformers as ONNX Runtime fuses it, and rotary embeddings (its docs/ContribOperators.md).
+"""Attention of transformers as ONNX defines it and as ONNX Runtime fuses it, and rotary embeddings.
+
+The fused ones are those of docs/ContribOperators.md in ONNX Runtime.
 
 Shapes: B batch, N heads, S positions of the query, P those kept from earlier, T = P + new ones, h extent of a head.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from math import prod
 
 import numpy as np
@@ -20,6 +22,12 @@ from qdebug.replay.within import indices_within
 __all__: list[str] = []
 
 _MICROSOFT = "com.microsoft"
+_DOUBLE = 11
+"""ONNX's number of float64."""
+_SCORES_AT_ONCE = 1 << 22
+"""Scores that are computed at once, in blocks of rows: 16 MiB, and a few times that while a softmax is taken."""
+_Added = Callable[[slice], Iterable[np.ndarray]]
+"""Returns what is added to some rows of scores."""
 _MASKED = -10000.0
 """What is added where a mask hides something, unless the node says another number."""
 
@@ -42,34 +50,47 @@ def _scale(call: Call, extent: int) -> np.float32:
     return np.float32(call.real("scale") or 1 / np.sqrt(extent))
 
 
-def _attend(
-    q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.float32, added: Sequence[np.ndarray | None]
-) -> np.ndarray:
-    """Compute softmax(q k^T scale + added) v."""
-    scores = np.matmul(q, k.swapaxes(-1, -2)) * scale
-    for each in added:
-        if each is not None:
+def _blocks_of_rows(scores: tuple[int, ...]) -> Iterator[slice]:
+    """Yield slices of S in which scores (..., S, T) fit into memory that does not grow with S times T."""
+    *heads, length, total = scores
+    rows = max(1, _SCORES_AT_ONCE // max(1, prod(heads) * total))
+    for start in range(0, length, rows):
+        yield slice(start, min(start + rows, length))
+
+
+def _rows_of(added: np.ndarray, rows: slice) -> np.ndarray:
+    """Return some rows of what is added to scores, (..., S or 1, T or 1)."""
+    return added[..., rows, :] if added.ndim > 1 and added.shape[-2] > 1 else added
+
+
+def _attend(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: np.float32, added: _Added) -> np.ndarray:
+    """Compute softmax(q k^T scale + added) v, a block of rows at a time: all scores may be far more than the result."""
+    out = np.empty((*q.shape[:-1], v.shape[-1]), np.result_type(q, k, v))
+    for rows in _blocks_of_rows((*q.shape[:-1], k.shape[-2])):
+        scores = np.matmul(q[..., rows, :], k.swapaxes(-1, -2)) * scale
+        for each in added(rows):
             scores = scores + widen(each)
-    return np.asarray(np.matmul(softmax(scores, -1), v))
+        out[..., rows, :] = np.matmul(softmax(scores, -1), v)
+    return out
 
 
-def _causal(length: int, total: int, hidden: float) -> np.ndarray:
-    """Return what hides, from each of the last `length` of `total` positions, those that come later: (S, T)."""
-    later = np.arange(total) > np.arange(total - length, total)[:, None]
+def _causal(length: int, total: int, hidden: float, rows: slice) -> np.ndarray:
+    """Return what hides, from some of the last `length` of `total` positions, those that come later: (rows, T)."""
+    later = np.arange(total) > np.arange(total - length, total)[rows, None]
     return np.where(later, np.float32(hidden), np.float32(0))
 
 
-def _mask(call: Call, mask: np.ndarray, length: int, total: int, hidden: float) -> np.ndarray | None:
-    """Return what a mask adds to scores (B, N, S, T): zeros of it hide, or positions outside a range.
+def _mask(call: Call, mask: np.ndarray, length: int, total: int, rows: slice) -> np.ndarray | None:
+    """Return what a mask adds to some rows of scores (B, N, S, T): zeros of it hide, or positions outside a range.
 
     Args:
         call: The call.
         mask: (B,) ends; (2 B,) ends, then starts; (B, T); (B, S, T) or (B, 1, M, M) with M at least T.
         length: S.
         total: T.
-        hidden: What is added where something is hidden.
+        rows: Which of the S rows.
     """
-    batch = call.array(0).shape[0]
+    batch, hidden = call.array(0).shape[0], call.real("mask_filter_value", _MASKED)
     places = np.arange(total)
     if mask.ndim == 1 and mask.size == batch:
         seen = places < mask[:, None]
@@ -78,21 +99,29 @@ def _mask(call: Call, mask: np.ndarray, length: int, total: int, hidden: float) 
     elif mask.ndim == 2 and mask.shape[1] == 1 != total:
         return None  # a placeholder
     elif mask.ndim in (2, 3) and mask.shape[-1] == total:
-        seen = mask > 0
+        seen = (mask if mask.ndim == 2 else mask[:, rows]) > 0
     elif mask.ndim == 4:
-        seen = mask[:, :1, total - length : total, :total] > 0
+        seen = mask[:, :1, total - length : total, :total][:, 0][:, rows] > 0
     else:
         raise _refuse(call, f"has a mask of {list(mask.shape)}")
-    shape = (batch, 1, 1, total) if seen.ndim == 2 else (batch, 1, length, total)
+    shape = (batch, 1, 1 if seen.ndim == 2 else seen.shape[1], total)
     return np.where(seen, np.float32(0), np.float32(hidden)).reshape(shape)
 
 
-def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> list[np.ndarray | None]:
-    """Return what a mask and causality add to scores."""
-    hidden = call.real("mask_filter_value", _MASKED)
-    added = None if mask is None else _mask(call, mask, length, total, hidden)
-    later = _causal(length, total, float(np.finfo(np.float32).min)) if call.integer("unidirectional") else None
-    return [added, later]
+def _hiding(call: Call, mask: np.ndarray | None, length: int, total: int) -> _Added:
+    """Return what a mask, causality and input 5 add to scores."""
+    bias, ahead = call.optional(5), not call.integer("unidirectional")
+
+    def added(rows: slice) -> Iterator[np.ndarray]:
+        hidden = None if mask is None else _mask(call, mask, length, total, rows)
+        if hidden is not None:
+            yield hidden
+        if not ahead:
+            yield _causal(length, total, float(np.finfo(np.float32).min), rows)
+        if bias is not None:
+            yield _rows_of(bias, rows)
+
+    return added
 
 
 def _scored(call: Call, scores: tuple[int, ...], bias: int) -> int:
@@ -145,7 +174,7 @@ def _attention(call: Call) -> tuple[np.ndarray, ...]:
     if past is not None:
         k, v = (np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True))
     length, total = q.shape[2], k.shape[2]
-    added = [*_hiding(call, call.optional(3), length, total), call.optional(5)]
+    added = _hiding(call, call.optional(3), length, total)
     out = narrow(_merged(_attend(q, k, v, _scale(call, q.shape[3]), added)), call.array(0).dtype)
     return (out, narrow(np.stack([k, v]), out.dtype)) if k.shape == v.shape else (out,)
 
@@ -182,7 +211,7 @@ def _multi_head_attention(call: Call) -> tuple[np.ndarray, ...]:
         new if old is None else np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True)
     )
     length, total = q.shape[2], k.shape[2]
-    added = [*_hiding(call, call.optional(4), length, total), call.optional(5)]
+    added = _hiding(call, call.optional(4), length, total)
     dtype = call.array(0).dtype
     out = _merged(_attend(q, k, v, _scale(call, q.shape[3]), added))
     return narrow(out, dtype), narrow(k, dtype), narrow(v, dtype)
@@ -299,14 +328,96 @@ def _grouped(call: Call, q: np.ndarray, kept: Sequence[np.ndarray], sample: int,
     total = begin + length
     several = q.shape[1] // kept[0].shape[1]
     k, v = (np.repeat(part[sample, :, :total], several, axis=0) for part in kept)
-    scores = np.matmul(q[sample], k.swapaxes(-1, -2)) * _scale(call, extent)
-    cap = np.float32(call.real("softcap"))
-    scores = np.tanh(scores / cap) * cap if cap > 0 else scores
-    bias = call.optional(10)
-    if bias is not None:
-        rows = np.broadcast_to(widen(bias), (q.shape[0], q.shape[1], *bias.shape[2:]))
-        scores = scores + rows[sample, :, :length, :total]
-    places, now = np.arange(total), np.arange(begin, total)[:, None]
-    window = call.integer("local_window_size", -1)
-    hidden = (places > now) | ((places <= now - window) if window > 0 else False)
-    return np.asarray(np.matmul(softmax(np.where(hidden, np.float32(-np.inf), scores), -1), v))
+    cap, bias = np.float32(call.real("softcap")), call.optional(10)
+    biases = None if bias is None else np.broadcast_to(bias, (q.shape[0], q.shape[1], *bias.shape[2:]))
+    window, places = call.integer("local_window_size", -1), np.arange(total)
+    out = np.empty((*q.shape[1:3], v.shape[-1]), np.result_type(q, k, v))
+    for rows in _blocks_of_rows((q.shape[1], length, total)):
+        scores = np.matmul(q[sample][:, rows], k.swapaxes(-1, -2)) * _scale(call, extent)
+        scores = np.tanh(scores / cap) * cap if cap > 0 else scores
+        if biases is not None:
+            scores = scores + widen(biases[sample, :, :length, :total][:, rows])
+        now = np.arange(begin, total)[rows, None]
+        hidden = (places > now) | ((places <= now - window) if window > 0 else False)
+        out[:, rows] = np.matmul(softmax(np.where(hidden, np.float32(-np.inf), scores), -1), v)
+    return out
+
+
+# Attention of ONNX
+
+
+def _defined_amount(call: Call) -> Amount:
+    """Return what attending by ONNX's own operator comes to."""
+    query, key, value = (call.shape(slot) for slot in range(3))
+    past = call.optional(4)
+    heads = abs(call.integer("q_num_heads")) if len(query) == 3 else query[1]
+    total = key[-2] + (0 if past is None else past.shape[-2])
+    groups = max(1, abs(call.integer("kv_num_heads"))) if len(value) == 3 else 1
+    width = query[-2] * value[-1] // groups * heads if len(value) == 3 else query[-2] * value[-1] * heads
+    return Amount(query[0] * width, query[0] * heads * query[-2] * total + sum(map(prod, call.shapes())))
+
+
+@kernel("Attention", extent=_defined_amount)
+def _attention_of_onnx(call: Call) -> tuple[np.ndarray, ...]:
+    """Attend with queries, keys and values, (B, S, N h) or (B, N, S, h); a boolean mask keeps what is true.
+
+    Outputs 1 and 2 are the keys and values with those kept from earlier, output 3 the scores at a stage.
+    """
+    given = [widen(call.array(slot)) for slot in range(3)]
+    flat, dtype = given[0].ndim == 3, call.array(0).dtype
+    counts = (call.integer("q_num_heads"), *(call.integer("kv_num_heads"),) * 2)
+    q, k, v = (_heads(part, count) if flat else part for part, count in zip(given, counts, strict=True))
+    past = [call.optional(slot) for slot in (4, 5)]
+    kept = tuple(
+        new if old is None else np.concatenate([widen(old), new], axis=2) for old, new in zip(past, (k, v), strict=True)
+    )
+    k, v = (np.repeat(part, q.shape[1] // part.shape[1], axis=1) for part in kept)
+    root = q.dtype.type(np.sqrt(call.real("scale") if "scale" in call.attrs else 1 / np.sqrt(q.shape[3])))
+    out = np.empty((*q.shape[:3], v.shape[3]), q.dtype)
+    shown = np.empty((*q.shape[:3], k.shape[2]), q.dtype) if call.outputs > 3 else None
+    turned = k.swapaxes(-1, -2) * root
+    for rows in _blocks_of_rows((*q.shape[:3], k.shape[2])):
+        stages = _stages(call, np.matmul(q[:, :, rows] * root, turned), _defined_bias(call, q.shape[2], rows))
+        out[:, :, rows] = np.matmul(stages[-1], v)
+        if shown is not None:
+            shown[:, :, rows] = stages[max(0, call.integer("qk_matmul_output_mode") - 1)]
+    made = [_merged(out) if flat else out, *kept, *(() if shown is None else (shown,))]
+    return tuple(narrow(part, dtype) for part in made)
+
+
+def _stages(call: Call, scores: np.ndarray, bias: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return scores before and after a bias is added, and their softmax: 0 in a row that is all hidden."""
+    cap = call.real("softcap")
+    scores = np.tanh(scores / scores.dtype.type(cap)) * scores.dtype.type(cap) if cap > 0 else scores
+    biased = scores + bias
+    taken = softmax(biased if call.integer("softmax_precision") != _DOUBLE else biased.astype(np.float64), -1)
+    hidden = np.isneginf(np.max(bias, axis=-1, keepdims=True))
+    return scores, biased, np.where(hidden, 0, taken).astype(scores.dtype)
+
+
+def _defined_bias(call: Call, length: int, rows: slice) -> np.ndarray:
+    """Return what mask, causality, window and padding add to some rows of scores, (..., rows, T)."""
+    past, mask, filled = call.optional(4), call.optional(3), call.optional(6)
+    total = call.shape(1)[-2] + (0 if past is None else past.shape[2])
+    none = np.float32(-np.inf)
+    bias = np.zeros((rows.stop - rows.start, total), np.float32)
+    if mask is not None:
+        part = _rows_of(mask, rows)
+        part = np.where(part, np.float32(0), none) if part.dtype == np.bool_ else widen(part)
+        lacking = [(0, 0)] * (part.ndim - 1) + [(0, max(0, total - part.shape[-1]))]
+        bias = bias + np.pad(part, lacking, constant_values=none)
+    before = np.array(0 if past is None else past.shape[2])
+    if past is None and filled is not None:
+        before = (filled.reshape(-1) - length).reshape(-1, 1, 1, 1)
+    ahead = np.arange(total) - (np.arange(length)[rows, None] + before)
+    left, right = call.integer("left_window_size", -1), call.integer("right_window_size", -1)
+    for hidden, used in (
+        (ahead > 0, call.integer("is_causal")),
+        (-ahead > left, left >= 0),
+        (ahead > right, right >= 0),
+    ):
+        if used:
+            bias = bias + np.where(hidden, none, np.float32(0))
+    if filled is not None:
+        bias = bias + np.where(np.arange(total) < filled.reshape(-1, 1, 1, 1), np.float32(0), none)
+    return bias

@@ -116,6 +116,8 @@ def _warnings(opened: Opened) -> list[str]:
     for side, info in (("reference", opened.reference), ("backend", opened.backend)):
         if info.fidelity is Fidelity.DIFFERS:
             said.append(f"{side}: recording CHANGED the result")
+        if info.fidelity is Fidelity.NONDETERMINISTIC:
+            said.append(f"{side}: results CHANGE from run to run")
         if not info.complete:
             said.append(f"{side}: unfinished" if opened.writing else f"{side}: INCOMPLETE")
     return said

@@ -177,7 +177,7 @@ def test_closing_twice_is_safe():
 
 
 def test_a_missing_file_is_named(tmp_path):
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="There is no model file"):
         load_backend("interpreter").open(tmp_path / "none.onnx", options={})
 
 

@@ -199,7 +199,7 @@ def test_a_file_that_is_no_model_is_refused(tmp_path, content):
 
 
 def test_a_missing_file_and_an_unknown_kind_are_refused(tmp_path):
-    with pytest.raises(UsageError, match="does not exist"):
+    with pytest.raises(UsageError, match="There is no model file"):
         load_reader(tmp_path / "net.onnx")
     other = tmp_path / "net.xyz"
     other.write_bytes(b"")

@@ -1,12 +1,15 @@
 """Operators without a kernel of their own are replayed by ONNX's reference implementation."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 
 import qdebug
 from qdebug.backends import replay_kernel
 from qdebug.backends.onnx_reference import kernel_of
-from qdebug.errors import KernelError
+from qdebug.errors import KernelError, RefusedSizeError
 from qdebug.model import Node
 from qdebug.replay.registry import has_kernel, known_kernels, run_node
 from qdebug.workflow.record import record_run
@@ -15,9 +18,15 @@ onnx = pytest.importorskip("onnx")
 
 
 def test_a_rare_operator_has_a_kernel_though_none_is_written_here():
-    assert ("", "GridSample") not in known_kernels()
-    assert has_kernel("GridSample")
-    assert has_kernel("GridSample", "ai.onnx")
+    assert ("", "RoiAlign") not in known_kernels()
+    assert has_kernel("RoiAlign")
+    assert has_kernel("RoiAlign", "ai.onnx")
+
+
+def test_it_is_asked_whatever_was_imported_before():
+    code = "from qdebug.replay.registry import has_kernel; print(has_kernel('RoiAlign'), has_kernel('NoSuchOp'))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "True False\n"
 
 
 @pytest.mark.parametrize("op", ["RandomNormal", "Bernoulli", "If", "Loop", "SequenceAt", "MaxRoiPool", "NoSuchOp"])
@@ -26,7 +35,7 @@ def test_what_is_random_holds_graphs_or_is_not_implemented_has_none(op):
 
 
 def test_an_operator_of_another_domain_has_none():
-    assert replay_kernel("GridSample", "com.example") is None
+    assert replay_kernel("RoiAlign", "com.example") is None
 
 
 def test_it_computes_what_the_operator_says():
@@ -46,9 +55,26 @@ def test_an_input_left_out_is_left_out():
 
 
 def test_what_it_cannot_compute_is_an_error_that_names_the_node():
-    node = Node(name="sample", op="GridSample", inputs=("x", "grid"), outputs=("y",))
-    with pytest.raises(KernelError, match=r"'sample' \(GridSample\).*reference implementation"):
-        run_node(node, {"x": np.zeros(3, np.float32), "grid": np.zeros(3, np.float32)}, {"": 16})
+    node = Node(name="det", op="Det", inputs=("x",), outputs=("y",))
+    with pytest.raises(KernelError, match=r"'det' \(Det\).*reference implementation"):
+        run_node(node, {"x": np.zeros(3, np.float32)}, {"": 16})
+
+
+@pytest.mark.parametrize(
+    ("op", "shapes", "attrs"),
+    [
+        ("RoiAlign", [(1, 64, 64, 64), (100, 4), (100,)], {"output_height": 7, "output_width": 7, "sampling_ratio": 2}),
+        ("RoiAlign", [(1, 4, 512, 512), (4, 4), (4,)], {"output_height": 7, "output_width": 7}),
+        ("MaxUnpool", [(1, 16, 160, 160), (1, 16, 160, 160)], {"kernel_shape": (2, 2), "strides": (2, 2)}),
+    ],
+)
+def test_loops_in_python_that_would_take_seconds_are_refused_before_they_begin(op, shapes, attrs):
+    names = ("x", "second", "third")[: len(shapes)]
+    values = {name: np.zeros(shape, np.float32) for name, shape in zip(names, shapes, strict=True)}
+    values[names[-1]] = values[names[-1]].astype(np.int64)
+    node = Node(name="n", op=op, inputs=names, outputs=("y",), attrs=attrs)
+    with pytest.raises(RefusedSizeError, match=r"would go through 0 elements in \d+ turns"):
+        run_node(node, values, {"": 20})
 
 
 @pytest.fixture

@@ -103,3 +103,23 @@ def test_a_replay_that_is_not_finite_is_not_known_and_says_where():
 
     [output] = qdebug.budget(run(0, 1), run(-0.3, -1), least=0).outputs
     assert output.unknown["scale"] == "the replay is not finite behind Log 'log'"
+
+
+def test_files_that_seem_swapped_are_said_so():
+    coded = net()
+    nodes = [node for node in coded.graph.nodes if node.op == "MatMul"]
+    chain = [
+        Node(name=node.name, op="MatMul", inputs=(source, node.inputs[1]), outputs=node.outputs)
+        for node, source in zip(nodes, ("x", "y0", "y1"), strict=True)
+    ]
+    infos = [TensorInfo(name=f"w{at}", role=Role.CONSTANT) for at in range(3)]
+    values, real = {"x": X}, X
+    for at, weight in enumerate(WEIGHTS):
+        real = real @ weight
+        values |= {f"w{at}": weight, f"y{at}": real}
+    plain = MemoryRecording.single(Graph(chain, tensors=infos, inputs=("x",), outputs=("y2",), opset={"": 17}), values)
+    said = "The reference holds codes and the backend none: were the two files swapped?"
+    assert qdebug.diff(coded, plain).verdict.sentence.startswith(said)
+    assert not qdebug.diff(coded, plain).verdict.contributors
+    assert said not in qdebug.diff(plain, coded).verdict.sentence
+    assert qdebug.budget(coded, plain).remark == said

@@ -103,7 +103,7 @@ def test_equality_and_hash_go_by_value():
     [
         {"dtype": "int16"},
         {"scale": [0.1, 0.3]},
-        {"scale": np.array([0.1, 0.2], np.float32)},
+        {"scale": np.nextafter(np.array([0.1, 0.2], np.float32), np.float32(1))},
         {"zero_point": [1, 3]},
         {"axis": 1},
         {"block_size": 4},
@@ -116,6 +116,31 @@ def test_equality_and_hash_go_by_value():
 def test_every_field_counts_in_equality(change):
     quant = QuantParams(dtype="int8", scale=[0.1, 0.2], zero_point=[1, 2], axis=0, multiplier=[7, 8], shift=[1, 1])
     assert replace(quant, **change) != quant
+
+
+@pytest.mark.parametrize("form", [np.float32, float, lambda value: float(f"{np.float32(value):.9g}")])
+def test_scales_are_equal_if_they_round_to_one_float32(form):
+    quant = QuantParams(dtype="int8", scale=np.float32([0.1, 0.3]), zero_point=[1, 2], axis=0)
+    other = QuantParams(dtype="int8", scale=np.array([form(0.1), form(0.3)]), zero_point=[1, 2], axis=0)
+    assert (quant == other, hash(quant) == hash(other)) == (True, True)
+    assert quant.has_same_scale(other)
+    assert quant.has_same_codes(other)
+    assert np.array_equal(quant.real_scale, other.real_scale)
+    moved = replace(other, zero_point=[1, 3])
+    assert (quant.has_same_scale(moved), quant.has_same_codes(moved)) == (True, False)
+    assert quant.has_same_codes(replace(other, dtype="int16", qmin=-127, qmax=126))
+    assert not quant.has_same_scale(replace(other, axis=1))
+
+
+def test_of_one_scale_the_axis_does_not_count():
+    one = QuantParams(dtype="int8", scale=0.1)
+    assert one.has_same_codes(QuantParams(dtype="int8", scale=[0.1], axis=1))
+    assert not one.has_same_codes(QuantParams(dtype="int8", scale=[0.1, 0.1], axis=1))
+
+
+@pytest.mark.parametrize(("one", "other"), [(0.1, 0.10000001), (1e-50, 1e-51), (1e-45, 1.2e-45), (1e60, 1e61)])
+def test_scales_that_float32_tells_apart_or_cannot_hold_are_not_equal(one, other):
+    assert not QuantParams(dtype="int8", scale=one).has_same_scale(QuantParams(dtype="int8", scale=other))
 
 
 def test_it_is_unequal_to_anything_else():

@@ -5,10 +5,9 @@ from math import erf, sqrt
 import numpy as np
 import pytest
 
-from qdebug.backends import replay_kernel
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.operators.dialects import translated
-from qdebug.replay.registry import provide_kernels, run_node
+from qdebug.replay.registry import run_node
 
 RNG = np.random.default_rng(5)
 X = RNG.normal(size=(2, 3, 4)).astype(np.float32)
@@ -111,9 +110,6 @@ NUMBER = np.float32(2.5)
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_operators_of_nets_and_transformers(op, attrs, values, right):
-    if "attention" in op:
-        pytest.importorskip("onnx", reason="its reference implementation computes attention")
-        provide_kernels(replay_kernel)
     found = computed(op, attrs, values, right)
     assert [part.shape for part in found[: len(right)]] == [part.shape for part in right]
     for part, expected in zip(found, right, strict=False):

@@ -71,10 +71,20 @@ def test_blocks_that_do_not_fit_are_refused():
         dequantize(np.zeros(5, np.int8), quant)
 
 
-def test_a_float64_scale_that_float32_cannot_hold_is_used_as_it_is():
-    quant = QuantParams(dtype="int8", scale=0.1)
-    codes = np.arange(-128, 128).astype(np.int8)
-    assert np.array_equal(dequantize(codes, quant), (codes.astype(np.float64) * 0.1).astype(F32))
+def test_a_float64_scale_stands_for_the_float32_scale_that_it_rounds_to():
+    for dtype in ("int8", "int16", "int32"):
+        codes = np.arange(-128, 128).astype(dtype) * np.array(np.iinfo(dtype).max // 128, dtype)
+        single, double = (QuantParams(dtype=dtype, scale=form(0.1), zero_point=1) for form in (F32, float))
+        assert np.array_equal(dequantize(codes, single), dequantize(codes, double))
+        real = dequantize(codes, single, double=True)
+        assert np.array_equal(real, dequantize(codes, double, double=True))
+        assert np.array_equal(quantize(real.astype(F32), single), quantize(real.astype(F32), double))
+
+
+@pytest.mark.parametrize("scale", [1e-42, 1e-50, 1e50])
+def test_a_scale_beyond_the_normal_numbers_of_float32_is_used_as_it_is(scale):
+    quant = QuantParams(dtype="int8", scale=scale)
+    assert dequantize(np.array([3.0]), quant).tolist() == [3 * scale]
 
 
 def test_wide_codes_are_rounded_once():
@@ -112,7 +122,7 @@ def test_other_unquantized_elements_come_back_as_they_are(dtype):
 
 def test_codes_kept_as_float64_stay_float64():
     quant = QuantParams(dtype="int8", scale=0.1, zero_point=1)
-    assert dequantize(np.array([2.0]), quant).tolist() == [0.1]
+    assert dequantize(np.array([2.0]), quant).tolist() == [float(F32(0.1))]
 
 
 def test_scalars_and_empty_tensors_keep_their_shape():

@@ -19,7 +19,8 @@ def test_codes_of_one_scale_differ_by_whole_steps(scale):
     real = dequantize(codes, quant).astype(np.float64)
     for other in (-128, 0, 127):
         against = np.full_like(real, dequantize(np.int8([other]), quant)[0])
-        assert np.array_equal(difference_in_steps(against, real, float(scale)), codes.astype(np.int64) - other)
+        steps = difference_in_steps(against, real, float(quant.real_scale[0]))
+        assert np.array_equal(steps, codes.astype(np.int64) - other)
 
 
 def test_values_off_the_lattice_keep_their_fraction():

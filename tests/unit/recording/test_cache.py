@@ -80,6 +80,15 @@ def test_values_changed_in_place_are_noticed(recorded):
     assert opened(recorded).read() is None
 
 
+def test_an_edit_whose_time_was_put_back_is_noticed(recorded):
+    written(recorded)
+    before, content = recorded.stat(), recorded.read_bytes()
+    recorded.write_bytes(content)
+    os.utime(recorded, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert recorded.stat().st_mtime_ns == before.st_mtime_ns
+    assert opened(recorded).read() is None
+
+
 @pytest.mark.parametrize(("owner", "name"), [(version, "__version__"), (np, "__version__")])
 def test_another_version_is_another_key(recorded, monkeypatch, owner, name):
     written(recorded)

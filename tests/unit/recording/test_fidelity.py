@@ -90,3 +90,14 @@ def test_any_distance_outweighs_bits_of_equal_value(turned):
     """Also one far below 1, whichever comes first."""
     pairs = [([0.0], [-0.0]), ([0.25], [0.5])]
     assert "by up to 0.25 at [0]" in check(*(pairs[::-1] if turned else pairs)).detail(2)
+
+
+def test_a_second_plain_run_tells_who_is_to_blame():
+    recorded, plain, other = np.zeros(2), np.ones(2), np.full(2, 3.0)
+    disturbed = check((recorded, plain))
+    disturbed.compare("y", recorded, plain, (0, 0))
+    unsteady = check((recorded, plain))
+    unsteady.compare("y", recorded, other, (0, 0))
+    assert (disturbed.fidelity, unsteady.fidelity) == (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC)
+    assert "two plain runs on the same inputs differ in output 'y' of sample 0" in unsteady.detail(1)
+    assert (disturbed.differing, unsteady.differing) == ([(0, 0)], [(0, 0)])

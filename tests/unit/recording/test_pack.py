@@ -141,7 +141,7 @@ def test_a_damaged_recording_is_not_packed(tmp_path):
     content = bytearray(path.read_bytes())
     content[at + 5000] ^= 1
     path.write_bytes(content)
-    with pytest.raises(RecordingError, match="not those recorded"):
+    with pytest.raises(RecordingError, match="not what was recorded"):
         pack(path)
     assert path.read_bytes() == content
     assert [entry.name for entry in tmp_path.iterdir()] == ["run.h5"]
@@ -227,7 +227,7 @@ def test_damaged_values_are_blamed_on_the_file_that_has_them(tmp_path):
         file.seek(at)
         file.write(bytes([byte ^ 1]))
     before = path.read_bytes()
-    with pytest.raises(RecordingError, match=r"a\.h5' is damaged: the values of"):
+    with pytest.raises(RecordingError, match=r"The bytes of tensor .* in .*a\.h5'"):
         pack(path)
     assert path.read_bytes() == before
     assert [left.name for left in tmp_path.iterdir()] == ["a.h5"]

@@ -254,7 +254,10 @@ def test_elements_that_rot_are_refused(tmp_path):
     for part in (kept.values.tobytes(), kept.positions.astype("<i8").tobytes()):
         at = content.index(part)
         (tmp_path / "bad.h5").write_bytes(content[:at] + bytes([content[at] ^ 1]) + content[at + 1 :])
-        with FileRecording(tmp_path / "bad.h5") as recording, pytest.raises(RecordingError, match="not those recorded"):
+        with (
+            FileRecording(tmp_path / "bad.h5") as recording,
+            pytest.raises(RecordingError, match="not what was recorded"),
+        ):
             recording.kept("x")
         with pytest.raises(RecordingError, match="'x'"):
             verify(tmp_path / "bad.h5")

@@ -2,22 +2,26 @@ import copy
 import errno
 import fcntl
 import gc
-import mmap
 import os
 import pickle
 import resource
 import subprocess
 import sys
+from collections import deque
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
 
-from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
+from qdebug.errors import FormatVersionError, NotARecordingError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, Recording, RunInfo
+from qdebug.numerics.blocks import RealBlocks
+from qdebug.numerics.large_arrays import SPILL_FROM, CheckedMap, mapping_of
+from qdebug.recording import container as container_module
 from qdebug.recording import read
 from qdebug.recording.format import TABLES
+from qdebug.recording.payload import stretches
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.recovery import recover
@@ -50,7 +54,7 @@ class TestWhatIsNoRecording:
 
     def test_a_pipe_does_not_block(self, tmp_path):
         os.mkfifo(tmp_path / "pipe")
-        with pytest.raises(NotARecordingError, match="no regular file"):
+        with pytest.raises(NotARecordingError, match="not a regular file"):
             FileRecording(tmp_path / "pipe")
 
     def test_a_name_with_nul(self, tmp_path):
@@ -216,17 +220,22 @@ class TestReading:
         finally:
             os.close(descriptor)
 
-    def test_large_values_are_mapped_and_small_ones_copied(self, recorded):
+    def test_very_large_values_are_mapped_and_others_copied(self, recorded, monkeypatch):
+        """A mapping keeps memory flat; a copy does not end the process when somebody cuts the file."""
         with FileRecording(recorded) as recording:
-            big, small = recording.load("big"), recording.load("x")
-        roots = []
-        for array in (big, small):
-            root = array
-            while isinstance(root, np.ndarray) and root.base is not None:
-                root = root.base
-            roots.append(root.obj if isinstance(root, memoryview) else root)
-        assert isinstance(roots[0], mmap.mmap)
-        assert isinstance(roots[1], np.ndarray)
+            assert mapping_of(recording.load("big")) is None
+        monkeypatch.setattr(container_module, "SPILL_FROM", 1 << 20)
+        with FileRecording(recorded) as recording:
+            assert isinstance(mapping_of(recording.load("big")), CheckedMap)
+            assert mapping_of(recording.load("x")) is None
+
+    def test_what_somebody_holds_is_not_read_again(self, recorded):
+        with FileRecording(recorded) as recording:
+            first = recording.load("x")
+            assert np.shares_memory(first, recording.load("x"))
+            assert not np.shares_memory(first, recording.load("x", 1))
+            with pytest.raises(ValueError, match="WRITEABLE"):
+                first.flags.writeable = True
 
     @pytest.mark.parametrize("name", ["big", "x"])
     def test_values_are_read_only(self, recorded, name):
@@ -465,11 +474,11 @@ def test_what_this_process_ran_out_of_is_no_damage_of_the_file(tmp_path, monkeyp
     with Recorder(tmp_path / "run.h5", backend="b") as rec:
         rec.put("x", np.ones(3, np.float32))
 
-    def fail(*_args):
+    def fail(*_args, **_named):
         raise raised
 
     with FileRecording(tmp_path / "run.h5") as recording:
-        monkeypatch.setattr(read, "read_payload", fail)
+        monkeypatch.setattr(read, "load_payload", fail)
         with pytest.raises(RecordingError, match=said) as caught:
             recording.load("x")
     assert "damaged" not in caught.value.message
@@ -485,3 +494,82 @@ def test_a_file_that_was_cut_off_says_how_much_of_it_is_there(tmp_path):
         FileRecording(tmp_path / "cut.h5")
     with pytest.raises(RecordingError, match="is cut off"):
         recover(tmp_path / "cut.h5")
+
+
+@pytest.fixture
+def huge(tmp_path):
+    """A recording of a tensor that is mapped, and the place of its values."""
+    path = tmp_path / "huge.h5"
+    values = np.arange(SPILL_FROM // 4 + 5, dtype=np.float32)
+    with Recorder(path, backend="b") as rec:
+        rec.put("huge", values)
+    return path, path.read_bytes().index(values[:64].tobytes())
+
+
+def changed(path, at):
+    """Change a byte of a file."""
+    with path.open("r+b") as file:
+        file.seek(at)
+        byte = file.read(1)[0]
+        file.seek(at)
+        file.write(bytes([byte ^ 1]))
+
+
+def test_values_that_are_not_what_was_recorded_are_not_given(recorded):
+    with FileRecording(recorded) as recording:
+        values = recording.load("big", 1).tobytes()
+    changed(recorded, recorded.read_bytes().index(values) + 400)
+    with FileRecording(recorded) as recording:
+        assert recording.load("x").size == 12
+        for _ in range(2):
+            with pytest.raises(
+                PayloadMismatchError, match=r"bytes of tensor 'big' in .*run\.h5' are not what was"
+            ) as caught:
+                recording.load("big", 1)
+        assert "Copy the file again" in caught.value.hint
+        assert recording.load("big", 0).size
+
+
+@pytest.mark.parametrize("place", [0, SPILL_FROM // 2, SPILL_FROM + 19])
+def test_a_mapped_tensor_is_compared_with_its_hash_as_it_is_read_in_order(huge, place):
+    path, at = huge
+    with FileRecording(path) as recording:
+        assert sum(part.size for part in stretches(recording.load("huge"))) == SPILL_FROM // 4 + 5
+    changed(path, at + place)
+    with FileRecording(path) as recording:
+        array = recording.load("huge")
+        assert array[7:9].size == 2  # a part says nothing of the whole
+        with pytest.raises(PayloadMismatchError, match="'huge'"):
+            list(stretches(array))
+        blocks, step = RealBlocks(array), 1 << 20
+        with pytest.raises(PayloadMismatchError, match="'huge'"):
+            deque(blocks.stored(start, min(start + step, array.size)) for start in range(0, array.size, step))
+
+
+def test_a_file_that_is_cut_while_it_is_read_is_one_sentence(recorded, huge):
+    recording = FileRecording(recorded)
+    os.truncate(recorded, recorded.stat().st_size // 2)
+    with pytest.raises(RecordingError, match="was changed while it was in use") as caught:
+        [recording.load("big", sample) for sample in range(2)]
+    assert not isinstance(caught.value, PayloadMismatchError)
+    path, at = huge
+    with FileRecording(path) as recording:
+        parts = stretches(recording.load("huge"))
+        next(parts)
+        os.truncate(path, at + (4 << 20))
+        with pytest.raises(RecordingError, match="was changed while it was in use"):
+            list(parts)
+
+
+@pytest.mark.parametrize("bug", [TypeError, KeyError, AttributeError])
+def test_a_bug_of_this_package_is_not_blamed_on_the_file(recorded, monkeypatch, bug):
+    def fail(*_args, **_named):
+        raise bug("of our own")
+
+    with FileRecording(recorded) as recording:
+        monkeypatch.setattr(read, "load_payload", fail)
+        with pytest.raises(bug, match="of our own"):
+            recording.load("x")
+    monkeypatch.setattr(read, "decode_run", fail)
+    with pytest.raises(bug, match="of our own"):
+        FileRecording(recorded)

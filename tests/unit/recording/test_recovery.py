@@ -327,7 +327,7 @@ class TestWholeWithoutJournal:
         content = bytearray(part_of(path).read_bytes())
         content[content.index(np.full(4, 1, np.float32).tobytes())] ^= 1
         part_of(path).write_bytes(content)
-        with pytest.raises(RecordingError, match="not those recorded"):
+        with pytest.raises(RecordingError, match="not what was recorded"):
             recover(path)
         assert part_of(path).read_bytes() == content
 

@@ -100,6 +100,29 @@ def test_an_error_is_raised_where_the_next_array_is_put():
     assert sink.inner.recording.names == ("a",)
 
 
+def test_an_error_is_kept_under_the_lock_that_it_is_taken_under():
+    """Kept outside, it would be lost to a caller that takes the error before it at the same moment."""
+
+    class Watched(BackgroundSink):
+        @property
+        def _error(self):
+            return self.__dict__.get("kept")
+
+        @_error.setter
+        def _error(self, error):
+            self.__dict__.setdefault("unlocked", [])
+            if "_changed" in self.__dict__ and not self._changed._is_owned():
+                self.unlocked.append(error)
+            self.__dict__["kept"] = error
+
+    sink = Watched(MemorySink())
+    sink.append("odd", np.array(["text"]))
+    with pytest.raises(RecordingError, match="'odd'"):
+        sink.read_back("odd")
+    sink.close(Graph(), RunInfo(backend="b"))
+    assert sink.unlocked == []
+
+
 def test_a_full_disk_is_warned_of_once(tmp_path, monkeypatch):
     rec = qdebug.Recorder(tmp_path / "run.h5", backend="b", background=True)
     rec.put("a", np.arange(4))

@@ -1,3 +1,4 @@
+import errno
 import os
 import signal
 import subprocess
@@ -12,6 +13,7 @@ import pytest
 from qdebug.errors import OutputExistsError, RecordingError
 from qdebug.model import Graph, Node, RunInfo, TensorInfo
 from qdebug.recording import hdf5_file, payload_store
+from qdebug.recording import target as target_module
 from qdebug.recording import write as writer_module
 from qdebug.recording.read import FileRecording
 from qdebug.recording.recovery import recover
@@ -80,6 +82,43 @@ class TestTarget:
         assert path.read_bytes() == b"precious"
         assert "run.h5.part" in caught.value.hint
         assert value_in(tmp_path / "run.h5.part") == 3.0
+
+    @pytest.mark.parametrize("durable", [False, True])
+    @pytest.mark.parametrize("way", ["system call", "link", "neither"])
+    def test_a_file_made_at_the_last_moment_is_not_replaced(self, tmp_path, monkeypatch, way, durable):
+        path = tmp_path / "run.h5"
+        writer = RecordingWriter(path, sync_every=1e9 if durable else None)
+        writer.append("x", np.array([3.0]))
+        real = target_module._renamed
+
+        def late(source, target):
+            path.write_bytes(b"precious")
+            return way == "system call" and real(source, target)
+
+        def refused(*_, **__):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(target_module, "_renamed", late)
+        if way == "neither":
+            monkeypatch.setattr(os, "link", refused)
+        with pytest.raises(OutputExistsError, match=r"run\.h5' exists") as caught:
+            writer.close(Graph(), INFO)
+        assert path.read_bytes() == b"precious"
+        assert "run.h5.part" in caught.value.hint
+
+    @pytest.mark.parametrize("way", ["link", "neither"])
+    def test_a_file_system_that_cannot_rename_exclusively_has_recordings_too(
+        self, tmp_path, monkeypatch, value_in, way
+    ):
+        def refused(*_, **__):
+            raise OSError(errno.EPERM, os.strerror(errno.EPERM))
+
+        monkeypatch.setattr(target_module, "_renamed", lambda *_: False)
+        if way == "neither":
+            monkeypatch.setattr(os, "link", refused)
+        finish(RecordingWriter(tmp_path / "run.h5"), 1.0)
+        assert value_in(tmp_path / "run.h5") == 1.0
+        assert files(tmp_path) == ["run.h5"]
 
     def test_a_missing_folder(self, tmp_path):
         with pytest.raises(RecordingError, match="does not exist") as caught:

@@ -1,9 +1,9 @@
 import numpy as np
 import pytest
 
-from qdebug.errors import KernelError, NoKernelError
+from qdebug.errors import KernelError, NoKernelError, RefusedSizeError
 from qdebug.model import Node
-from qdebug.replay import Call, find_kernel, has_kernel, known_kernels, run_node
+from qdebug.replay import Call, find_kernel, has_kernel, known_kernels, registry, run_node
 from qdebug.replay.registry import refuse_large
 
 
@@ -128,3 +128,13 @@ def test_call_gives_attributes_with_defaults():
 def test_kernels_refuse_no_inputs_with_a_typed_error(domain, op):
     with pytest.raises(KernelError):
         run_node(Node(name="n", op=op, domain=domain, outputs=("a", "b", "c", "d", "e")), {})
+
+
+def test_a_kernel_that_runs_out_of_memory_is_refused_for_its_size(monkeypatch):
+    def exhausted(call):
+        raise MemoryError
+
+    monkeypatch.setitem(registry._KERNELS, ("", "Abs"), exhausted)
+    node = Node(name="n", op="Abs", inputs=("x",), outputs=("y",))
+    with pytest.raises(RefusedSizeError, match=r"'n' \(Abs\) runs out of memory on inputs float32\[2\]"):
+        run_node(node, {"x": np.zeros(2, np.float32)})

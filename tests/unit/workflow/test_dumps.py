@@ -78,6 +78,13 @@ def test_an_archive_may_say_which_array_is_which_tensor(tmp_path):
     assert set(listed(tmp_path / "x.npz")) == {("a/b:0", (0, 0)), ("c", (0, 0))}
 
 
+def test_an_array_without_a_name_is_left_out_and_the_others_are_read(tmp_path):
+    np.savez(tmp_path / "dump.npz", **{"": arrays(2), "a": arrays(3)})
+    for source in (tmp_path / "dump.npz", tmp_path):
+        assert dumped(source).ignored == {"dump.npz:.npy": "the array has no name"}
+        assert [name for name, _ in listed(source)] == ["a"]
+
+
 def test_names_are_cleaned_as_tools_clean_them():
     assert cleaned("/layer.1/Conv (1):0") == cleaned("layer_1/Conv__1_:0") == "layer_1_Conv__1__0"
 
@@ -197,6 +204,24 @@ def test_hostile_arrays_are_refused_before_anything_is_allocated(tmp_path, conte
         dumped(tmp_path)
     assert said in caught.value.message
     assert caught.value.hint
+
+
+@pytest.mark.parametrize(
+    "entry",
+    [
+        {"file": "\ud800.bin", "dtype": "int8", "shape": [1]},
+        {"file": "a.npz", "array": "\udfff"},
+        {"file": "a.npz", "array": "a", "tensor": "\ud800"},
+        {"file": "a.npz", "array": "a", "node": "\ud800", "op": "Relu"},
+        {"file": "a.npz", "array": "a", "attrs": {"\ud800": 1}},
+    ],
+)
+def test_half_a_character_in_a_description_is_refused(tmp_path, entry):
+    np.savez(tmp_path / "a.npz", a=arrays(1))
+    plain = {"format": "qdebug.dump", "version": 1, "tensors": [entry]}
+    (tmp_path / "d.json").write_text(json.dumps(plain))
+    with pytest.raises(UsageError, match=r"not valid Unicode, near '.*\\ud[8f]"):
+        dumped(tmp_path / "d.json")
 
 
 def test_an_archive_that_says_to_be_far_larger_than_its_file_is_refused(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from dataclasses import replace
 
 import ml_dtypes
@@ -216,5 +217,15 @@ def test_a_truncated_or_flipped_npz_is_one_sentence(tmp_path):
 
 def test_a_pipe_as_input_file_is_refused_at_once(tmp_path):
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(InputError, match="no regular file"):
+    with pytest.raises(InputError, match="not a regular file"):
         read_inputs(tmp_path / "pipe")
+
+
+def test_an_archive_that_says_to_be_far_larger_than_its_file_is_refused(tmp_path):
+    bomb = zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED)
+    with bomb, bomb.open("x.npy", "w") as part:
+        np.lib.format.write_array_header_1_0(part, {"descr": "|i1", "fortran_order": False, "shape": (1100 << 20,)})
+        for _ in range(1100):
+            part.write(bytes(1 << 20))
+    with pytest.raises(InputError, match="says that it holds 1 arrays of 11534"):
+        read_inputs(tmp_path / "bomb.npz")

@@ -15,7 +15,7 @@ from qdebug.workflow.fitted_inputs import (
     recorded_inputs,
 )
 
-RANDOM = RunInfo(backend="b", options={"inputs": "random, seed 0"})
+RANDOM = RunInfo(backend="b", options={"inputs": "random, seed 0", "inputs_random": True})
 QUANT = QuantParams(dtype="int8", scale=0.5, zero_point=3)
 
 
@@ -100,9 +100,8 @@ def test_one_input_is_paired_whatever_it_is_called_and_two_are_not():
     made, said = fitted_inputs(given(x=values), [info("serving_x:0")], adapt=True)
     assert list(made) == ["serving_x:0"]
     assert said == ["'serving_x:0' gets 'x', the only input without a partner"]
-    made, said = fitted_inputs(given(a=values, b=values), [info("c"), info("d")], adapt=True)
-    assert not made
-    assert said == ["'a' is no input of this model", "'b' is no input of this model"]
+    with pytest.raises(InputError, match="missing 'c', 'd', unknown 'a', 'b'; found 'a', 'b'"):
+        fitted_inputs(given(a=values, b=values), [info("c"), info("d")], adapt=True)
 
 
 def test_integers_are_cast_only_if_none_changes():
@@ -123,8 +122,9 @@ def test_inputs_that_a_person_gives_to_the_reference_are_left_as_they_are(tmp_pa
 def test_random_inputs_are_known_from_the_run():
     assert random_inputs_said(RunInfo(backend="b")) is None
     said = given_inputs(None, samples=None, seed=7).said
-    known = random_inputs_said(RunInfo(backend="b", options={"inputs": said}))
+    known = random_inputs_said(RunInfo(backend="b", options={"inputs": said, "inputs_random": True}))
     assert known == "random, seed 7: random inputs hide what real ones show"
+    assert random_inputs_said(RunInfo(backend="b", options={"inputs": "random_noise.npz"})) is None
 
 
 def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
@@ -145,3 +145,11 @@ def test_random_values_stay_within_what_the_codes_of_the_input_stand_for():
     assert said == "random, seed 0, 0..1 as the codes reach"
     wider = Node(name="c", op="Conv", inputs=("x",), outputs=("y",))
     assert input_ranges(Graph([wider], tensors=[info("x"), info("y", (9,), "int8", QUANT)], inputs=["x"])) == {}
+
+
+def test_an_input_with_scales_along_its_first_axis_is_read_sample_by_sample():
+    quant = QuantParams(dtype="int8", scale=[0.5, 2.0], zero_point=[0, 0], axis=0)
+    held = {("x", sample, 0): np.full((2, 3), sample, np.int8) for sample in range(3)}
+    graph = Graph([], tensors=[info("x", (2, 3), "int8", quant)], inputs=["x"])
+    found = recorded_inputs(MemoryRecording(graph, held), title="ref.h5")
+    assert found.arrays["x"].tolist() == [[[0.5 * sample] * 3, [2.0 * sample] * 3] for sample in range(3)]

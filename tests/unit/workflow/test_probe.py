@@ -86,20 +86,20 @@ def test_a_mixture_is_no_bug(tmp_path):
 
 
 def test_what_cannot_be_run_is_said_and_does_not_stop_the_rest(monkeypatch):
-    plain = probe._recorded
+    plain = probe._record
 
     def recorded(backend, model, options, folder):
         if "int8" in model.title.split():
             raise BackendError("no kernel for this type")
         return plain(backend, model, options, folder)
 
-    monkeypatch.setattr(probe, "_recorded", recorded)
+    monkeypatch.setattr(probe, "_record", recorded)
     result = run_probe("interpreter", kinds=["concat"])
     assert [(entry.title, entry.status, entry.reason) for entry in result.entries if entry.status == "failed"] == [
         ("concat int8", "failed", "no kernel for this type")
     ]
     assert result.exit_code == 0
-    monkeypatch.setattr(probe, "_recorded", lambda *_: (_ for _ in ()).throw(BackendError("broken")))
+    monkeypatch.setattr(probe, "_record", lambda *_: (_ for _ in ()).throw(BackendError("broken")))
     nothing = run_probe("interpreter", kinds=["concat"])
     assert nothing.exit_code == 2
     assert "none of the probes" in probed.headline(nothing)

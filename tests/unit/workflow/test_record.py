@@ -293,3 +293,52 @@ def test_inputs_that_are_not_finite_are_recorded_and_said(tmp_path, x, samples, 
     x[1, 0, 0, :2, 0] = np.nan, np.inf
     run(tmp_path / "run.h5", x, model=data.FLOAT_NET, samples=samples)
     assert qdebug.open_recording(tmp_path / "run.h5").info.options.get("note") == said
+
+
+@pytest.mark.parametrize("steps", [None, 2])
+@pytest.mark.parametrize(("node", "unsteady"), [("pwconv_quant", True), (None, False)])
+def test_a_backend_that_differs_from_run_to_run_is_told_from_one_that_recording_disturbs(
+    tmp_path, x, monkeypatch, node, unsteady, steps
+):
+    """A kernel that leaves what lay in memory, and a tap that changes the outputs."""
+    plain, runs = InterpreterRun.plain, iter(range(1, 1000))
+
+    def disturbed(self, feed):
+        off = next(runs) if unsteady else 1
+        return {name: array + np.asarray(off, array.dtype) for name, array in plain(self, feed).items()}
+
+    monkeypatch.setattr(InterpreterRun, "plain", disturbed)
+    values = x[:2] if steps is None else np.stack([x[:2], x[2:4]], axis=1)
+    summary = run(tmp_path / "run.h5", values, samples=2, steps=steps)
+    assert summary.fidelity is (Fidelity.NONDETERMINISTIC if unsteady else Fidelity.DIFFERS)
+    assert ("two plain runs on the same inputs differ" in summary.fidelity_detail) is unsteady
+    result = qdebug.diff(tmp_path / "run.h5", tmp_path / "run.h5")
+    assert result.exit_code == (0 if unsteady else 3)
+
+
+def test_the_node_whose_values_change_from_run_to_run_is_named(tmp_path, x, monkeypatch):
+    compute, runs = InterpreterRun.record, iter(range(1, 1000))
+
+    class Shaky:
+        """Puts other values of one tensor, and of what is made of it, at each run."""
+
+        def __init__(self, recorder):
+            self.recorder, self.off = recorder, next(runs)
+
+        def put(self, name, array, **facts):
+            late = name in ("pwconv_quantized", "pool2_quantized")
+            self.recorder.put(name, array + np.asarray(self.off % 7, array.dtype) if late else array, **facts)
+
+        def __getattr__(self, name):
+            return getattr(self.recorder, name)
+
+    monkeypatch.setattr(InterpreterRun, "record", lambda self, feeds, rec, *a: compute(self, feeds, Shaky(rec), *a))
+    plain = InterpreterRun.plain
+    monkeypatch.setattr(
+        InterpreterRun,
+        "plain",
+        lambda self, feed: {k: v + np.asarray(next(runs) % 5, v.dtype) for k, v in plain(self, feed).items()},
+    )
+    summary = run(tmp_path / "run.h5", x, samples=1)
+    assert summary.fidelity is Fidelity.NONDETERMINISTIC
+    assert "values change from run to run at QLinearConv 'pwconv_quant', on equal inputs" in summary.fidelity_detail

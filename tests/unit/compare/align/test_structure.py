@@ -22,8 +22,9 @@ from qdebug.compare.align.structure import (
     lone_input,
     with_weights_of,
 )
+from qdebug.compare.align.weights import weight_distance
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
-from qdebug.model.thresholds.alignment import WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS
+from qdebug.model.thresholds.alignment import WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS, WEIGHT_MAX_REL_DISTANCE
 
 RNG = np.random.default_rng(4)
 
@@ -128,6 +129,79 @@ def test_places_that_are_picked_are_the_same_where_both_are_known():
         held = np.arange(WEIGHT_IDENTIFIES_NODE_MIN_ELEMENTS + more)
         many = context_of(nodes, [ours], ref={"k0": held + 1, "k1": held[:1]}, be={"k0": held[:-1]})
         assert [each.outputs[0] for each in _of_same_places(many, ours, nodes)] == agreeing
+
+
+def nearest_by_definition(context, ours, candidates):
+    """Measure all weights whole, and keep the one that is near and less than half as far as others."""
+    distances = [(weight_distance(context.ref, each, context.be, ours), each.name) for each in candidates]
+    ranked = sorted(entry for entry in distances if entry[0] is not None and np.isfinite(entry[0]))
+    if not ranked or ranked[0][0] > WEIGHT_MAX_REL_DISTANCE:
+        return []
+    if len(ranked) > 1 and ranked[1][0] <= 2 * ranked[0][0]:
+        return []
+    return [ranked[0][1]]
+
+
+def near_weights_case(rng, op):
+    """Return candidates' weights, and a backend's made of one of them: noisy, turned, padded or not finite."""
+    shape = (6, 5, 3, 4) if op == "Conv" else (24, 15)
+    held = [rng.normal(size=shape) * rng.choice([0.5, 1, 1, 4]) for _ in range(6)]
+    first = rng.integers(6)
+    held[rng.integers(6)] = held[first] + rng.choice([0, 0, 0.01, 0.5]) * rng.normal(size=shape)
+    held[rng.integers(6)][0, 0] = rng.choice([0, 0, 0, np.nan, np.inf])
+    held[rng.integers(6)] *= rng.choice([0, 1])
+    held[rng.integers(6)] = rng.normal(size=shape[::-1])
+    weight = held[first] + rng.choice([0, 0, 1e-9, 0.01, 0.2, 0.5, 2]) * rng.normal(size=held[first].shape)
+    if op == "Conv":
+        weight = weight.transpose([(0, 1, 2, 3), (0, 2, 3, 1), (2, 3, 1, 0), (3, 2, 1, 0)][rng.integers(4)])
+        if rng.random() < 0.3:
+            weight = np.pad(weight, [(0, 2), (0, 3), (0, 0), (0, 0)])
+    elif rng.random() < 0.5:
+        weight = weight.T
+    return held, weight
+
+
+@pytest.mark.parametrize("op", ["Conv", "MatMul", "Add"])
+def test_sketches_of_weights_lead_to_the_decisions_that_whole_weights_lead_to(op):
+    rng, chosen = np.random.default_rng(8), 0
+    for _ in range(200):
+        with np.errstate(all="ignore"):
+            held, weight = near_weights_case(rng, op)
+        theirs = [node(op, f"x k{at}", f"a{at}") for at in range(len(held))]
+        ours = node(op, "x k0", "y")
+        ref = {f"k{at}": values for at, values in enumerate(held)}
+        context = context_of(theirs, [ours], ref=ref, be={"k0": weight})
+        with np.errstate(all="ignore"):
+            wanted = nearest_by_definition(context, ours, theirs)
+            assert [each.name for each in _of_nearest_weight(context, ours, theirs)] == wanted
+        chosen += len(wanted)
+    assert 30 < chosen < 170
+
+
+class CountedRecording(MemoryRecording):
+    """Counts how many constants were read."""
+
+    loaded = 0
+
+    def load(self, tensor, sample=0, step=0):
+        self.loaded += tensor.startswith("k")
+        return super().load(tensor, sample, step)
+
+
+def test_each_weight_is_read_a_few_times_however_many_candidates_there_are():
+    count = 40
+    held = {f"k{at}": RNG.normal(size=(8, 8)) for at in range(count)}
+    runs = []
+    for prefix in "ab":
+        nodes = [node("MatMul", f"{prefix}{at} k{at}", f"{prefix}_y{at}") for at in range(count)]
+        plain = run_of(nodes, held)
+        recording = CountedRecording.single(plain.recording.graph, held)
+        runs.append((IndexedRecording.of(recording), nodes, recording))
+        recording.loaded = 0
+    context = Context(ref=runs[0][0], be=runs[1][0])
+    for at, each in enumerate(runs[1][1]):
+        assert with_weights_of(context, each, f"b_y{at}").reference == f"a_y{at}"
+    assert max(recording.loaded for _, _, recording in runs) <= 4 * count
 
 
 def test_a_name_is_made_of_the_longest_of_a_candidates_names():

@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.compare.align.align import align
 from qdebug.compare.align.pairs import Match
-from qdebug.compare.attribute.plan import find_entry, plan, recorded_places
+from qdebug.compare.attribute.plan import NamedEntries, plan, recorded_places
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
 
@@ -48,12 +48,12 @@ def test_operators_are_shown_in_the_words_that_they_were_recorded_in():
 
 
 def test_an_entry_is_found_by_its_tensor_its_node_or_the_reference_s_tensor():
-    entries = planned(run(), run("b_"))
-    assert [find_entry(entries, name).tensor for name in ("b_h", "b_neg", "h")] == ["b_h"] * 3
+    entries = NamedEntries(planned(run(), run("b_")))
+    assert [entries.find(name).tensor for name in ("b_h", "b_neg", "h")] == ["b_h"] * 3
     with pytest.raises(UsageError, match=r"No compared node or tensor is called 'b_nag'\. Near names: 'b_neg'"):
-        find_entry(entries, "b_nag")
+        entries.find("b_nag")
     with pytest.raises(UsageError, match=r"is called 'zzzzzz'\.$"):
-        find_entry(entries, "zzzzzz")
+        entries.find("zzzzzz")
 
 
 def test_a_tensor_s_own_name_goes_before_that_of_a_node():
@@ -63,10 +63,29 @@ def test_a_tensor_s_own_name_goes_before_that_of_a_node():
     ]
     graph = Graph(nodes, inputs=("x",), outputs=("b",))
     both = MemoryRecording.single(graph, {"x": X, "a": -X, "b": np.tanh(-X)})
-    entries = planned(both, both)
-    assert [find_entry(entries, name).tensor for name in ("a", "b")] == ["a", "b"]
+    entries = NamedEntries(planned(both, both))
+    assert [entries.find(name).tensor for name in ("a", "b")] == ["a", "b"]
 
 
 def test_only_what_both_sides_recorded_is_looked_at():
     ref, be = run(samples=(0, 1, 2)), run("b_", samples=(0, 2, 3))
     assert list(recorded_places(ref, be, planned(ref, be)[1])) == [(0, 0), (2, 0)]
+
+
+class CountedList(list):
+    """A list that counts how many elements were taken out of it."""
+
+    taken = 0
+
+    def __iter__(self):
+        for entry in super().__iter__():
+            CountedList.taken += 1
+            yield entry
+
+
+def test_looking_up_every_name_goes_through_the_entries_once():
+    entries = CountedList(planned(run(), run("b_")))
+    named = NamedEntries(entries)
+    for name in ("b_h", "b_neg", "h", "b_y", "b_act", "y") * 10:
+        assert named.find(name) is named.exact(name)
+    assert CountedList.taken == len(entries)

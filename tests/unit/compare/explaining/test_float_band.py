@@ -9,6 +9,7 @@ import pytest
 from qdebug.compare.explaining.float_band import judge_float
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.numerics.short_formats import to_tf32
+from qdebug.replay.registry import run_node
 
 MATMUL = Node(name="fc", op="MatMul", inputs=("a", "b"), outputs=("y",))
 
@@ -79,6 +80,15 @@ def test_sums_of_16_bits_are_found_by_their_size(dtype, name):
     found = judged(a, b, summed(a.astype(dtype), b.astype(dtype), dtype))
     assert found.within
     assert found.band.precision == name
+
+
+@pytest.mark.parametrize("noise", [0.03, 0.3])
+def test_noise_with_the_digits_of_float32_is_no_sum_of_16_bits(noise):
+    """A sum that was held in few digits has few digits, however large its error may be."""
+    a, b = operands()
+    found = judged(a, b, a @ b + noise * np.random.default_rng(3).standard_normal((8, 32)).astype(np.float32))
+    assert not found.within
+    assert "times the rounding bound" in found.reason
 
 
 def test_a_wrong_column_is_out_of_every_band():
@@ -220,3 +230,23 @@ def test_a_result_beyond_its_format_is_named(kept, clamped):
         broken[0, 0] = wrong
         with np.errstate(all="ignore"):
             assert not judged(a, b, broken).within
+
+
+@pytest.mark.parametrize("shape", [(1, 12, 9, 3), (1, 6, 9, 6)])
+def test_sums_of_a_convolution_with_channels_last_are_reordered_along_its_channels(shape):
+    """With as many rows as channels, permuting rows would give another result and no error."""
+    rng = np.random.default_rng(3)
+    x, w = rng.standard_normal(shape, np.float32), rng.standard_normal((16, shape[-1], 3, 3), np.float32)
+    spreads = []
+    for last in (True, False):
+        attrs = {"strides": (2, 2), "channels_last": 1} if last else {"strides": (2, 2)}
+        node = Node(name="c", op="Conv", inputs=("a", "b"), outputs=("y",), attrs=attrs)
+        given = x if last else np.moveaxis(x, -1, 1)
+        y = run_node(node, {"a": given, "b": w})["y"]
+        off = y.copy()
+        (off[..., 5] if last else off[:, 5])[:] *= np.float32(1.01)
+        found = judged(given, w, off, node)
+        assert not found.within
+        spreads.append(found.band.spread)
+        assert found.reason.endswith("only in channel 5 of 16")
+    assert spreads[0] == pytest.approx(spreads[1], rel=0.5)

@@ -9,6 +9,7 @@ import pytest
 from qdebug.api import diff
 from qdebug.arithmetic.presets import preset
 from qdebug.compare.align.pairs import UnmatchedKind
+from qdebug.compare.graph_checks.dynamic_check import _wrong_chosen
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.replay.run import run_graph
 
@@ -530,3 +531,19 @@ def test_sums_of_pairs_that_saturate_are_a_known_arithmetic_and_a_wrong_row_besi
         saturated.graph, {name: saturated.load(name) for name in saturated.names} | {"y": row}
     )
     assert diff(plain(LARGE), wrong).status == "diverged"
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.int8, np.int16])
+def test_codes_of_a_scale_chosen_at_run_time_reach_to_the_ends_of_their_own_type(dtype):
+    ends = np.iinfo(dtype)
+    data = np.float32([-9e9, -3, -0.75, 0, 1, 2.25, 9e9])
+    zero = np.array(7, dtype)
+    codes = np.clip(np.rint(data.astype(np.float64) / 0.25) + 7, ends.min, ends.max).astype(dtype)
+    node = Node(name="n", op="DynamicQuantizeLinear", inputs=("x",), outputs=("q", "s", "z"))
+    graph = Graph([node], inputs=("x",), outputs=("q",), opset=OPSET)
+    off = codes.copy()
+    off[3] += 1
+    for made, wrong in ((codes, 0), (off, 1)):
+        values = {"x": data, "q": made, "s": np.float32(0.25), "z": zero}
+        recording = MemoryRecording.single(graph, {name: np.asarray(array) for name, array in values.items()})
+        assert _wrong_chosen(recording, node, data, (0, 0)) == wrong

@@ -1,0 +1,194 @@
+"""GridSample and DeformConv: values between the elements of an image, at places that another input says.
+
+Shapes: N samples, C channels, P places, D spatial dimensions. A place is interpolated along its last dimension first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from math import prod
+
+import numpy as np
+
+from qdebug.replay.extents import Amount
+from qdebug.replay.precision import narrow, widen
+from qdebug.replay.registry import Call, kernel
+
+__all__: list[str] = []
+
+_BLOCK = 1 << 20
+"""Elements that are sampled at once."""
+_FAR = float(1 << 40)
+"""Beyond all extents, and still an integer that int64 holds."""
+_CUBIC = -0.75
+_TAPS = {"nearest": 1, "linear": 2, "bilinear": 2, "cubic": 4, "bicubic": 4}
+
+
+def _reflected(places: np.ndarray, low: float, high: float) -> np.ndarray:
+    """Mirror places outside an interval at its ends until they are inside."""
+    span = high - low
+    if span <= 0:
+        return np.full_like(places, low)
+    far = np.where(places < low, low - places, places - high)
+    times = np.floor(far / span)
+    rest = far - times * span
+    from_low = (places < low) == (times % 2 == 0)
+    inside = np.where(from_low, low + rest, high - rest)
+    return np.where((places < low) | (places > high), inside, places).astype(places.dtype)
+
+
+def _axis_taps(
+    places: np.ndarray, extent: int, mode: str, padding: str, *, aligned: bool
+) -> list[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+    """Return the elements along one axis that each place is interpolated from.
+
+    Args:
+        places: Places in elements, float.
+        extent: Extent of the axis.
+        mode: Interpolation.
+        padding: What lies outside.
+        aligned: Whether the borders are the middles of the first and the last element, not their outer edges.
+
+    Returns:
+        Indices inside the axis, weights, and whether an element counts, (P,) each, for each tap.
+    """
+    low, high = (0.0, extent - 1.0) if aligned else (-0.5, extent - 0.5)
+    at = np.rint(places) if mode == "nearest" else places
+    outside = (at < low) | (at > high)
+    if padding == "border":
+        at = np.where(outside, np.clip(at, 0, extent - 1), at)
+    elif padding == "reflection":
+        at = _reflected(at, low, high)
+    at = np.clip(np.nan_to_num(at, nan=-_FAR), -_FAR, _FAR)
+    whole = np.trunc(at) if mode == "nearest" else np.floor(at)
+    rest = np.where(np.isfinite(places), at - whole, np.nan).astype(places.dtype)
+    found = []
+    for step, weight in _weights(rest, mode):
+        index = whole.astype(np.int64) + step
+        if padding == "reflection":
+            index = np.trunc(_reflected(index.astype(np.float64), low, high)).astype(np.int64)
+        kept = np.clip(index, 0, extent - 1)
+        found.append((kept, weight, (kept == index) | (padding == "border")))
+    return found
+
+
+def _weights(rest: np.ndarray, mode: str) -> list[tuple[int, np.ndarray]]:
+    """Return the offsets and weights of the taps of places that lie this far behind an element."""
+    if mode == "nearest":
+        return [(0, np.ones_like(rest))]
+    if _TAPS[mode] == 2:
+        return [(0, 1 - rest), (1, rest)]
+    a, near, far = _CUBIC, (rest, 1 - rest), (rest + 1, 2 - rest)  # Keys 1981
+    outer = [((a * d - 5 * a) * d + 8 * a) * d - 4 * a for d in far]
+    inner = [((a + 2) * d - (a + 3)) * d * d + 1 for d in near]
+    return [(-1, outer[0]), (0, inner[0]), (1, inner[1]), (2, outer[1])]
+
+
+def _sampled(x: np.ndarray, places: np.ndarray, mode: str, padding: str, *, aligned: bool) -> np.ndarray:
+    """Interpolate one sample.
+
+    Args:
+        x: (C, ...) of D spatial dimensions.
+        places: (P, D) in elements, in the order of the dimensions.
+        mode: Interpolation.
+        padding: What lies outside: "zeros", "border" or "reflection".
+        aligned: As for `_axis_taps`.
+
+    Returns:
+        (C, P).
+    """
+    extents, flat = x.shape[1:], x.reshape(x.shape[0], -1)
+    out = np.empty((x.shape[0], len(places)), x.dtype)
+    size = max(1, _BLOCK // max(1, x.shape[0]))
+    for start in range(0, len(places), size):
+        part = places[start : start + size]
+        taps = [
+            _axis_taps(part[:, axis], extent, mode, padding, aligned=aligned) for axis, extent in enumerate(extents)
+        ]
+        first = np.zeros(len(part), np.int64)
+        out[:, start : start + size] = _blended(flat, extents, taps, first, np.ones(len(part), bool))
+    return out
+
+
+def _blended(
+    flat: np.ndarray,
+    extents: Sequence[int],
+    taps: Sequence[Sequence[tuple[np.ndarray, np.ndarray, np.ndarray]]],
+    at: np.ndarray,
+    counts: np.ndarray,
+) -> np.ndarray:
+    if not taps:
+        return np.where(counts, flat[:, at], flat.dtype.type(0))
+    parts = (
+        _blended(flat, extents[1:], taps[1:], at * extents[0] + index, counts & inside) * weight.astype(flat.dtype)
+        for index, weight, inside in taps[0]
+    )
+    return reduce(np.add, parts)
+
+
+def _grid_amount(call: Call) -> Amount:
+    """Return what interpolating at all places of a grid comes to."""
+    x, grid = call.shape(0), call.shape(1)
+    elements = x[0] * x[1] * prod(grid[1:-1])
+    return Amount(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
+
+
+@kernel("GridSample", extent=_grid_amount)
+def _grid_sample(call: Call) -> np.ndarray:
+    """Interpolate x (N, C, ...) at a grid (N, ..., D) of places from -1 to 1, the last dimension first."""
+    x, grid = widen(call.array(0)), call.array(1)
+    mode, padding = call.text("mode", "linear"), call.text("padding_mode", "zeros")
+    if mode not in _TAPS or padding not in ("zeros", "border", "reflection"):
+        raise ValueError(f"mode is {mode!r} and padding_mode {padding!r}")
+    aligned, extents = bool(call.integer("align_corners")), np.array(x.shape[2:])
+    turned = widen(grid)[..., ::-1]
+    last = (extents - 1).astype(turned.dtype)
+    places = (turned + 1) / 2 * last if aligned else ((turned + 1) * (last + 1) - 1) / 2
+    places = places.reshape(len(x), -1, len(extents)).astype(np.float32)
+    made = [_sampled(one, at, mode, padding, aligned=aligned) for one, at in zip(x, places, strict=True)]
+    shape = (*x.shape[:2], *grid.shape[1:-1])
+    return narrow(np.reshape(made, shape) if made else np.empty(shape, x.dtype), call.array(0).dtype)
+
+
+def _deformed_amount(call: Call) -> Amount:
+    """Return what a convolution at moved places comes to."""
+    x, weight, offset = call.shape(0), call.shape(1), call.shape(2)
+    places = x[0] * prod(offset[2:])
+    sampled = places * x[1] * prod(weight[2:])
+    return Amount(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
+
+
+@kernel("DeformConv", extent=_deformed_amount)
+def _deform_conv(call: Call) -> np.ndarray:
+    """Convolve x (N, C, H, W) at places moved by offsets (N, groups kh kw 2, oh, ow) and weighted by a mask."""
+    x, weight, offset = (widen(call.array(slot)) for slot in range(3))
+    bias, mask = call.optional(3), call.optional(4)
+    if x.ndim != 4:
+        raise ValueError(f"x has {x.ndim} dimensions")
+    group, moved = call.integer("group", 1), call.integer("offset_group", 1)
+    window, out = weight.shape[2:], offset.shape[2:]
+    taps = prod(window)
+    step, spread = call.integers("strides") or (1, 1), call.integers("dilations") or (1, 1)
+    begin = (call.integers("pads") or (0, 0, 0, 0))[:2]
+    grids = [
+        np.arange(window[axis]).reshape(-1, 1) * spread[axis] + np.arange(out[axis]) * step[axis] - begin[axis]
+        for axis in (0, 1)
+    ]
+    plain = np.stack(np.broadcast_arrays(grids[0][:, None, :, None], grids[1][None, :, None, :]), axis=2)
+    shape = (len(x), moved, *window, 2, *out)
+    places = plain + offset.reshape(shape).astype(np.float64)  # (N, groups, kh, kw, 2, oh, ow)
+    places = np.moveaxis(places, 4, -1).reshape(len(x), moved, -1, 2).astype(np.float32)
+    made = np.empty((len(x), weight.shape[0], prod(out)), x.dtype)
+    factors = None if mask is None else widen(mask).reshape(len(x), moved, 1, -1)
+    kernels = weight.reshape(group, weight.shape[0] // group, -1)
+    for sample, one in enumerate(x):
+        parts = zip(np.split(one, moved), places[sample], strict=True)
+        columns = [_sampled(part, at, "linear", "zeros", aligned=True) for part, at in parts]
+        if factors is not None:
+            columns = [part * factor for part, factor in zip(columns, factors[sample], strict=True)]
+        rows = np.concatenate(columns).reshape(group, -1, taps, prod(out))
+        made[sample] = np.matmul(kernels, rows.reshape(group, -1, prod(out))).reshape(weight.shape[0], -1)
+    made = made.reshape(len(x), weight.shape[0], *out)
+    made = made if bias is None else made + widen(bias).reshape(1, -1, 1, 1)
+    return narrow(made, call.array(0).dtype)
