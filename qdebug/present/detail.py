@@ -13,7 +13,7 @@ from qdebug.numerics.metric_table import metric
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.present import numbers
-from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, metric_title, position
+from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, kind_title, metric_title, position
 from qdebug.present.surroundings import Surroundings
 from qdebug.present.text import safe_text
 
@@ -154,7 +154,7 @@ def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
     """
     said = result.reason or ""
     return [
-        (str(found.kind).replace("_", " "), safe_text(found.sentence, limit=400))
+        (kind_title(found.kind), safe_text(found.sentence, limit=400))
         for found in result.findings
         if found.sentence not in said and (found.evidence is None or found.evidence != result.precision)
     ]

@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qdebug.compare.result.finding import FindingRole, Judged, apart
+from qdebug.compare.result.finding import FindingKind, FindingRole, Judged, apart
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
@@ -36,6 +36,7 @@ __all__ = [
     "judged_brief",
     "judged_cell",
     "judged_words",
+    "kind_title",
     "metric_title",
     "node_row",
     "part_cell",
@@ -123,6 +124,11 @@ class NodeRow:
     tensor: str
     status: Status
     cells: Mapping[str, Cell]
+
+
+def kind_title(kind: FindingKind) -> str:
+    """Return what reports call a kind of finding."""
+    return "clipping" if kind is FindingKind.SATURATION else str(kind).replace("_", " ")
 
 
 def metric_title(name: str) -> str:
@@ -261,7 +267,7 @@ def _why(result: NodeResult) -> str:
         return ""
     telling = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
     found = next((each for each in result.findings if each.role in telling), None)
-    return "" if found is None else str(found.kind).replace("_", " ")
+    return "" if found is None else kind_title(found.kind)
 
 
 def _name(text: str, *, limit: int = 200) -> Cell:

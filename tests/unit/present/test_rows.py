@@ -132,6 +132,8 @@ def test_every_failing_row_has_what_its_finding_is_about(made):
     cells = node_row(wrong).cells
     assert (cells["why"].text, cells["reason"].text) == ("missing node", "it is arithmetic: and more")
     assert node_row(made.node(findings=tuple(found))).cells["why"].text == "-"
+    cut = replace(found[0], kind=FindingKind.SATURATION)
+    assert node_row(replace(wrong, findings=(cut,))).cells["why"].text == "clipping"
 
 
 def test_the_node_that_introduces_most_is_worse_than_one_that_passes_on_more(made):
