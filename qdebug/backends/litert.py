@@ -475,7 +475,7 @@ class _Work:
             self._recorder.at(sample, step)
             self._put_all(tapped, taps)
             if changed:
-                self._recorder.check(changed)
+                self._recorder.check(changed, plain=False)
 
     def _changed(self, tapped: _Interpreter, place: tuple[int, int]) -> dict[str, np.ndarray]:
         """Return outputs that are not those of the first pass."""

@@ -233,7 +233,7 @@ class _Work:
         """Let a final output that differs from the one recorded with the first chunk count against fidelity."""
         digest = blake2b(np.ascontiguousarray(array).view(np.uint8).data, digest_size=16).digest()
         if self._digests.setdefault((name, sample, step), digest) != digest:
-            self._recorder.check({name: array})
+            self._recorder.check({name: array}, plain=False)
 
     def _tell(self, tensors: int, sample: int) -> None:
         self._done += tensors

@@ -335,7 +335,8 @@ class _Work:
                 for name, array in {**varying, **feed}.items():  # an output may be an input
                     self._put(name, array)
             elif varying:
-                self._recorder.check({name: self._stored(name, array) for name, array in varying.items()})
+                again = {name: self._stored(name, array) for name, array in varying.items()}
+                self._recorder.check(again, plain=False)
             for name in taps:
                 self._put(name, found[name])
             self._tell(len(taps) + 1, f"sample {sample}")

@@ -192,7 +192,9 @@ class Recording(Protocol):
 
 def event_quants_of(recording: Recording) -> Mapping[tuple[str, int, int], QuantParams]:
     """Return the quantization of the values that do not have their tensor's, by tensor, sample and step."""
-    own: Mapping[tuple[str, int, int], QuantParams] = getattr(recording, "event_quants", {})
+    if not hasattr(type(recording), "event_quants") and "event_quants" not in getattr(recording, "__dict__", {}):
+        return {}  # looked up without calling it: a mistake inside is no missing capability
+    own: Mapping[tuple[str, int, int], QuantParams] = recording.event_quants  # type: ignore[attr-defined]
     return own
 
 

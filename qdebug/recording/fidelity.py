@@ -39,33 +39,41 @@ class FidelityCheck:
         """Add a clause on what else was compared, such as other ways to run the model."""
         self._remarks.append(sentence)
 
-    def compare(self, name: str, recorded: np.ndarray, plain: np.ndarray, place: tuple[int, int]) -> None:
+    def compare(
+        self, name: str, recorded: np.ndarray, other: np.ndarray, place: tuple[int, int], *, plain: bool = True
+    ) -> None:
         """Compare one output, NaN payloads and signs of zero included.
 
         Args:
             name: The output.
             recorded: What was recorded.
-            plain: What a run without recorder gave.
+            other: What another run gave.
             place: Sample and step.
+            plain: Whether that was a run without recorder; two of these on the same inputs give the same.
         """
-        self._note_plain(name, place, _digest(plain))
-        if recorded.dtype == plain.dtype and recorded.shape == plain.shape and _bits_equal(recorded, plain):
+        if plain:
+            self._note_plain(name, place, _digest(other))
+        if recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other):
             self._note(name, place, None)
         else:
-            self._note(name, place, _difference(f"output {name!r} of sample {place[0]}", recorded, plain))
+            self._note(name, place, _difference(f"output {name!r} of sample {place[0]}", recorded, other))
 
-    def compare_hash(self, name: str, recorded: bytes, plain: bytes, place: tuple[int, int]) -> None:
+    def compare_hash(
+        self, name: str, recorded: bytes, other: bytes, place: tuple[int, int], *, plain: bool = True
+    ) -> None:
         """Compare one output of which not all values were kept, by the hash of all of them.
 
         Args:
             name: The output.
             recorded: Hash of what was recorded, with its dtype and shape.
-            plain: The same of what a run without recorder gave.
+            other: The same of what another run gave.
             place: Sample and step.
+            plain: Whether that was a run without recorder.
         """
-        self._note_plain(name, place, plain)
+        if plain:
+            self._note_plain(name, place, other)
         told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
-        self._note(name, place, None if recorded == plain else _Difference(0.0, told))
+        self._note(name, place, None if recorded == other else _Difference(0.0, told))
 
     def _note_plain(self, name: str, place: tuple[int, int], digest: bytes) -> None:
         """Hold a plain run against those before it on the same inputs."""

@@ -348,13 +348,14 @@ class Recorder:
             self._builder.outputs(names)
             self._note({"outputs": list(names)})
 
-    def check(self, outputs: Mapping[str, Any]) -> None:
+    def check(self, outputs: Mapping[str, Any], *, plain: bool = True) -> None:
         """Compare the outputs of a plain run, without recorder, with what was recorded for the current sample.
 
         Called again with those of a further plain run, it tells a backend that differs from run to run.
 
         Args:
             outputs: Arrays by tensor name.
+            plain: False for those of another recorded run, such as one that taps other tensors.
 
         Raises:
             UsageError: No outputs are given.
@@ -367,7 +368,7 @@ class Recorder:
             )
         with self._alone():
             for name, value in outputs.items():
-                if not self._check_output(name, value, (self._sample, self._step)):
+                if not self._check_output(name, value, (self._sample, self._step), plain=plain):
                     return
             self._note({"fidelity": str(self.fidelity), "detail": self._detail()})
 
@@ -572,17 +573,17 @@ class Recorder:
             self._stop_at(RecordingError(self.failure))
         return self.failure is not None
 
-    def _check_output(self, name: str, value: Any, place: At) -> bool:
-        """Compare an output of a plain run with what was put; False if recording had stopped before it came."""
+    def _check_output(self, name: str, value: Any, place: At, *, plain: bool) -> bool:
+        """Compare an output of another run with what was put; False if recording had stopped before it came."""
         where = (0, 0) if self._builder.is_constant(name) else place
         key, recorded = (name, *where), self._sink.read_back(name, where)
         if recorded is not None:
-            self._checked.compare(name, recorded, as_array(name, value, self._names[name]), place)
+            self._checked.compare(name, recorded, as_array(name, value, self._names[name]), place, plain=plain)
         elif self.failure is not None:
             return False
         elif key in self._partly:
-            plain = _identity(as_array(name, value, self._names[name]))
-            self._checked.compare_hash(name, self._partly[key], plain, place)
+            other = _identity(as_array(name, value, self._names[name]))
+            self._checked.compare_hash(name, self._partly[key], other, place, plain=plain)
         elif name not in self._places.get(place, ()):  # else nothing of it was to be kept
             raise RecordingError(
                 f"Output {name!r} was not recorded for sample {place[0]}, step {place[1]}.",

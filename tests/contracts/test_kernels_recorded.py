@@ -21,7 +21,7 @@ from qdebug.compare.measure.recordings import as_compared
 from qdebug.replay.variant import parse_variant
 from qdebug.session import open_recording
 from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.probe import _in_words, _recorded
+from qdebug.workflow.probe import _in_words, _record
 from qdebug.workflow.probe_models import probe_models
 from qdebug.workflow.probe_words import in_qdq
 from qdebug.workflow.record import record_feeds
@@ -257,7 +257,8 @@ def recordings(backend, options, folder):
             own = folder / f"{number}-{len(said.graph.nodes)}"
             own.mkdir()
             try:
-                yield _recorded(backend, said, options, own)
+                _record(backend, said, options, own)
+                yield open_recording(own / "probe.h5")
             except Exception as error:  # noqa: BLE001  the runtime has no such operator
                 print(model.title, error)
     with np.load(SAMPLES / "digits_test.npz") as file:

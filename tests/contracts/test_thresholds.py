@@ -30,6 +30,7 @@ CONSTANTS = {
     "attribute/reference_replay.py _SEED": "seed",
     "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
     "checks/precision.py _DIGITS": "display: digits of a number",
+    "measure/inputs.py _HALF_STEP": "definition: half a step",
     "measure/recordings.py _LARGEST": "size of a cache",
     "fingerprints.py _MOST_BYTES": "size of a file that is read",
     "measure/recordings.py _MOST_BYTES": "size of a cache",

@@ -91,7 +91,10 @@ def test_a_nan_or_infinity_is_never_scored_away(value):
     broken = X.copy()
     broken[0, 1, 2, 3] = value
     for reference, backend in ((X, broken), (broken, X)):
-        result = diff(relu([reference]), relu([backend]))
+        plain = diff(relu([reference]), relu([backend]))
+        assert (plain.status, plain.exit_code) == (Status.INCOMPLETE, 3)
+        assert "'x' is NaN or infinite in 1 element of one run alone" in plain.verdict.sentence
+        result = diff(relu([reference]), relu([backend]), limits=Limits(allow_different_inputs=True))
         found = entry(result, "y")
         assert (result.status, result.exit_code) == (Status.NONFINITE, 1)
         assert (found.metrics.nonfinite, found.metrics.worst_index) == (1, (0, 1, 2, 3))

@@ -33,19 +33,31 @@ class InputDifference:
         tensor: The backend's input.
         amount: The largest difference, or the SQNR in dB.
         limit: What it is held against.
-        unit: Of both: "steps", "dB", or "elements" of integers that are no codes.
+        unit: Of both: "steps", "dB", or "elements" of integers that are no codes, and of values that are not finite.
+        nonfinite: Whether these elements are NaN or infinite in one run alone.
     """
 
     tensor: str
     amount: float
     limit: float
     unit: str
+    nonfinite: bool = False
+
+    @property
+    def excess(self) -> float:
+        """How far it is beyond its limit: larger is worse."""
+        if self.nonfinite:
+            return math.inf
+        return self.limit - self.amount if self.unit == "dB" else self.amount - self.limit
 
     @property
     def sentence(self) -> str:
         """A clause without the name of the input."""
         if self.unit == "dB":
             return f"differs between the two runs: SQNR {apart(self.amount, self.limit)} dB, below {self.limit:g} dB"
+        if self.nonfinite:
+            count = f"{self.amount:g} {'element' if self.amount == 1 else 'elements'}"
+            return f"is NaN or infinite in {count} of one run alone"
         if self.unit == "elements":
             return f"differs between the two runs in {self.amount:g} {'element' if self.amount == 1 else 'elements'}"
         return f"differs between the two runs by up to {apart(self.amount, self.limit)} steps, more than {self.limit:g}"
@@ -86,12 +98,9 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
     if is_fed_back(reference, pair.reference) and is_fed_back(backend, pair.backend):
         return None
     quants = [*_stated(graphs[0], pair.reference), *_stated(graphs[1], pair.backend)]
-    found = [_held_against(*values, quants) for values in _values(reference, backend, pair)]
+    found = (_held_against(pair.backend, *values, quants) for values in _values(reference, backend, pair))
     beyond = [each for each in found if each is not None]
-    if not beyond:
-        return None
-    amount, limit, unit = (min if beyond[0][2] == "dB" else max)(beyond, key=lambda each: each[0])
-    return InputDifference(tensor=pair.backend, amount=amount, limit=limit, unit=unit)
+    return max(beyond, key=lambda each: each.excess, default=None)
 
 
 def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:
@@ -117,30 +126,39 @@ def _values(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
 
 
 def _held_against(
-    theirs: np.ndarray, ours: np.ndarray, quants: Sequence[QuantParams]
-) -> tuple[float, float, str] | None:
-    """Return the difference of an input, its limit and the unit of both; None if it is within the limit."""
+    tensor: str, theirs: np.ndarray, ours: np.ndarray, quants: Sequence[QuantParams]
+) -> InputDifference | None:
+    """Return the difference of an input; None if it is within its limit."""
     real = theirs.dtype.kind == ours.dtype.kind == "f"
     if np.array_equal(theirs, ours, equal_nan=real):
         return None
     if not real and not quants:
-        return float(np.count_nonzero(theirs != ours)), 0.0, "elements"
-    steps = [float(np.max(quant.scale)) for quant in quants]
-    spans = [_span(quant) for quant in quants]
+        return InputDifference(
+            tensor=tensor, amount=float(np.count_nonzero(theirs != ours)), limit=0.0, unit="elements"
+        )
+    alone = np.count_nonzero(~np.isfinite(difference(ours, theirs)))
+    if alone:
+        return InputDifference(tensor=tensor, amount=float(alone), limit=0.0, unit="elements", nonfinite=True)
+    steps, spans = [float(np.max(quant.scale)) for quant in quants], [_span(quant) for quant in quants]
     if not steps:
         grids = [(step, values) for values in (theirs, ours) if (step := grid_step(values)) is not None]
         steps, spans = [step for step, _ in grids], [(values.min(), values.max()) for _, values in grids]
     for span in spans:
         theirs, ours = (np.clip(values, *span) for values in (theirs, ours))
-    off = np.abs(difference(ours, theirs))
+    off = difference(ours, theirs)
     if steps:
-        amount = float(np.max(off, initial=0.0)) / max(steps) if np.isfinite(off).all() and max(steps) else math.inf
-        return (amount, 0.5, "steps") if amount > 0.5 * (1 + LSB_SLACK) else None
+        amount = float(np.max(np.abs(off), initial=0.0)) / (max(steps) or math.inf)
+        beyond = amount > _HALF_STEP * (1 + LSB_SLACK)
+        return InputDifference(tensor=tensor, amount=amount, limit=_HALF_STEP, unit="steps") if beyond else None
     short = any(format_of(values, read=()) is not None for values in (theirs, ours))
     limit = EQUAL_INPUTS_MIN_SQNR_OF_16_BITS if short else EQUAL_INPUTS_MIN_SQNR
     signal, error = finite_norm(theirs), norm(off)
-    level = 20 * math.log10(signal / error) if signal and error > 0 else -math.inf
-    return (level, limit, "dB") if level < limit else None
+    level = 20 * math.log10(signal / error) if signal and error else -math.inf
+    return InputDifference(tensor=tensor, amount=level, limit=limit, unit="dB") if level < limit else None
+
+
+_HALF_STEP = 0.5
+"""What rounding to codes explains, in steps."""
 
 
 def _span(quant: QuantParams) -> tuple[float, float]:

@@ -12,6 +12,7 @@ import numpy as np
 
 from qdebug.compare.attribute.graph_walk import between, downstream, upstream
 from qdebug.compare.result.finding import Status
+from qdebug.compare.result.node_result import input_finding
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.compare.result.result import Compounding, Contributions, NodeResult
 from qdebug.compare.result.result_table import ResultTable
@@ -196,7 +197,8 @@ def way_upwards(
 
 def _selecting(of: ResultTable, graph: Graph, born: Nonfinite, errors: ErrorsByInput | None) -> int | None:
     """Return the node whose finite error makes a NaN or an infinity where it is born; None if there is none."""
-    candidates = of.beyond & of.introducing & of.having(Status.DIVERGED)
+    differing = of.which(lambda node: input_finding(node) is not None)
+    candidates = (of.beyond & of.introducing & of.having(Status.DIVERGED)) | differing
     for each in born.born.selected:
         row = of.rows.get(each.tensor)
         way = [] if row is None else way_upwards(of, graph, errors, row, candidates)

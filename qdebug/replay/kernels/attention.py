@@ -357,7 +357,7 @@ def _defined_amount(call: Call) -> Amount:
     return Amount(query[0] * width, query[0] * heads * query[-2] * total + sum(map(prod, call.shapes())))
 
 
-@kernel("Attention", extent=_defined_amount)
+@kernel("Attention", extent=_defined_amount, ranks=(3, 3, 3), kinds=("f",) * 3)
 def _attention_of_onnx(call: Call) -> tuple[np.ndarray, ...]:
     """Attend with queries, keys and values, (B, S, N h) or (B, N, S, h); a boolean mask keeps what is true.
 

@@ -32,7 +32,7 @@ def _kept_amount(call: Call) -> Amount:
     return Amount(None, turns * boxes * _PASSES, turns)
 
 
-@kernel("NonMaxSuppression", extent=_kept_amount)
+@kernel("NonMaxSuppression", extent=_kept_amount, ranks=(3, 3), kinds=("f",) * 2)
 def _non_max_suppression(call: Call) -> np.ndarray:
     """Return (sample, class, box) of the boxes that are kept, those with higher scores first, int64 (kept, 3).
 

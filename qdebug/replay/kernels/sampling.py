@@ -134,7 +134,7 @@ def _grid_amount(call: Call) -> Amount:
     return Amount(elements, elements * _TAPS.get(call.text("mode", "linear"), 4) ** max(len(x) - 2, 0))
 
 
-@kernel("GridSample", extent=_grid_amount)
+@kernel("GridSample", extent=_grid_amount, ranks=(3, 3))
 def _grid_sample(call: Call) -> np.ndarray:
     """Interpolate x (N, C, ...) at a grid (N, ..., D) of places from -1 to 1, the last dimension first."""
     x, grid = widen(call.array(0)), call.array(1)
@@ -159,7 +159,7 @@ def _deformed_amount(call: Call) -> Amount:
     return Amount(places * weight[0], 4 * sampled + sampled * weight[0] // max(1, call.integer("group", 1)) // 64)
 
 
-@kernel("DeformConv", extent=_deformed_amount)
+@kernel("DeformConv", extent=_deformed_amount, ranks=(4, 4, 4))
 def _deform_conv(call: Call) -> np.ndarray:
     """Convolve x (N, C, H, W) at places moved by offsets (N, groups kh kw 2, oh, ow) and weighted by a mask."""
     x, weight, offset = (widen(call.array(slot)) for slot in range(3))

@@ -73,14 +73,17 @@ def test_statuses_are_counted_in_a_fixed_order():
 
 def test_coverage_says_what_is_lost(made):
     whole = made.result([made.node(0)])
-    assert sentences.coverage_sentence(whole) == "1 tensor compared, none left out"
+    assert sentences.coverage_sentence(whole) == "1 tensor compared, 0 judged by replay, none left out"
     benign = made.result([made.node(0), made.node(1)], left_out=[made.unmatched()])
-    assert sentences.coverage_sentence(benign) == "2 tensors compared, 1 unmatched for a known reason, none lost"
-    apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant")])
-    said = "1 tensor compared, 1 unmatched for a known reason, 1 constant skipped, none lost"
+    assert (
+        sentences.coverage_sentence(benign)
+        == "2 tensors compared, 0 judged by replay, 1 unmatched for a known reason, none lost"
+    )
+    apart = made.result([made.node(0)], left_out=[made.unmatched(), replace(made.unmatched(), reason="constant", constant=True)])
+    said = "1 tensor compared, 0 judged by replay, 1 unmatched for a known reason, 1 constant skipped, none lost"
     assert sentences.coverage_sentence(apart) == said
     lost = made.result([made.node(0)], left_out=[made.unmatched(kind=UnmatchedKind.LOST)])
-    assert sentences.coverage_sentence(lost) == "1 tensor compared, 1 LOST"
+    assert sentences.coverage_sentence(lost) == "1 tensor compared, 0 judged by replay, 1 LOST"
 
 
 def test_benign_tensors_are_grouped_by_side_and_reason(made):
