@@ -263,9 +263,9 @@ def _check_arrays(
         status, reason = Status.DIVERGED, "they are not equal, and no limit was given"
     if status in (Status.IDENTICAL, Status.WITHIN):
         full = None if quant is None or limits.max_saturation is None else count_rails(backend, quant, reference)
-        saturated = saturation(Error(stats=stats, limits=limits, rails=full))
-        if saturated is not None:
-            raise AssertionError(f"{label}{saturated.sentence}")
+        clipped = saturation(Error(stats=stats, limits=limits, rails=full))
+        if clipped is not None:
+            raise AssertionError(f"{label}{clipped.sentence}")
         return
     facts = array_difference(reference, backend, stats=stats, quant=quant)
     raise AssertionError("\n  ".join([f"{label}{reason}", *facts]))

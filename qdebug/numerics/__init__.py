@@ -1,1 +1,1 @@
-"""Arrays in, numbers out: metrics, saturation, quantization and rounding. Total, pure, never mutating."""
+"""Arrays in, numbers out: metrics, clipping, quantization and rounding. Total, pure, never mutating."""

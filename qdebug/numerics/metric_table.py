@@ -262,8 +262,8 @@ METRICS: tuple[MetricSpec, ...] = (
     _count("reference_max", "real", _NEITHER, "largest finite value of the reference; None if there is none"),
     _count("backend_min", "real", _NEITHER, "smallest finite value of the backend; None if there is none"),
     _count("backend_max", "real", _NEITHER, "largest finite value of the backend; None if there is none"),
-    _saturation("at_qmin", _LOWER, "codes at qmin, or below it"),
-    _saturation("at_qmax", _LOWER, "codes at qmax, or above it"),
+    _saturation("at_qmin", _NEITHER, "codes at qmin, or below it; no fault without a clipped value"),
+    _saturation("at_qmax", _NEITHER, "codes at qmax, or above it; no fault without a clipped value"),
     _saturation("clipped_low", _LOWER, "reference values below scale * (qmin - zero_point); NaN is not counted"),
     _saturation("clipped_high", _LOWER, "reference values above scale * (qmax - zero_point); NaN is not counted"),
     _saturation(

@@ -1,4 +1,4 @@
-"""Saturation: codes at the ends of their range, and reference values beyond what codes can represent."""
+"""Clipping: reference values beyond what codes can represent; and codes at the ends of their range."""
 
 from __future__ import annotations
 
@@ -10,11 +10,66 @@ from qdebug.numerics.affine import BLOCK, ScaleMap, centred, wide_parts
 from qdebug.numerics.blocks import Clamp, RealBlocks, scratch, settled
 from qdebug.numerics.stats import Rails
 
-__all__ = ["RailsCounter", "count_rails", "merge_rails"]
+__all__ = ["CodeRange", "RailsCounter", "count_rails", "merge_rails"]
+
+
+class CodeRange:
+    """Tells which real values are beyond what the codes of a tensor can represent.
+
+    Args:
+        quant: Quantization of the codes.
+        shape: Shape of the tensor.
+        double: Whether real values of codes are float64 and not float32.
+
+    Raises:
+        UsageError: The codes have no ends (float codes), or the parameters do not fit the shape.
+    """
+
+    def __init__(self, quant: QuantParams, shape: tuple[int, ...], *, double: bool) -> None:
+        if quant.qmin is None or quant.qmax is None:
+            raise UsageError(f"Codes of dtype {quant.dtype} have no qmin and qmax.")
+        self.scales = ScaleMap(quant, shape)
+        scale, zero_point = quant.real_scale.reshape(-1), quant.zero_point.reshape(-1)
+        ends = np.array([quant.qmin, quant.qmax], np.uint64 if quant.qmax >= 2**63 else np.int64)[:, np.newaxis]
+        with np.errstate(all="ignore"):  # by the arithmetic of `dequantize`
+            if double:
+                high, low = np.empty((2, 2, scale.size))
+                wide_parts(ends, zero_point, scale, (high, low))
+                real: np.ndarray = high + low
+            else:
+                real = (centred(ends, zero_point) * scale).astype(np.float32)
+        self._lowest, self._highest = real.reshape(2, *quant.scale.shape)
+
+    def below(self, values: np.ndarray, start: int) -> np.ndarray:
+        """Tell which values are below the range; NaN is not.
+
+        Args:
+            values: Real values, 1-D, beginning at flat element `start`.
+            start: Flat index of the first.
+        """
+        return np.asarray(values < self.scales.expand(self._lowest, start, start + values.size))
+
+    def above(self, values: np.ndarray, start: int) -> np.ndarray:
+        """Tell which values are above the range; arguments as of `below`."""
+        return np.asarray(values > self.scales.expand(self._highest, start, start + values.size))
+
+    def excludes(self, values: np.ndarray, start: int) -> np.ndarray:
+        """Tell which values are on either side of the range; arguments as of `below`."""
+        return np.asarray(self.below(values, start) | self.above(values, start))
+
+    def excludes_at(self, values: np.ndarray, places: np.ndarray) -> np.ndarray:
+        """Tell which values are on either side of the range.
+
+        Args:
+            values: Real values, of any shape.
+            places: Their flat indices, in C order; the same shape.
+        """
+        lowest, highest = (self.scales.at(ends, places) for ends in (self._lowest, self._highest))
+        return np.asarray((values < lowest) | (values > highest))
 
 
 class RailsCounter:
-    """Counts saturation block by block; `rails()` gives the sums.
+    """Counts clipped values and codes at the ends block by block; `rails()` gives the sums.
 
     Args:
         quant: Quantization of the codes.
@@ -31,8 +86,7 @@ class RailsCounter:
         self._qmin, self._qmax = quant.qmin, quant.qmax
         self._relu_floor = relu_floor
         self._at_qmin = self._at_qmax = self._below = self._above = self._floor = self._total = 0
-        self._scales: ScaleMap | None = None
-        self._lowest = self._highest = np.zeros(1, np.float32)
+        self._range: CodeRange | None = None
         self._zero_at_qmin = quant.zero_point == quant.qmin
         self._kind: tuple[tuple[int, ...], bool] | None = None
 
@@ -47,21 +101,8 @@ class RailsCounter:
             UsageError: The parameters do not fit the shape.
         """
         if self._kind != (shape, double):
-            self._scales = ScaleMap(self._quant, shape)
-            self._lowest, self._highest = self._limits(double=double)
+            self._range = CodeRange(self._quant, shape, double=double)
             self._kind = shape, double
-
-    def _limits(self, *, double: bool) -> np.ndarray:
-        """Return the real values of both ends of the range for each scale, by the arithmetic of `dequantize`."""
-        scale, zero_point = self._quant.real_scale.reshape(-1), self._quant.zero_point.reshape(-1)
-        ends = np.array([self._qmin, self._qmax], np.uint64 if self._qmax >= 2**63 else np.int64)[:, np.newaxis]
-        with np.errstate(all="ignore"):
-            if not double:
-                ends = np.asarray(centred(ends, zero_point) * scale, np.float32)
-                return ends.reshape(2, *self._quant.scale.shape)
-            high, low = np.empty((2, 2, scale.size))
-            wide_parts(ends, zero_point, scale, (high, low))
-            return (high + low).reshape(2, *self._quant.scale.shape)
 
     def add(self, codes: np.ndarray, reference: np.ndarray | None, start: int) -> None:
         """Count a stretch of codes.
@@ -75,9 +116,8 @@ class RailsCounter:
             UsageError: `start()` was not called, or codes sit at an end and there is no reference to tell
                 whether values were clipped.
         """
-        if self._scales is None:
+        if self._range is None:
             raise UsageError("The shape of the tensor is unknown.", hint="Call start() before add().")
-        stop = start + codes.size
         if codes.dtype.kind == "V":  # int4 and its kin: comparing is done in int8
             codes = codes.astype(np.int8)
         low = codes <= self._qmin
@@ -86,10 +126,11 @@ class RailsCounter:
         self._at_qmin += at_qmin
         self._at_qmax += at_qmax
         if self._relu_floor and at_qmin and self._zero_at_qmin.any():
-            self._floor += int(np.count_nonzero(low & self._scales.expand(self._zero_at_qmin, start, stop)))
+            zeros = self._range.scales.expand(self._zero_at_qmin, start, start + codes.size)
+            self._floor += int(np.count_nonzero(low & zeros))
         if reference is not None:
-            self._below += int(np.count_nonzero(reference < self._scales.expand(self._lowest, start, stop)))
-            self._above += int(np.count_nonzero(reference > self._scales.expand(self._highest, start, stop)))
+            self._below += int(np.count_nonzero(self._range.below(reference, start)))
+            self._above += int(np.count_nonzero(self._range.above(reference, start)))
         elif at_qmin or at_qmax:
             raise UsageError(
                 f"{at_qmin + at_qmax} codes are at qmin or qmax, and whether values were clipped cannot be told.",

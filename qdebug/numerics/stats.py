@@ -62,7 +62,10 @@ class ErrorStats:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rails:
-    """How many codes sit at the ends of their range.
+    """How many values the range of the codes cuts off, and how many codes are at its ends.
+
+    A code at an end is no evidence of a clipped value: it may be a small value that was rounded to 0, the zero of a
+    Relu, or exactly the largest value that can be represented.
 
     Args:
         at_qmin: Codes equal to qmin.
@@ -79,6 +82,16 @@ class Rails:
     clipped_high: int
     floor: int
     total: int
+
+    @property
+    def clipped(self) -> int:
+        """Reference values on either side of what the codes can represent."""
+        return self.clipped_low + self.clipped_high
+
+    @property
+    def at_ends(self) -> int:
+        """Codes at either end of their range."""
+        return self.at_qmin + self.at_qmax
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ from qdebug.numerics.metric_table import metric
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 from qdebug.present import numbers
-from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, metric_title, on_rails, position
+from qdebug.present.rows import ERROR_METRICS, SCALE_TITLE, judged_words, kind_title, metric_title, position
 from qdebug.present.surroundings import Surroundings
 from qdebug.present.text import safe_text
 
@@ -154,7 +154,7 @@ def finding_facts(result: NodeResult) -> list[tuple[str, str]]:
     """
     said = result.reason or ""
     return [
-        (str(found.kind).replace("_", " "), safe_text(found.sentence, limit=400))
+        (kind_title(found.kind), safe_text(found.sentence, limit=400))
         for found in result.findings
         if found.sentence not in said and (found.evidence is None or found.evidence != result.precision)
     ]
@@ -184,7 +184,7 @@ def precision_sentence(name: str) -> str:
 
 
 def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
-    """Return the codes at the ends of their range as (label, text); none if the tensor is not quantized."""
+    """Return the clipped values and the codes at the ends as (label, text); none if the tensor is not quantized."""
     if rails is None:
         return []
 
@@ -192,12 +192,12 @@ def rail_facts(rails: Rails | None) -> list[tuple[str, str]]:
         return f"{numbers.grouped(many)} ({numbers.percent(many, rails.total)})" if many else "0"
 
     return [
-        ("at qmin", share(rails.at_qmin)),
-        ("at qmax", share(rails.at_qmax)),
-        ("of these a Relu's zero", share(rails.floor)),
-        ("saturated", share(on_rails(rails))),
+        ("clipped", share(rails.clipped)),
         ("reference below range", share(rails.clipped_low)),
         ("reference above range", share(rails.clipped_high)),
+        ("codes at qmin", share(rails.at_qmin)),
+        ("of these a Relu's zero", share(rails.floor)),
+        ("codes at qmax", share(rails.at_qmax)),
         ("codes in all", numbers.grouped(rails.total)),
     ]
 

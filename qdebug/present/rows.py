@@ -9,7 +9,7 @@ from functools import cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from qdebug.compare.result.finding import FindingRole, Judged, apart
+from qdebug.compare.result.finding import FindingKind, FindingRole, Judged, apart
 from qdebug.compare.result.node_result import breaks_limit, is_beyond, is_excused
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
@@ -36,9 +36,9 @@ __all__ = [
     "judged_brief",
     "judged_cell",
     "judged_words",
+    "kind_title",
     "metric_title",
     "node_row",
-    "on_rails",
     "part_cell",
     "position",
     "quant_text",
@@ -79,8 +79,8 @@ _TITLES = {
     "rmse": "RMSE",
 }
 
-_SATURATION_WARNS = 0.01
-"""Share of codes on the rails from which a cell is coloured; a hint for the eye, no verdict."""
+_CLIPPED_WARNS = 0.01
+"""Share of clipped values from which a cell is coloured; a hint for the eye, no verdict."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,6 +126,11 @@ class NodeRow:
     cells: Mapping[str, Cell]
 
 
+def kind_title(kind: FindingKind) -> str:
+    """Return what reports call a kind of finding."""
+    return "clipping" if kind is FindingKind.SATURATION else str(kind).replace("_", " ")
+
+
 def metric_title(name: str) -> str:
     """Return the heading of a metric."""
     return _TITLES.get(name, name.replace("_", " "))
@@ -151,14 +156,14 @@ def columns() -> Mapping[str, Column]:
             numeric=True,
             definition="error that the node's arithmetic makes beside its limit: its output against a replay of it on "
             "its own recorded inputs and constants; the largest in LSB if the output is quantized, without what "
-            "saturation cuts off; of real numbers its share of the rounding bound; of other "
+            "clipping cuts off; of real numbers its share of the rounding bound; of other "
             "integers how many are off",
         ),
         Column(
             key="clipping",
-            title="by saturation",
+            title="by clipping",
             numeric=True,
-            definition="the largest error in LSB that saturation makes: what the codes cut off of the replay",
+            definition="the largest error in LSB that clipping makes: what the codes cut off of the replay",
         ),
         Column(
             key="constants",
@@ -171,15 +176,15 @@ def columns() -> Mapping[str, Column]:
             key="introduced",
             title="introduced",
             numeric=True,
-            definition="error that the node adds itself: constants and arithmetic together, what saturation cuts off "
+            definition="error that the node adds itself: constants and arithmetic together, what clipping cuts off "
             "included; units as for constants",
         ),
         Column(key="gain", title="gain", numeric=True, definition=metric("relative_gain").definition),
         Column(
-            key="saturated",
-            title="saturated",
+            key="clipped",
+            title="clipped",
             numeric=True,
-            definition="codes at qmin or qmax, without those that are a Relu's zero",
+            definition="values of the reference that the codes cannot represent: they are cut off at qmin or qmax",
         ),
         Column(key="quant", title=SCALE_TITLE, definition="of the backend tensor; real = scale * (code - zero point)"),
         Column(key="dtype", title="dtype"),
@@ -191,11 +196,6 @@ def columns() -> Mapping[str, Column]:
         Column(key="reason", title="reason"),
     )
     return MappingProxyType({column.key: column for column in (*fixed, *metrics, *rest)})
-
-
-def on_rails(rails: Rails) -> int:
-    """Count the codes at either end of their range, without those that are a Relu's zero."""
-    return rails.at_qmin - rails.floor + rails.at_qmax
 
 
 def quant_text(quant: QuantParams | None) -> str:
@@ -267,7 +267,7 @@ def _why(result: NodeResult) -> str:
         return ""
     telling = (FindingRole.DIFFERENCE, FindingRole.CAUSE, FindingRole.BREACH)
     found = next((each for each in result.findings if each.role in telling), None)
-    return "" if found is None else str(found.kind).replace("_", " ")
+    return "" if found is None else kind_title(found.kind)
 
 
 def _name(text: str, *, limit: int = 200) -> Cell:
@@ -334,7 +334,7 @@ def judged_words(result: NodeResult) -> str | None:
         return None
     text = _judged(result.judged, " {unit}, limit ", "the rounding bound")
     clipping = _clipping(result.clipping)
-    return f"{text}; {clipping.text} from saturation" if clipping.value else text
+    return f"{text}; {clipping.text} from clipping" if clipping.value else text
 
 
 def _judged(judged: Judged, of: str, bound: str) -> str:
@@ -352,7 +352,7 @@ _WIDE = 10
 
 
 def _clipping(stats: ErrorStats | None) -> Cell:
-    """Return the largest error that saturation makes, in LSB; nothing where it makes none."""
+    """Return the largest error that clipping makes, in LSB; nothing where it makes none."""
     if stats is None or not stats.max_lsb:
         return Cell(text=numbers.MISSING, value=0.0, state="muted")
     return Cell(text=f"+{numbers.number(stats.max_lsb)} LSB", value=stats.max_lsb)
@@ -362,12 +362,12 @@ def _alarm(result: NodeResult) -> str:
     return result.status if result.status in {Status.DIVERGED, Status.NONFINITE} else ""
 
 
-def _saturation(rails: Rails | None) -> Cell:
+def _clipped(rails: Rails | None) -> Cell:
     if rails is None or rails.total == 0:
         return Cell(text=numbers.MISSING, state="muted")
-    share = on_rails(rails) / rails.total
-    text = "0" if share == 0 else numbers.percent(on_rails(rails), rails.total)
-    return Cell(text=text, value=share, state="warn" if share >= _SATURATION_WARNS else "")
+    share = rails.clipped / rails.total
+    text = "0" if share == 0 else numbers.percent(rails.clipped, rails.total)
+    return Cell(text=text, value=share, state="warn" if share >= _CLIPPED_WARNS else "")
 
 
 def _metric_cell(name: str, stats: ErrorStats | None, state: str) -> Cell:
@@ -393,7 +393,7 @@ _CELLS: Mapping[str, Callable[[NodeResult], Cell]] = MappingProxyType(
         "reason": lambda result: _name(result.reason or numbers.MISSING, limit=400),
         "quant": lambda result: Cell(text=quant_text(result.quant), value=_first_scale(result.quant)),
         "dtype": lambda result: _name("" if result.quant is None else result.quant.dtype),
-        "saturated": lambda result: _saturation(result.saturation),
+        "clipped": lambda result: _clipped(result.saturation),
         "arithmetic": judged_cell,
         "clipping": lambda result: _clipping(result.clipping),
         "constants": lambda result: part_cell(result, result.constants),

@@ -86,7 +86,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
         relative = "" if rtol is None else f" + {rtol:g} * abs(reference)"
         parts.append(f"absolute difference at most {atol or 0:g}{relative}")
     if limits.get("max_saturation") is not None:
-        parts.append(f"at most {numbers.percent(limits['max_saturation'], 1)} of codes saturated")
+        parts.append(f"at most {numbers.percent(limits['max_saturation'], 1)} of values clipped")
     if limits.get("source") != "derived" and limits.get("min_output_sqnr") is not None:
         parts.append(f"SQNR of each output at least {limits['min_output_sqnr']:g} dB")
     said = " and ".join(parts) or "none"
@@ -96,7 +96,7 @@ def limits_sentence(limits: Mapping[str, Any], *, ways: str = WAYS) -> str:
     if source == "derived":
         steps = limits.get("introduced_lsb", DERIVED_LSB)
         return (
-            f"derived: {steps:g} LSB for each quantized node, saturated codes apart"
+            f"derived: {steps:g} LSB for each quantized node, clipping apart"
             f"{_REPRODUCED if limits.get('reproduced_is_within') else ''}; the rounding error of its sums for each "
             f"float node; {limits.get('min_output_sqnr', 0):g} dB for each output; {ways} set your own (qdebug help "
             "limits)"

@@ -101,7 +101,7 @@ KEYS: tuple[KeyRow, ...] = (
     ),
     KeyRow("Find", "n", "journey.match", 1, "next match, worst element (values, map) or failing node"),
     KeyRow("Find", "N", "journey.match", -1, "the previous one"),
-    KeyRow("Find", "circumflex_accent", "finding.saturated", None, "next saturated element: its code is qmin or qmax"),
+    KeyRow("Find", "circumflex_accent", "finding.clipped", None, "next clipped element: its reference is out of range"),
     KeyRow("Find", "f", "finding.filter", None, "filter: show the nodes that fit: rel>1e-2 & op~conv", "filter", 7),
     KeyRow("Find", "F", "finding.clear_filter", None, "clear the filter: show all nodes"),
     KeyRow("Find", "m", "finding.mark", None, "mark the node, or take its mark away"),

@@ -62,7 +62,7 @@ class ScreenId(StrEnum):
     OVERVIEW = "overview", "1", "verdict, error profile, culprits", "overview_page:OverviewPage", "whole .csv"
     NODES = "nodes", "2", "all nodes as a table", "", "whole .csv"
     GRAPH = "graph", "3", "the node between its inputs and outputs", "graph_page:GraphPage", "wide"
-    TENSOR = "tensor", "4", "facts of both sides: histograms, saturation, worst elements", "", ".txt"
+    TENSOR = "tensor", "4", "facts of both sides: histograms, clipping, worst elements", "", ".txt"
     VALUES = "values", "5", "elements of both sides next to each other", "values_page:ValuesPage", "elements .npz"
     CHANNELS = "channels", "6", "error, range and scale of each channel", "channels_page:ChannelsPage", "elements .csv"
     MAP = "map", "7", "heat map of where in the tensor the error is", "map_page:MapPage", "elements"

@@ -73,6 +73,7 @@ class Replay:
         same: Whether the replay with the recorded scales gives the recorded outputs bit for bit; None if unknown.
         arithmetic: Name of the arithmetic of the replay; "" without.
         notes: What is to be known of it.
+        hint: What to type next, as sentences; "" for nothing.
     """
 
     outputs: tuple[OutputEffect, ...] = ()
@@ -80,6 +81,12 @@ class Replay:
     same: bool | None = None
     arithmetic: str = ""
     notes: tuple[str, ...] = ()
+    hint: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The notes, and the hint where there is one."""
+        return (*self.notes, self.hint) if self.hint else self.notes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +132,7 @@ class ScaleTrial:
                 "replayed": self.replay.samples,
                 "same_as_recorded": self.replay.same,
                 "arithmetic": self.replay.arithmetic,
-                "notes": list(self.replay.notes),
+                "notes": list(self.replay.remarks),
             }
         )
         return plain
@@ -307,6 +314,7 @@ class TrialBench:
             same=before.same,
             arithmetic=before.arithmetic,
             notes=tuple(_notes(before, quant, coded=coded)),
+            hint=_OTHER_ARITHMETIC if before.same is False and coded else "",
         )
 
     def _run_through(
@@ -348,13 +356,17 @@ def _unreplayed(why: str) -> Replay:
     return Replay(notes=(f"no replay: {why}",))
 
 
+_OTHER_ARITHMETIC = (
+    "Find its arithmetic: qdebug explain BACKEND --write-arithmetic own.toml. Then add --arithmetic own.toml"
+)
+
+
 def _notes(before: _Pass, quant: QuantParams, *, coded: bool) -> Iterator[str]:
     """Say what the figures hold for: floats that differ in their last bits are no other arithmetic."""
     if before.same is False and coded:
         yield (
             "with the recorded scales the replay does not give the recorded outputs bit for bit: the backend has "
-            "another arithmetic. Find it: qdebug explain BACKEND --write-arithmetic own.toml. Then add "
-            "--arithmetic own.toml"
+            "another arithmetic"
         )
     if not before.errors:
         yield "no output has recorded values to be held against"

@@ -182,10 +182,12 @@ def test_without_a_limit_arrays_are_unequal_for_no_other_reason_than_that(codes)
         assert_close(np.float32([0, 1]), codes)
 
 
-def test_saturation_of_codes_is_judged_even_where_all_are_equal():
+def test_clipped_values_are_judged_beside_the_error_and_codes_at_the_ends_are_not():
     real, codes = np.float32([12.7, 12.7, 0.1, 0.0]), np.int8([127, 127, 1, 0])
-    assert_close(real, codes, scale=np.float32(0.1), max_lsb=0.5, max_saturation=0.5)
-    with pytest.raises(AssertionError, match=r"^net: 0\.5 of its codes are saturated, more than 0\.25$"):
+    assert_close(real, codes, scale=np.float32(0.1), max_lsb=0.5, max_saturation=0)
+    real[:2] = 12.72
+    said = r"^net: 0\.5 of the reference's values are clipped by its codes, more than 0\.25$"
+    with pytest.raises(AssertionError, match=said):
         assert_close(real, codes, scale=np.float32(0.1), max_lsb=0.5, max_saturation=0.25, name="net")
     with pytest.raises(UsageError, match="max_saturation needs codes"):
         assert_close(real, real, max_saturation=0.25)

@@ -19,7 +19,7 @@ _BY_MASK = "the mask takes up its codes"
 
 
 def range_fits(of: Measured) -> Finding | None:
-    """Find a range so narrow that saturation leaves too little of the reference's values."""
+    """Find a range so narrow that clipping leaves too little of the reference's values."""
     clipped = None if of.attribution is None else of.attribution.saturation_error
     return _fits(
         of,
@@ -60,12 +60,12 @@ def _fits(
 
 
 def saturation(of: Measured) -> Finding | None:
-    """Find more saturated codes than the user allows."""
+    """Find more clipped values than the user allows."""
     most, rails = of.limits.max_saturation, of.rails
     if most is None or rails is None or not rails.total:
         return None
-    share = (rails.at_qmin - rails.floor + rails.at_qmax) / rails.total  # a Relu's zeros are not counted
+    share = rails.clipped / rails.total
     if not share > most:
         return None
-    said = f"{apart(share, most)} of its codes are saturated, more than {most:g}"
-    return breach(of, FindingKind.SATURATION, said, judged=(share, most, "of all codes"), given=True)
+    said = f"{apart(share, most)} of the reference's values are clipped by its codes, more than {most:g}"
+    return breach(of, FindingKind.SATURATION, said, judged=(share, most, "of all values"), given=True)

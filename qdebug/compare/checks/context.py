@@ -185,7 +185,7 @@ class NodeContext:
 
     @property
     def rails(self) -> Rails | None:
-        """Codes at the ends of their range; None if the tensor is not quantized."""
+        """Clipped values and codes at the ends; None if the tensor is not quantized."""
         return self.comparison.rails
 
     @cached_property

@@ -46,7 +46,7 @@ class Measured(Protocol):
 
     @property
     def rails(self) -> Rails | None:
-        """Codes at the ends of their range; None if there are none, or nobody asks."""
+        """Clipped values and codes at the ends; None if there are no codes, or nobody asks."""
 
     @property
     def usual_rms(self) -> float | None:

@@ -140,7 +140,8 @@ class Comparison:
 
     Args:
         stats: The error over all samples and steps; None if incomparable.
-        rails: Saturation over all samples and steps; None if incomparable or if the backend has no integer codes.
+        rails: Clipped values and codes at the ends, over all samples and steps; None if incomparable or if the backend
+            has no integer codes.
         samples: The error of each sample that both sides hold, in order.
         reason: Why nothing was compared; None if something was.
         note: What was left out of the comparison; None if nothing.

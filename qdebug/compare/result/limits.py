@@ -75,7 +75,7 @@ class LimitRule:
         max_lsb: Largest difference in steps of the backend's scale.
         atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
         rtol: Relative part of that.
-        max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; 0 to 1.
+        max_saturation: Largest share of clipped values: those of the reference that the codes cannot represent; 0 to 1.
 
     Raises:
         UsageError: A limit is no number, or one that means nothing.
@@ -217,8 +217,8 @@ class Limits:
         max_lsb: Largest difference in steps of the backend's scale; holds for quantized tensors alone.
         atol: Largest absolute difference; with `rtol`, each element may differ by atol + rtol*abs(reference).
         rtol: Relative part of that.
-        max_saturation: Largest share of codes at the ends of their range, a Relu's zeros not counted; judged beside
-            the error, given or derived.
+        max_saturation: Largest share of clipped values: those of the reference that the codes cannot represent. Codes
+            at qmin or qmax alone do not count. Judged beside the error, given or derived.
         min_output_sqnr: Least SQNR in dB of each output of the network that holds real numbers or codes, judged where
             no node is beyond its limit; `OUTPUT_MIN_SQNR` where no limit is given. Give -inf for none.
         rules: Limits for some tensors; the last rule that fits a tensor holds.

@@ -106,10 +106,10 @@ class NodeResult:
         propagated: Error that reaches it through its inputs; None until it is known.
         constants: The part of `introduced` that other weights, biases, attributes or operators than the reference's
             make; None if not known.
-        arithmetic: The part that its arithmetic makes, what saturation cuts off included; None if not known.
-        judged: What the derived limit is held against: `arithmetic` without what saturation cuts off; None if there is
+        arithmetic: The part that its arithmetic makes, what clipping cuts off included; None if not known.
+        judged: What the derived limit is held against: `arithmetic` without what clipping cuts off; None if there is
             no such number.
-        clipping: What saturation cuts off; None if the tensor is not quantized.
+        clipping: What the range of the codes cuts off; None if the tensor is not quantized.
         findings: What is wrong with the node, or worth saying of it, whatever limits are in force.
         born: Where a NaN or an infinity that none of the node's inputs accounts for is born; None if none is.
         declared: What the two graphs declare differently of this node, with an effect beyond rounding, or a constant
@@ -127,7 +127,7 @@ class NodeResult:
         reproduced: Whether a known arithmetic reproduces it exactly; None if nobody looked, as for float nodes.
         precision: Float format of few digits that holds all of its values, though they are kept in a longer one, and
             not all of the reference's; None if there is none.
-        saturation: Codes at the ends of their range; None if the tensor is not quantized.
+        saturation: Reference values that the codes cut off, and codes at the ends; None if the tensor is not quantized.
         quant: The backend tensor's quantization.
         samples: The comparison sample by sample.
         placement: Where the backend's node ran; None if nobody said.

@@ -20,7 +20,7 @@ DEFAULT_MIN_SQNR = threshold(
     20.0,
     unit="dB",
     decides="status",
-    why="Least SQNR of a tensor where no limit is given and its node cannot be replayed. Where saturation leaves less, "
+    why="Least SQNR of a tensor where no limit is given and its node cannot be replayed. Where clipping leaves less, "
     "it is said, and the outputs decide.",
     source="derived: a tenth of the signal is error",
 )

@@ -21,7 +21,7 @@ MARKDOWN_LIMIT = 900 * 1024
 
 _KEYS = (
     *("index", "status", "node", "op", "sqnr_db", "arithmetic", "clipping", "constants", "introduced", "gain"),
-    *("max_lsb", "rel_l2", "max_abs", "mismatches", "saturated", "quant", "reason"),
+    *("max_lsb", "rel_l2", "max_abs", "mismatches", "clipped", "quant", "reason"),
 )
 """Columns of the table in Markdown."""
 _LISTED = 500

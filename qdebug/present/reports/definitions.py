@@ -50,7 +50,7 @@ def _rows() -> list[_Row]:
         )
         for spec in METRICS
     ]
-    for key, unit in (("saturated", "%"), ("arithmetic", "LSB"), ("constants", "LSB"), ("introduced", "LSB")):
+    for key, unit in (("clipped", "%"), ("arithmetic", "LSB"), ("constants", "LSB"), ("introduced", "LSB")):
         rows.append(_Row(key, columns()[key].title, "", unit, "lower", columns()[key].definition))
     return rows
 

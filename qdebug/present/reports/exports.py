@@ -32,7 +32,7 @@ from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.block_error import real_differences
 from qdebug.present import numbers, sentences
 from qdebug.present.detail import finding_facts
-from qdebug.present.rows import metric_title, on_rails, quant_text
+from qdebug.present.rows import metric_title, quant_text
 from qdebug.present.text import safe_text
 from qdebug.workflow.dumps import TENSOR_NAMES
 
@@ -187,7 +187,7 @@ def _figures(entry: NodeResult) -> dict[str, Any]:
         known["introduced rel L2"] = entry.introduced.rel_l2
     known["gain"] = entry.relative_gain
     if entry.saturation is not None:
-        known["saturated"] = numbers.percent(on_rails(entry.saturation), entry.saturation.total)
+        known["clipped"] = numbers.percent(entry.saturation.clipped, entry.saturation.total)
     return {name: value for name, value in known.items() if value is not None}
 
 

@@ -136,7 +136,7 @@ DETAILS_SHOWN = 12
 
 _KEYS = (
     *("index", "status", "node", "sqnr_db", "op", "why", "arithmetic", "clipping", "constants", "introduced", "gain"),
-    *("max_lsb", "rel_l2", "max_abs", "mismatches", "cosine", "saturated", "quant", "match", "tensor"),
+    *("max_lsb", "rel_l2", "max_abs", "mismatches", "cosine", "clipped", "quant", "match", "tensor"),
 )
 """Columns of the table; those that say something of no node are left out."""
 _ALWAYS = ("index", "status", "node", "sqnr_db", "op")
@@ -469,7 +469,7 @@ _FRAGMENT_KEYS = (
     "constants",
     "max_lsb",
     "rel_l2",
-    "saturated",
+    "clipped",
     "reason",
 )
 

@@ -25,7 +25,7 @@ from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.model import Graph
 from qdebug.present import numbers, sentences
 from qdebug.present.detail import finding_facts, quant_summary
-from qdebug.present.rows import columns, metric_title, on_rails, row_cell
+from qdebug.present.rows import columns, metric_title, row_cell
 from qdebug.present.text import safe_text
 
 __all__ = ["BACKEND", "OPENER", "REFERENCE", "SYNC", "model_explorer_files"]
@@ -80,9 +80,9 @@ def _of(name: str) -> Callable[[NodeResult], float | None]:
     return lambda node: None if node.metrics is None else getattr(node.metrics, name)
 
 
-def _saturated(node: NodeResult) -> float | None:
+def _clipped(node: NodeResult) -> float | None:
     rails = node.saturation
-    return None if rails is None or not rails.total else 100 * on_rails(rails) / rails.total
+    return None if rails is None or not rails.total else 100 * rails.clipped / rails.total
 
 
 def _own_error(node: NodeResult) -> float | None:
@@ -101,7 +101,7 @@ _OVERLAYS = (
     _Overlay(name=metric_title("rel_l2"), value=_of("rel_l2"), bounds=(0.001, 0.01, 0.05, 0.2)),
     _Overlay(name=metric_title("max_abs"), value=_of("max_abs")),
     _Overlay(name="gain", value=lambda node: node.relative_gain, bounds=(1.0, 1.5, 3.0, 10.0)),
-    _Overlay(name="saturated %", value=_saturated, bounds=(0.1, 1, 5, 20)),
+    _Overlay(name="clipped %", value=_clipped, bounds=(0.1, 1, 5, 20)),
     _Overlay(name="explained by", value=lambda node: node.explained),
     _Overlay(name="ran on", value=lambda node: node.placement),
     _Overlay(name="paired by", value=lambda node: str(node.match)),

@@ -69,7 +69,7 @@ def _inputs(detail: NodeDetail) -> Iterable[Fact]:
 
 
 def node_numbers(detail: NodeDetail) -> list[Grid]:
-    """Return the tables of both sides, of the error and of saturation; a table of which nothing is known is empty."""
+    """Return the tables of both sides, of the error and of clipping; a table of which nothing is known is empty."""
     sides = [(fact.label, fact.reference, fact.backend) for fact in side_facts(detail)]
     titles, metrics = error_rows(detail.result)
     last = len(titles) - 1
@@ -83,7 +83,7 @@ def node_numbers(detail: NodeDetail) -> list[Grid]:
             wide=_DEFINITIONS_FROM if last > 2 else 0,
             instead="qdebug diff --explain-metrics says what each of them means",
         ),
-        Grid(titles=("saturation", "codes"), rows=rail_facts(detail.result.saturation), right=frozenset({1})),
+        Grid(titles=("codes", "elements"), rows=rail_facts(detail.result.saturation), right=frozenset({1})),
     ]
 
 

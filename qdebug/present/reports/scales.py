@@ -288,4 +288,4 @@ def trial_document(trial: ScaleTrial) -> Document:
     blocks: list[Block] = [FactList.of(_trial_facts(trial))]
     rows = trial_rows((trial.now, trial.trial), (trial.now_error, trial.trial_error), trial.replay.outputs)
     blocks.append(Grid(titles=_TRIAL_TITLES, rows=rows, right=frozenset({1, 2})))
-    return [*blocks, Items.of([safe_text(note, limit=_REASON) for note in trial.replay.notes], style="yellow")]
+    return [*blocks, Items.of([safe_text(note, limit=_REASON) for note in trial.replay.remarks], style="yellow")]

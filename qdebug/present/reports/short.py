@@ -86,8 +86,8 @@ def _rows(result: RunComparison, positions: Sequence[int]) -> Grid:
         cells = node_row(node).cells
         mark = ">" if node.index == first else ""
         texts = [cells[key].text for key in _COLUMNS]
-        said = node.reason or ""
-        reason = "" if said in result.verdict.sentence else safe_text(said, limit=_REASON)  # each reason once
+        told = node.index == first and result.first_divergence is not None  # by the verdict
+        reason = "" if told else safe_text(node.reason or "", limit=_REASON)
         rows.append([f"{mark}{texts[0]}", *texts[1:], reason])
         styles.append(STYLES[node.status] if breaks_limit(node) and not is_excused(node) else "")
     kept = [at for at, key in enumerate(_COLUMNS) if key in _ALWAYS or any(row[at] != numbers.MISSING for row in rows)]

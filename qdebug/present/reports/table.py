@@ -38,7 +38,7 @@ ORDER = (
     "max_abs",
     "mismatches",
     "cosine",
-    "saturated",
+    "clipped",
     "quant",
     "match",
     "why",
@@ -46,7 +46,7 @@ ORDER = (
 """Keys of the columns of a table of nodes, in order."""
 _ALWAYS = ("index", "status", "node", "op", "sqnr_db")
 _SOON = ("why", "arithmetic", "clipping", "constants", "introduced", "max_lsb", "rel_l2")
-_LATER = ("saturated", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
+_LATER = ("clipped", "gain", "max_abs", "match", "quant", "cosine", "mismatches")
 _CAPS = {"op": 24, "quant": 30}
 _TIGHT_OP = 14
 _FIRST_TO_GO = ("op", "status", "index")

@@ -35,6 +35,8 @@ class Slab:
         start: Index in the tensor of the first element.
         shape: Extents of the tensor.
         alone: The side that alone has the tensor: `backend` has its values, `reference` zeros; "" if both have it.
+        clipped: Which values of the reference the backend's codes cannot represent; None if the backend has no codes
+            with ends, or no reference.
     """
 
     reference: np.ndarray
@@ -48,6 +50,7 @@ class Slab:
     start: tuple[int, ...]
     shape: tuple[int, ...]
     alone: str = ""
+    clipped: np.ndarray | None = None
 
     @property
     def partial(self) -> bool:
@@ -146,7 +149,22 @@ def slab_of(window: PairedWindow, *, alone: str = "") -> Slab:
         start=window.start,
         shape=window.whole,
         alone=alone,
+        clipped=None if alone else _clipped(window),
     )
+
+
+def _clipped(window: PairedWindow) -> np.ndarray | None:
+    from qdebug.numerics.affine import dequantize
+    from qdebug.numerics.rails import CodeRange
+
+    quant = window.backend_quant
+    if window.backend_codes is None or quant is None or quant.qmin is None:
+        return None
+    held = CodeRange(quant, window.whole, double=window.backend.dtype == np.float64)
+    places = np.zeros((), np.int64)
+    for first, size, extent in zip(window.start, window.reference.shape, window.whole, strict=True):
+        places = places[..., np.newaxis] * extent + np.arange(first, first + size)
+    return held.excludes_at(dequantize(window.reference, None), places)
 
 
 def differences(theirs: np.ndarray, ours: np.ndarray) -> np.ndarray:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
     from qdebug.model import QuantParams
     from qdebug.numerics.channels import Stretch
+    from qdebug.numerics.rails import CodeRange
 
 __all__ = [
     "MOST_CHANNELS",
@@ -46,8 +47,8 @@ class Whole:
         axis: Which dimension counts the channels.
         channels: Facts of each channel.
         largest: Largest finite difference; 0 if there is none.
-        saturated: The first elements with codes at qmin or qmax, at most `MOST_PLACES`, numbered in C order; None if
-            there are no codes.
+        clipped: The first elements whose reference the backend's codes cannot represent, at most `MOST_PLACES`,
+            numbered in C order; None if there are no codes.
         pooled: Largest difference by channel and position in it, in at most `POOLED` rows and columns; `UNREAD` where
             none is known yet. Of a plane by row and column.
         missing: Elements, the last ones in C order, that are not read yet.
@@ -60,7 +61,7 @@ class Whole:
     axis: int
     channels: ChannelFacts = field(repr=False)
     largest: float
-    saturated: tuple[int, ...] | None
+    clipped: tuple[int, ...] | None
     pooled: np.ndarray = field(repr=False)
     missing: int = 0
     place: tuple[int, ...] | None = None
@@ -88,11 +89,11 @@ class Summing:
         pair: Both sides.
         place: Which plane of the last two dimensions: all but the last two numbers of the index of any of its elements.
             Its rows are its channels, and have no facts of their own. None for the whole tensor.
-        relu_floor: Whether a Relu is folded into the tensor, so that codes at qmin that stand for 0 are its zeros.
     """
 
-    def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None, *, relu_floor: bool = False) -> None:
+    def __init__(self, pair: OpenPair, place: tuple[int, ...] | None = None) -> None:
         from qdebug.numerics.channels import stretches
+        from qdebug.numerics.rails import CodeRange
 
         self._pair: OpenPair | None = pair  # until all is read
         self._place = place
@@ -102,9 +103,11 @@ class Summing:
         self._size, lined = prod(self._shape), self._shape or (1,)
         self._first = int(np.ravel_multi_index(place, pair.shape[: len(place)])) * self._size if place else 0
         self._left: Iterator[Stretch] = stretches(lined, self._axis)
-        coded = pair.read(0, 0).backend_codes is not None
-        quant = pair.backend_quant if coded else None
-        self._sums = ChannelSums(lined, self._axis, quant, listed=place is None, relu_floor=relu_floor)
+        part, quant = pair.read(0, 0), pair.backend_quant
+        held = None
+        if part.backend_codes is not None and quant is not None and quant.qmin is not None and place is None:
+            held = CodeRange(quant, lined, double=part.backend.dtype == np.float64)
+        self._sums = ChannelSums(lined, self._axis, held, listed=place is None)
         self._read = 0
 
     @property
@@ -131,7 +134,7 @@ class Summing:
                 raise Cancelled
             stretch = next(self._left)
             part = self._pair.read(self._first + stretch.start, self._first + stretch.stop)
-            self._sums.add(stretch, part.reference, part.backend, part.backend_codes)
+            self._sums.add(stretch, part.reference, part.backend)
             self._read = stretch.stop
             if end is not None and time.monotonic() > end:
                 break
@@ -148,7 +151,7 @@ class Summing:
             axis=self._axis,
             channels=self._sums.facts(),
             largest=self._sums.largest,
-            saturated=self._sums.places,
+            clipped=self._sums.places,
             pooled=self._sums.map(),
             missing=self._size - self._read,
             place=self._place,
@@ -156,7 +159,7 @@ class Summing:
 
 
 MOST_PLACES = 1000
-"""Saturated elements that are kept: more than anybody walks."""
+"""Clipped elements that are kept: more than anybody walks."""
 
 MOST_CHANNELS = 1 << 18
 """Channels up to which each has facts of its own: nobody reads longer lists."""
@@ -171,7 +174,7 @@ class ChannelFacts:
         max_abs: Largest difference; NaN counts as infinite.
         share: Share of the squared error of the tensor; NaN if that is not finite.
         low, high: Smallest and largest backend value.
-        saturated: Codes at qmin or qmax; empty if there are no codes.
+        clipped: Elements whose reference the backend's codes cannot represent; empty if there are no codes.
         read: Elements that all this is of. The other facts of a channel of which none is read are NaN, or 0.
     """
 
@@ -180,13 +183,13 @@ class ChannelFacts:
     share: np.ndarray
     low: np.ndarray
     high: np.ndarray
-    saturated: np.ndarray
+    clipped: np.ndarray
     read: np.ndarray
 
     @property
     def nbytes(self) -> int:
         """Memory that they take."""
-        return 5 * self.rmse.nbytes + self.saturated.nbytes + self.read.nbytes
+        return 5 * self.rmse.nbytes + self.clipped.nbytes + self.read.nbytes
 
 
 class ChannelSums:
@@ -195,49 +198,45 @@ class ChannelSums:
     Args:
         shape: Extents, one at least.
         axis: The dimension that counts channels.
-        quant: Quantization of the codes; None where there are none.
-        listed: Whether each channel has facts of its own, and the first saturated elements are kept.
-        relu_floor: Whether codes at qmin that stand for 0 are a Relu's zeros, which are not saturated.
+        held: What the backend's codes can represent; None if it has no codes.
+        listed: Whether each channel has facts of its own, and the first clipped elements are kept.
     """
 
     def __init__(
         self,
         shape: tuple[int, ...],
         axis: int,
-        quant: QuantParams | None,
+        held: CodeRange | None,
         *,
         listed: bool = True,
-        relu_floor: bool = False,
     ) -> None:
-        self._quant, self._pooled, self._extent = quant, PooledMap(shape, axis), shape[axis]
+        self._held, self._pooled = held, PooledMap(shape, axis)
         kept = shape[axis] if listed and shape[axis] <= MOST_CHANNELS else 0
         self._kept = bool(kept)
         self._squares, self._most = np.zeros(kept), np.zeros(kept)
         self._low, self._high = np.full(kept, np.inf), np.full(kept, -np.inf)
         self._read = np.zeros(kept, np.int64)
-        self._saturated = np.zeros(0 if quant is None else kept, np.int64)
-        self._floor = quant.zero_point == quant.qmin if quant is not None and relu_floor else np.zeros(1, bool)
+        self._clipped = np.zeros(0 if held is None else kept, np.int64)
         self._places: list[int] = []
         self._listed = listed
         self.largest = 0.0
 
     @property
     def places(self) -> tuple[int, ...] | None:
-        """The first saturated elements, numbered in C order; None if there are no codes."""
-        return None if self._quant is None else tuple(self._places)
+        """The first clipped elements, numbered in C order; None if there are no codes."""
+        return None if self._held is None else tuple(self._places)
 
     @property
     def _wants_places(self) -> bool:
         return self._listed and len(self._places) < MOST_PLACES
 
-    def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray, codes: np.ndarray | None) -> None:
+    def add(self, stretch: Stretch, reference: np.ndarray, backend: np.ndarray) -> None:
         """Add a block.
 
         Args:
             stretch: Where it is.
             reference: Real values, 1-D, of any type.
             backend: The other side's.
-            codes: The backend's codes, 1-D; None if it is not quantized.
         """
         from qdebug.numerics.affine import dequantize
         from qdebug.numerics.block_error import real_differences
@@ -256,18 +255,17 @@ class ChannelSums:
             if self._kept:
                 wide = dequantize(backend, None)  # of small floats; numpy has no extremes of some
                 self._sum(stretch, error.reshape(block), most, wide.reshape(block))
-        if codes is not None and self._quant is not None and (self._kept or self._wants_places):
-            self._count(stretch, codes.reshape(block), self._quant)
+        if self._held is not None and (self._kept or self._wants_places):
+            clipped = self._held.excludes(dequantize(reference, None), stretch.start)
+            self._count(stretch, clipped.reshape(block))
 
-    def _count(self, stretch: Stretch, codes: np.ndarray, quant: QuantParams) -> None:
-        """Count the saturated elements of a block, and keep where the first ones are."""
+    def _count(self, stretch: Stretch, clipped: np.ndarray) -> None:
+        """Count the clipped elements of a block, and keep where the first ones are."""
         where = slice(stretch.first, stretch.first + stretch.channels)
-        floor = self._floor[where] if self._floor.size == self._extent else self._floor.all()
-        saturated = ((codes == quant.qmin) & ~np.reshape(floor, (1, -1, 1))) | (codes == quant.qmax)
         if self._kept:
-            self._saturated[where] += np.count_nonzero(saturated, axis=(0, 2))
+            self._clipped[where] += np.count_nonzero(clipped, axis=(0, 2))
         if self._wants_places:
-            found = np.flatnonzero(saturated)[: MOST_PLACES - len(self._places)]
+            found = np.flatnonzero(clipped)[: MOST_PLACES - len(self._places)]
             self._places += (stretch.start + found).tolist()
 
     def _sum(self, stretch: Stretch, error: np.ndarray, most: np.ndarray, backend: np.ndarray) -> None:
@@ -294,7 +292,7 @@ class ChannelSums:
         of_any = self._read > 0
         return ChannelFacts(
             **{name: np.where(of_any, values, np.nan) for name, values in facts.items()},
-            saturated=self._saturated.copy(),
+            clipped=self._clipped.copy(),
             read=self._read.copy(),
         )
 

@@ -107,9 +107,9 @@ def lay_out(navigator: Navigator, width: int, *, offset: int = 0) -> ColumnLayou
         # what the list is sorted by is what it shows: the arithmetic part is a part of that only
         own = "introduced" if navigator.sort == "introduced" else "arithmetic"
         fixed.append(ListColumn(own, own, _OWN, right=True, sort="introduced"))
-    title = "saturated" if navigator.sample is None else "sat. of all"  # the one number here that no sample has
-    cells = len(title) + (navigator.sort == "saturated")  # its arrow
-    fixed.append(ListColumn("saturated", title, cells, right=True, sort="saturated"))
+    title = "clipped" if navigator.sample is None else "clip. of all"  # the one number here that no sample has
+    cells = len(title) + (navigator.sort == "clipped")  # its arrow
+    fixed.append(ListColumn("clipped", title, cells, right=True, sort="clipped"))
     room = width - sum(column.width + 1 for column in fixed) - 1
     optional = _optional(navigator)[offset:]
     name_least = max(min(_NAME_LEAST, name_wanted), _NAME_FLOOR)
@@ -195,7 +195,7 @@ def _explained(table: NodeTable, row: int) -> str:
 
 def _text(navigator: Navigator, row: int, key: str) -> str:
     show = _TEXTS.get(key)
-    of_all = key in {"saturated", "arithmetic", "constants", "introduced", "gain", "propagated"}
+    of_all = key in {"clipped", "arithmetic", "constants", "introduced", "gain", "propagated"}
     if show is None:
         return metric_text(navigator.table, row, key, None if of_all else navigator.sample)
     return show(navigator, row)

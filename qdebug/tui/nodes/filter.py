@@ -25,8 +25,8 @@ NUMBERS = {
     "introduced": "introduced error, relative",
     "propagated": "propagated error, relative",
     "gain": "propagated error by the largest error in",
-    "saturated": "share of saturated codes; 1% is a hundredth",
-    "clipped": "share of the reference's values beyond the range of the codes",
+    "clipped": "share of the reference's values that the codes cut off; 1% is a hundredth",
+    "at_ends": "share of the codes at qmin or qmax",
     "worst_db": "SQNR in dB of an output if the node alone had its error",
     "row": "the number under #",
 }
@@ -64,7 +64,8 @@ _ALSO = {
     "differ": "mismatches",
     "intro": "introduced",
     "prop": "propagated",
-    "sat": "saturated",
+    "saturated": "clipped",
+    "sat": "clipped",
     "node": "name",
     "reference_tensor": "ref",
     "status": "state",
@@ -80,7 +81,7 @@ _COMPARE: dict[str, Callable[[np.ndarray, float], np.ndarray]] = {
     "==": np.equal,
     "!=": np.not_equal,
 }
-_SHARES = ("saturated", "clipped")
+_SHARES = ("clipped", "at_ends")
 _UNITS = {"sqnr": "dB$", "worst_db": "dB$", "lsb": "LSB$"}
 """What may stand behind a number, as it stands on the screen."""
 _LAST_WORD = re.compile(r"[^\s&|!()<>=~']+$")

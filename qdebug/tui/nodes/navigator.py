@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 
 import numpy as np
@@ -12,6 +12,7 @@ from qdebug.present.rows import metric_title
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.filter import FilterError, beginnings, begun_field, filter_rows
 from qdebug.tui.nodes.rows import METRIC_CHOICES, SAMPLE_METRICS, NodeTable, severity
+from qdebug.tui.provisional import Provisional, Until
 
 __all__ = ["SORTS", "Navigator", "Trail"]
 
@@ -92,21 +93,20 @@ class Trail:
         return next((mark for mark in self.marks if mark > row), self.marks[0] if self.marks else None)
 
 
-SORTS = ("order", "metric", "introduced", "saturated", "state", "name", "op")
+SORTS = ("order", "metric", "introduced", "clipped", "state", "name", "op")
 """What the list can be sorted by; "order" is the topological order."""
 
 _LOOKED_AT = 4000
 """Matches of a search among which the best one is looked for."""
-_SORT_TITLES = {
-    "order": "topological order",
-    "introduced": "introduced error, most first",
-    "saturated": "saturation, most first",
-    "state": "status, failing first",
-    "name": "name",
-    "op": "operator",
+_SORT_TITLES: Mapping[str, tuple[str, tuple[str, str] | None]] = {
+    "order": ("topological order", None),
+    "introduced": ("introduced error", ("most", "least")),
+    "clipped": ("clipped values", ("most", "least")),
+    "state": ("status", ("failing", "identical")),
+    "name": ("name", None),
+    "op": ("operator", None),
 }
-
-_OTHER_END = {"worst first": "best", "most first": "least", "failing first": "identical"}
+"""What each order is called, and what comes first in it, and first where it is turned around."""
 
 
 class Navigator:
@@ -280,7 +280,7 @@ class Navigator:
             return self._no_failing()
         row = self.failing_from_here(direction)
         if row is None:
-            return f"no failing node {'after' if direction > 0 else 'before'} this one{self._so_far()}"
+            return self._provisional(f"no failing node {'after' if direction > 0 else 'before'} this one")
         self.jump(row)
         return ""
 
@@ -448,11 +448,11 @@ class Navigator:
 
     def sort_title(self) -> str:
         """Say what the list is sorted by."""
-        title = f"{metric_title(self.metric)}, worst first" if self.sort == "metric" else _SORT_TITLES[self.sort]
-        if not self.reversed:
-            return title
-        head, _, first = title.partition(", ")
-        return f"{head}, {_OTHER_END[first]} first" if first else f"{head}, reversed"
+        of_metric = metric_title(self.metric), ("worst", "best")
+        title, ends = of_metric if self.sort == "metric" else _SORT_TITLES[self.sort]
+        if ends is None:
+            return f"{title}, reversed" if self.reversed else title
+        return f"{title}, {ends[self.reversed]} first"
 
     def next_metric(self) -> str:
         """Show the next metric."""
@@ -533,8 +533,8 @@ class Navigator:
             keys = -severity(self.metric, table.values(self.metric, self.sample))
         elif self.sort == "introduced":
             keys = -table.values("introduced")
-        elif self.sort == "saturated":
-            keys = -table.values("saturated")
+        elif self.sort == "clipped":
+            keys = -table.values("clipped")
         elif self.sort == "state":
             keys = _RANK[table.states(self.sample)]
         else:
@@ -547,10 +547,15 @@ class Navigator:
     def _so_far(self) -> str:
         return " so far" if self.table.pending or self.table.growing else ""
 
+    def _provisional(self, text: str, more: str = "") -> str:
+        """Say that a text holds so far, if more is to come."""
+        so_far = self._so_far()
+        return Provisional(f"{text}{so_far}{more}", Until.RESULTS) if so_far else f"{text}{more}"
+
     def _no_failing(self) -> str:
         if self.table.pending:
             known = f"{numbers.grouped(self.table.compared)} of {numbers.grouped(self.table.comparable)}"
-            return f"no failing node so far, {known} compared"
+            return Provisional(f"no failing node so far, {known} compared", Until.RESULTS)
         failing = self.table.failing() if self.sample is not None else np.zeros(0, np.int64)
         first = self.table.results[int(failing[0])] if len(failing) else None
         if first is not None and not first.samples:
@@ -558,7 +563,7 @@ class Navigator:
         if len(failing):
             return f"no node is beyond its limit in sample {self.sample}; , and . choose another, 9 lists them"
         costly = "; W goes up to what costs the output most" if self.table.costs else ""
-        return f"no node is beyond its limit{self._so_far()}{costly}"
+        return self._provisional("no node is beyond its limit", costly)
 
 
 _RANK = np.array([3, 5, 4, 1, 0, 2])

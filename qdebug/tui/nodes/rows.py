@@ -18,7 +18,6 @@ from rich.cells import cell_len
 
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.node_result import cost_of
-from qdebug.present.rows import on_rails
 
 if TYPE_CHECKING:
     from qdebug.compare.result.result import NodeResult, SampleResult, Verdict
@@ -167,12 +166,9 @@ METRIC_CHOICES = ("sqnr_db", "introduced", "rel_l2", "max_lsb", "max_abs", "cosi
 def number_of(result: NodeResult, name: str) -> float:
     """Return one of the numbers of a result, NaN if it is not known."""
     value: float | None
-    if name == "saturated":
+    if name in {"clipped", "at_ends"}:
         rails = result.saturation
-        value = on_rails(rails) / rails.total if rails is not None and rails.total else None
-    elif name == "clipped":
-        rails = result.saturation
-        value = (rails.clipped_low + rails.clipped_high) / rails.total if rails is not None and rails.total else None
+        value = getattr(rails, name) / rails.total if rails is not None and rails.total else None
     elif name in {"introduced", "propagated"}:
         stats = result.introduced if name == "introduced" else result.propagated
         value = None if stats is None else stats.rel_l2
@@ -303,7 +299,7 @@ class NodeTable:
     def prepare(self) -> None:
         """Do now what the first search or sort would wait for; for the reader, who has the time."""
         _ = self._row_of, self._row_of_left, self._row_of_reference, self.by_name, self.by_op
-        for name in ("introduced", "saturated"):
+        for name in ("introduced", "clipped"):
             self.values(name)
 
     @cached_property

@@ -14,6 +14,7 @@ from qdebug.present.reports.budget import budget_document
 from qdebug.present.reports.document import Grid, Items, Section, Title
 from qdebug.present.text import safe_text
 from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, cost_sample, grid_lines, paragraph, window
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import BudgetWish
 from qdebug.tui.screens import ScreenId
 
@@ -170,7 +171,7 @@ def _state(scene: Scene) -> str:
     ready, table = scene.tried, scene.table
     if scene.result is None:
         counted = f"{numbers.grouped(table.compared)} of {numbers.grouped(table.comparable)}"
-        return f"the budget is made once the verdict stands, so far {counted} are compared"
+        return Provisional(f"the budget is made once the verdict stands, so far {counted} are compared", Until.RESULTS)
     if ready is None:
         return "the budget is made .."
     if ready.problem:

@@ -126,8 +126,8 @@ class ChannelsPage(ElementsPage):
             return None
         names: tuple[str, ...] = ("rmse", "max_abs", "share", "min", "max")
         arrays = [facts.rmse, facts.max_abs, facts.share, facts.low, facts.high]
-        if len(facts.saturated):
-            names, arrays = (*names, "saturated"), [*arrays, facts.saturated]
+        if len(facts.clipped):
+            names, arrays = (*names, "clipped"), [*arrays, facts.clipped]
         lines = [[int(at), *(array[at].item() for array in arrays)] for at in self._order(whole)]
         return ("channel", *names), lines
 
@@ -210,8 +210,8 @@ def _columns(scene: Scene, whole: Whole) -> list[tuple[str, Write]]:
         ("min", real(facts.low)),
         ("max", real(facts.high)),
     ]
-    if len(facts.saturated):
-        columns.append(("sat. count", lambda channel: numbers.grouped(int(facts.saturated[channel]))))
+    if len(facts.clipped):
+        columns.append(("clipped", lambda channel: numbers.grouped(int(facts.clipped[channel]))))
     columns += _scales("scale", whole.quant)
     columns += _scales("ref scale", whole.reference_quant)
     for name, quant in weight_scales(scene, len(facts.rmse)):

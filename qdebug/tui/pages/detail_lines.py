@@ -1,4 +1,4 @@
-"""The node detail as lines of styled text: both sides next to each other, then error, saturation, samples, elements."""
+"""The node detail as lines of styled text: both sides next to each other, then error, clipping, samples, elements."""
 
 from __future__ import annotations
 
@@ -47,15 +47,15 @@ _PARTS = ("SQNR dB", "rel L2", "max LSB")
 _JUDGED = {"judged", "SQNR", "non-finite"}
 _FAILING = {Status.DIVERGED, Status.NONFINITE}
 _RAILS = {
-    "saturated": "saturated",
-    "at qmin": "at qmin",
-    "of these a Relu's zero": "Relu's zero",
-    "at qmax": "at qmax",
+    "clipped": "clipped",
     "reference below range": "below range",
     "reference above range": "above range",
+    "codes at qmin": "at qmin",
+    "of these a Relu's zero": "Relu's zero",
+    "codes at qmax": "at qmax",
 }
 _NOTHING = "nothing of the reference"
-_CLIPPED = tuple(_RAILS)[-2:]
+_CLIPPED = tuple(_RAILS)[:3]
 _WORST_TITLES = ("index", "sample", "reference", "backend", "difference", "LSB", "ref code", "code")
 _LEAVE_FIRST = ("sample", "ref code", "code", "LSB", "difference")
 """Columns of the worst elements that go where there is no room, the first one first."""
@@ -85,7 +85,7 @@ def detail_lines(scene: Scene, width: int) -> list[Line]:
         lines.append([("reading values ..", "muted")])
     if ready is not None and ready.problem:
         lines += _wrapped(ready.problem, width, "fail", glyphs)
-    measured = [*_saturation(result, width, glyphs), *_errors(result, width, glyphs)]
+    measured = [*_clipping(result, width, glyphs), *_errors(result, width, glyphs)]
     samples = _samples(result, sample, width, glyphs)
     lines += samples if sample is not None else []  # what is asked for comes before what all samples give
     if measured and navigator.samples > 1:
@@ -296,17 +296,17 @@ def _metrics(stats: ErrorStats | None, titles: Sequence[str]) -> list[tuple[str,
     return items
 
 
-def _saturation(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Count elements at the ends of the codes, of all samples."""
+def _clipping(result: NodeResult, width: int, glyphs: GlyphSet) -> list[Line]:
+    """Count the values that the codes cut off, and the codes at the ends, of all samples."""
     facts = dict(rail_facts(result.saturation))
     items = [(short, facts[label]) for label, short in _RAILS.items() if label in facts]
     items = [(short, text) for short, text in items if short != "Relu's zero" or text != "0"]
     if items and {facts[label] for label in _CLIPPED} == {"0"}:  # one fact, and the one that is asked for
-        items = [*items[: -len(_CLIPPED)], ("clipped", _NOTHING)]
+        items = [("clipped", _NOTHING), *items[len(_CLIPPED) :]]
     lost = row_cell(result, "clipping").text  # of what the backend's own inputs give, which the reference may not reach
     if items and lost != numbers.MISSING:
         items.append(("cuts off at most", lost.removeprefix("+")))
-    return _packed("saturation", items, width, glyphs) if items else []
+    return _packed("codes", items, width, glyphs) if items else []
 
 
 def _packed(

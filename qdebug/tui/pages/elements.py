@@ -9,11 +9,12 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.present import numbers
-from qdebug.present.rows import on_rails, position
+from qdebug.present.rows import position
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.slab import Slab
 from qdebug.tui.elements.summing import MOST_PLACES, Whole
 from qdebug.tui.pages.page import Line, Page, Scene, paragraph
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import LookedAt
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
 
 FORMS: Mapping[str, str] = {"real": "real numbers", "codes": "stored codes", "hex": "hexadecimal bits"}
 """How elements are written."""
+_NO_CODES = "the backend has no codes here: nothing is clipped"
 
 
 class ElementCursor:
@@ -139,7 +141,9 @@ class ElementCursor:
             steps = sorted({element.step for element in scene.ready.worst})
             return f"the worst elements are in other steps: {', '.join(map(str, steps))}; ( and ) choose one"
         if not places:
-            return "no element differs" if scene.ready.complete else "the worst elements are still being looked for"
+            if scene.ready.complete:
+                return "no element differs"
+            return Provisional("the worst elements are still being looked for", Until.ELEMENTS)
         at = places.index(self.index) + direction if self.index in places else 0
         self.index = places[at % len(places)]
         said = f"worst element {at % len(places) + 1} of {len(places)}"
@@ -149,24 +153,24 @@ class ElementCursor:
             said += f" in step {scene.navigator.step}{more}"
         return said
 
-    def saturated(self, scene: Scene) -> str:
-        """Go to the next element with a code at qmin or qmax, without those that are a Relu's zero."""
+    def clipped(self, scene: Scene) -> str:
+        """Go to the next element whose reference the backend's codes cannot represent."""
         if scene.planned.missing is None and scene.planned.quant is None:
-            return "the backend has no codes here: nothing is saturated"
+            return _NO_CODES
         whole = self.whole(scene)
         if whole is None or scene.ready is None:
             return alone(scene) or waiting(scene)
-        if whole.saturated is None:
-            return "the backend has no codes here: nothing is saturated"
+        if whole.clipped is None:
+            return _NO_CODES
         so_far = " so far" if whole.missing else ""
-        if not whole.saturated:
+        if not whole.clipped:
             of = _which_sample(scene)
-            return f"no element is saturated in {of or 'this tensor'}{so_far}{_elsewhere(scene) if of else ''}"
+            return f"no element is clipped in {of or 'this tensor'}{so_far}{_elsewhere(scene) if of else ''}"
         here = int(np.ravel_multi_index(self.index, whole.shape)) if whole.shape else 0
-        at = bisect_right(whole.saturated, here) % len(whole.saturated)
-        self.put(tuple(int(one) for one in np.unravel_index(whole.saturated[at], whole.shape)))
-        first = "first " if len(whole.saturated) == MOST_PLACES else ""
-        return f"saturated element {at + 1} of {'the ' + first if first else ''}{len(whole.saturated)}{so_far}"
+        at = bisect_right(whole.clipped, here) % len(whole.clipped)
+        self.put(tuple(int(one) for one in np.unravel_index(whole.clipped[at], whole.shape)))
+        first = "first " if len(whole.clipped) == MOST_PLACES else ""
+        return f"clipped element {at + 1} of {'the ' + first if first else ''}{len(whole.clipped)}{so_far}"
 
     def jump(self, scene: Scene, text: str) -> str:
         """Go to an element that is written as numbers with commas; negative ones count from the end."""
@@ -236,21 +240,25 @@ def waiting(scene: Scene) -> str:
     """Say why there are no elements to see yet."""
     if scene.planned.side:
         problem = scene.glimpse.problem if scene.glimpse is not None else ""
-        what = f"cannot be shown: {problem}" if problem else "are being read .."
-        return f"not compared: {scene.planned.missing}; its values {what}"
+        if problem:
+            return f"not compared: {scene.planned.missing}; its values cannot be shown: {problem}"
+        return Provisional(f"not compared: {scene.planned.missing}; its values are being read ..", Until.ELEMENTS)
     if scene.ready is not None and scene.ready.problem:
         return scene.ready.problem
     if scene.outcome is None:
-        if scene.glimpse is None:
-            return "not compared yet: its turn comes, in topological order; its elements are being read .."
-        if scene.glimpse.part is None:
-            return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
-        return (
-            "not compared yet: its turn comes, in topological order; 5, and 7 in one plane, show its elements meanwhile"
-        )
+        return Provisional(_before_its_turn(scene), Until.RESULTS | Until.ELEMENTS)
     if scene.glimpse is not None and scene.glimpse.problem:
         return f"the elements cannot be shown: {scene.glimpse.problem}"
-    return "the elements are being read .."
+    return Provisional("the elements are being read ..", Until.ELEMENTS)
+
+
+def _before_its_turn(scene: Scene) -> str:
+    """Say what there is to see of a tensor that is not compared yet."""
+    if scene.glimpse is None:
+        return "not compared yet: its turn comes, in topological order; its elements are being read .."
+    if scene.glimpse.part is None:
+        return f"not compared yet, and its elements cannot be shown before: {scene.glimpse.problem}"
+    return "not compared yet: its turn comes, in topological order; 5, and 7 in one plane, show its elements meanwhile"
 
 
 def so_far(part: str, width: int, *, of: str = "tensor") -> str:
@@ -308,12 +316,12 @@ def _places(scene: Scene, shape: tuple[int, ...]) -> list[tuple[int, ...]]:
 
 
 def _elsewhere(scene: Scene) -> str:
-    """Say how many elements are saturated in all samples and steps, of one that has none."""
+    """Say how many elements are clipped in all samples and steps, of one that has none."""
     rails = None if scene.outcome is None else scene.outcome.saturation
     if rails is None:
         return ""
     many, keys = (
-        on_rails(rails),
+        rails.clipped,
         [". and ,"] * (scene.navigator.samples > 1) + ["( and )"] * (scene.navigator.steps > 1),
     )
     return f"; {numbers.grouped(many)} in all: {', '.join(keys)} go through them" if many else ", nor in any other"

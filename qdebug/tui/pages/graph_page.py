@@ -13,7 +13,7 @@ from rich.cells import cell_len
 from qdebug.compare.result.finding import Status
 from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
-from qdebug.present.rows import on_rails, quant_text
+from qdebug.present.rows import quant_text
 from qdebug.present.text import safe_text
 from qdebug.tui.drawing.canvas import Canvas, Weight
 from qdebug.tui.drawing.glyphs import wrap
@@ -506,7 +506,7 @@ def _as_fits(said: str, more: Sequence[str], room: int) -> str:
 
 
 def _box_facts(scene: Scene) -> list[tuple[str, str]]:
-    """Return the node's name, operator, error, how much of it is its own, and saturation; each with its style."""
+    """Return the node's name, operator, error, how much of it is its own, and clipping; each with its style."""
     result, state = scene.outcome, State(int(scene.table.state[scene.row]))
     facts = [(scene.table.title(scene.row), "title"), (scene.planned.op, "plain")]
     facts.append((f"{sign_of(scene.table, scene.row)}{state.word}", state_style(state)))
@@ -520,8 +520,8 @@ def _box_facts(scene: Scene) -> list[tuple[str, str]]:
         if result.relative_gain is not None:
             facts.append((f"gain x{numbers.number(result.relative_gain)}", "plain"))
         if result.saturation is not None:
-            railed = numbers.percent(on_rails(result.saturation), max(result.saturation.total, 1))
-            facts.append((f"sat {railed}", "plain"))
+            clipped = numbers.percent(result.saturation.clipped, max(result.saturation.total, 1))
+            facts.append((f"clip {clipped}", "plain"))
     values = None if scene.ready is None else scene.ready.values  # whose extents are all known
     shape = scene.planned.shape if values is None else values.shape
     facts.append((f"{scene.planned.dtype or ''} {numbers.shape(shape)}", "muted"))

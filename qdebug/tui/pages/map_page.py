@@ -16,6 +16,7 @@ from qdebug.tui.elements.slab import Slab, plane_size
 from qdebug.tui.elements.summing import Whole
 from qdebug.tui.pages.elements import ElementCursor, ElementsPage, judged, of_sample, so_far, waiting, waiting_lines
 from qdebug.tui.pages.page import Constant, Line, Scene, heading, paragraph
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.screens import ScreenId
 
 __all__ = ["MapPage"]
@@ -152,7 +153,8 @@ class MapPage(ElementsPage):
         seen = None if scene.glimpse is None else scene.glimpse.plane
         if seen is None or seen.place != index[:-2]:
             problem = "" if scene.glimpse is None else scene.glimpse.problem
-            return waiting(scene) if problem else f"the plane [{','.join(map(str, index[:-2]))}] is being read .."
+            reads = f"the plane [{','.join(map(str, index[:-2]))}] is being read .."
+            return waiting(scene) if problem else Provisional(reads, Until.ELEMENTS)
         whole = None if scene.ready is None else scene.ready.whole
         largest = seen.largest if whole is None or whole.missing else whole.largest
         return _Drawn(size, seen.pooled, largest, seen.so_far)

@@ -33,7 +33,7 @@ _MOST = 200
 _EXPLAINED = 14
 _COLUMNS = (
     *(("worst dB", 9), ("rel L2", 8), ("introduced", 10), ("in LSB", 7)),
-    *(("saturated", 9), ("propagated", 10), ("explained", _EXPLAINED)),
+    *(("clipped", 8), ("propagated", 10), ("explained", _EXPLAINED)),
 )
 _LEAVE_FIRST = ("explained", "propagated", "in LSB", "rel L2")
 """Columns that go where there is no room, the first one first."""
@@ -84,7 +84,7 @@ def _added(table: NodeTable) -> np.ndarray:
 
 
 def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line]:
-    """Draw introduced error and saturation along the topological order, under the profile.
+    """Draw introduced error and clipping along the topological order, under the profile.
 
     Args:
         navigator: The table.
@@ -95,11 +95,11 @@ def strip_lines(navigator: Navigator, width: int, glyphs: GlyphSet) -> list[Line
     if not table.ordered or cells < 1:
         return []
     lines: list[Line] = []
-    for title, values in (("introduced", _added(table)), ("saturated", table.values("saturated"))):
+    for title, values in (("introduced", _added(table)), ("clipped", table.values("clipped"))):
         if title == navigator.metric:  # the profile above shows it
             continue
         known = np.nan_to_num(values[: table.ordered], nan=0.0, posinf=0.0)
-        top = None if title == "introduced" else 1.0  # saturation is a share: a full bar is all of a tensor
+        top = None if title == "introduced" else 1.0  # clipping is a share: a full bar is all of a tensor
         drawn = bars(np.sqrt(np.maximum(pool(known, cells), 0.0)), glyphs, top=top)
         lines.append([(title.rjust(LABEL) + " ", "muted"), (drawn, "fine")])
     return lines
@@ -230,7 +230,7 @@ def _culprit(
         "introduced": numbers.number(_known(table.values("introduced")[row])),
         "in LSB": _steps(table, row),
         "propagated": numbers.number(_known(table.values("propagated")[row])),
-        "saturated": metric_text(table, row, "saturated"),
+        "clipped": metric_text(table, row, "clipped"),
         "explained": _explained(scene, row) or numbers.MISSING,
     }
     line: Line = [

@@ -91,8 +91,8 @@ class SamplesPage(Page):
         if result.status in _FAILING and not any(one.status in _FAILING for one in samples):
             why = f"beyond the limit as a whole, not in a single sample: {safe_text(result.reason or result.status)}"
             lines += paragraph(why, scene, width, "fail")
-        elif result.status in _FAILING and result.declared is not None and result.reason == result.declared:
-            lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.reason)}", scene, width)
+        elif result.status in _FAILING and result.declared is not None:
+            lines += paragraph(f"whichever the sample, the graphs differ: {safe_text(result.declared)}", scene, width)
         room = max(height - len(lines) - 1, 1)
         own = width >= _OWN_FROM and any(one.introduced is not None for one in samples)
         bar_width = max(width - 51 - len(_WORST) - own * _OWN, 0)

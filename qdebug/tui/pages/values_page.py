@@ -38,7 +38,7 @@ class ValuesPage(ElementsPage):
     """
 
     view = ScreenId.VALUES
-    hint = "arrows, n worst, ^ saturated, c channel, v codes"
+    hint = "arrows, n worst, ^ clipped, c channel, v codes"
     hint_alone = "arrows, c C channel, @ jumps, v codes"
     has_forms = True
 
@@ -162,10 +162,10 @@ class ValuesPage(ElementsPage):
                     if at is None:  # on its way
                         line.append((("..").rjust(self._cell), "muted"))
                         continue
-                    railed = side == 1 and _saturated(slab, at) and not _relus(scene, slab, at)
-                    sign = scene.glyphs.cursor if chosen else "^" if railed else ""
+                    cut_off = side == 1 and _is_clipped(slab, at)
+                    sign = scene.glyphs.cursor if chosen else "^" if cut_off else ""
                     text = f"{sign}{_fitting(scene, write(at), self._cell - 1)}".rjust(self._cell)
-                    line.append((text, "unknown" if railed and not chosen else _style(slab, at, side == 2, chosen)))
+                    line.append((text, "unknown" if cut_off and not chosen else _style(slab, at, side == 2, chosen)))
                 line.append((" ", "plain"))
             lines.append(line)
         return lines
@@ -200,13 +200,17 @@ def _real(value: float, digits: int) -> str:
     return next((text for text in texts if len(text) < _CELL), numbers.number(value, digits=1))
 
 
-def _saturated(slab: Slab, at: tuple[int, ...]) -> bool:
+def _is_clipped(slab: Slab, at: tuple[int, ...]) -> bool:
+    return slab.clipped is not None and bool(slab.clipped[at])
+
+
+def _at_an_end(slab: Slab, at: tuple[int, ...]) -> bool:
     codes, quant = slab.backend_codes, slab.quant
     return codes is not None and quant is not None and codes[at] in (quant.qmin, quant.qmax)
 
 
 def _relus(scene: Scene, slab: Slab, at: tuple[int, ...]) -> bool:
-    """Tell whether an element at the end of its codes is a Relu's zero, which is not saturated."""
+    """Tell whether an element at the end of its codes is a Relu's zero."""
     rails, codes, quant = None if scene.outcome is None else scene.outcome.saturation, slab.backend_codes, slab.quant
     if rails is None or not rails.floor or codes is None or quant is None:
         return False
@@ -214,13 +218,15 @@ def _relus(scene: Scene, slab: Slab, at: tuple[int, ...]) -> bool:
 
 
 def _rail(scene: Scene, slab: Slab, at: tuple[int, ...]) -> str:
-    if not _saturated(slab, at) or slab.backend_codes is None or slab.quant is None:
-        return ""
+    clipped = ", CLIPPED" if _is_clipped(slab, at) else ""
+    if not _at_an_end(slab, at) or slab.backend_codes is None or slab.quant is None:
+        return clipped
     if _relus(scene, slab, at):
         wanted = slab.code_of_reference(at)
         higher = wanted is not None and slab.quant.qmin is not None and wanted > slab.quant.qmin
         return ", AT QMIN, where the reference is not" if higher else ", at qmin: a Relu's zero"
-    return ", AT QMIN" if slab.backend_codes[at] == slab.quant.qmin else ", AT QMAX"
+    end = "at qmin" if slab.backend_codes[at] == slab.quant.qmin else "at qmax"
+    return f"{clipped}, {end}"
 
 
 def _style(slab: Slab, at: tuple[int, ...], difference: bool, chosen: bool) -> str:  # noqa: FBT001  of one element
@@ -271,8 +277,7 @@ def _where(scene: Scene, slab: Slab, index: tuple[int, ...], axes: tuple[int, in
     names = ["*" if at in axes else str(one) for at, one in enumerate(index, -len(index))]
     sample = of_sample(scene)
     text = f" [{','.join(names)}] of {numbers.shape(slab.shape)}{', ' if sample else ''}{sample}"
-    known = scene.outcome is not None  # else nobody knows which are a Relu's zeros
-    text += "" if slab.backend_codes is None else "; ^: saturated" if known else "; ^: qmin, qmax"
+    text += "" if slab.clipped is None else "; ^: clipped"
     return text + (f"; dim {len(index) + axes[1]} down" if turned and len(index) > 1 else "")
 
 

@@ -360,9 +360,8 @@ def _replay_words(ready: TrialReady | None) -> Sequence[str]:
         return [f"replaying the network: {done} of {total} runs .. R gives it up" if total else "replaying .."]
     if not replay.samples:
         return replay.notes
-    notes = [note.partition(". ")[0] for note in replay.notes]  # what to type next is said by the command
     against = f", outputs against the {replay.outputs[0].against} ones" if replay.outputs else ""
-    return [f"{replay.samples} samples replayed{against}", *notes]
+    return [f"{replay.samples} samples replayed{against}", *replay.notes]  # what to type next is said by the command
 
 
 def _row(scene: Scene, cells: tuple[str, str, str], width: int, style: str) -> Line:

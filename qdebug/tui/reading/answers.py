@@ -72,7 +72,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
         if all(kept_of(side, tensor, sample, step) is None for side, tensor in sides):
             return None
         theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
-    except (QdebugError, ValueError):  # what is wrong has been said by who wanted the values
+    except (QdebugError, OSError):  # what is wrong has been said by who wanted the values
         return None
     return theirs, ours
 
@@ -146,7 +146,7 @@ class Answers:
         except Cancelled:
             if self._begun is not None and self._begun[2].held > _MOST_HELD:
                 self._begun = None  # what was decoded for it may be let go before anything else is asked
-        except (QdebugError, ValueError, TypeError, MemoryError) as error:
+        except (QdebugError, OSError, MemoryError) as error:
             values = f"values of sample {known.values_sample} cannot be shown: "
             yield replace(known, complete=True, problem=f"{values if known.values is None else ''}{error}")
         else:
@@ -167,8 +167,7 @@ class Answers:
                 yield replace(known, recorded=recorded_facts(source, result, sample=sample, step=request.step))
                 raise
             if wanted:
-                floor = result.saturation is not None and result.saturation.floor > 0
-                summing = self._summing(source, (tensor, sample, request.step), pair, relu_floor=floor)
+                summing = self._summing(source, (tensor, sample, request.step), pair)
                 slow = False
                 while not summing.more(self._outdated, seconds=_OFTEN):
                     slow, known = True, replace(known, whole=summing.whole())
@@ -189,10 +188,10 @@ class Answers:
         if request.explain and known.explained is None:
             yield replace(known, explained=_explained(source, result.node, self._outdated))
 
-    def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair, *, relu_floor: bool) -> Summing:
+    def _summing(self, source: DiffSession, key: tuple[object, ...], pair: OpenPair) -> Summing:
         """Return the sums of a pair; the last ones again, if they are of it: what was read is not read again."""
         if self._begun is None or self._begun[0] is not source or self._begun[1] != key:
-            self._begun = source, key, Summing(pair, relu_floor=relu_floor)
+            self._begun = source, key, Summing(pair)
         return self._begun[2]
 
 
@@ -244,7 +243,7 @@ def answer_alone(
     try:
         check_unchanged(changed)
         side = recorded_side(recording, request.tensor, sample, request.step)
-    except (QdebugError, ValueError, TypeError, MemoryError) as error:
+    except (QdebugError, OSError, MemoryError) as error:
         return replace(told, problem=str(error))
     if side.statistics is None:
         return replace(told, problem=f"nothing was kept of it in sample {sample}")

@@ -10,7 +10,7 @@ from qdebug.errors import QdebugError
 from qdebug.model.recording import places_of
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Cancelled, Summing
-from qdebug.tui.reading.messages import Glimpsed, LookRequest, TensorRequest
+from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest, TensorRequest
 
 if TYPE_CHECKING:
     from qdebug.compare.measure.pair_values import OpenPair
@@ -115,7 +115,7 @@ class Glimpser(threading.Thread):
     def __init__(
         self,
         find: Callable[[LookRequest], DiffSession | None],
-        post: Callable[[Glimpsed], object],
+        post: Callable[[Glimpsed | Failed], object],
         pairs: OpenPairs,
     ) -> None:
         super().__init__(name="qdebug-glimpse", daemon=True)
@@ -141,6 +141,12 @@ class Glimpser(threading.Thread):
 
     def run(self) -> None:
         """Wait for requests and answer them."""
+        try:
+            self._work()
+        except BaseException as error:  # noqa: BLE001  whatever ends this thread must be seen by the screen
+            self._post(Failed(error=error, fatal=True))
+
+    def _work(self) -> None:
         while True:
             with self._wake:
                 self._wake.wait_for(lambda: self._stopped or self._away or self._request is not None)
@@ -181,7 +187,7 @@ class Glimpser(threading.Thread):
                 yield Glimpsed(request=request, part=part, sample=sample, plane=sums.whole())
         except Cancelled:
             return
-        except (QdebugError, ValueError, TypeError, OSError, MemoryError) as error:
+        except (QdebugError, OSError, MemoryError) as error:
             yield Glimpsed(request=request, part=None, sample=sample, problem=str(error))
 
     def _plane_of(

@@ -497,7 +497,7 @@ class StatusMessage:
     """Something asked for is done, or could not be done.
 
     Args:
-        message: What there is to say, safe to show.
+        message: What there is to say, safe to show; a `Provisional` if it holds only until more is known.
     """
 
     message: str

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from qdebug.errors import AlignmentError, QdebugError, RecordingError
 from qdebug.present.text import safe_text
 from qdebug.tui.elements.summing import Cancelled
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.comparing import ComparisonInProgress
 from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
 from qdebug.tui.reading.messages import (
@@ -78,7 +79,7 @@ _STAGE_SECONDS = 0.2
 _TOGETHER_SECONDS = 0.002
 """Pairs are compared without looking for questions in between for as long as this."""
 
-_OUTDATED = "kept results are of another version of qdebug: computing again"
+_OUTDATED = Provisional("kept results are of another version of qdebug: computing again", Until.RESULTS)
 
 
 class _BrokenError(Exception):

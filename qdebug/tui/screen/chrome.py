@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 
+from qdebug.compare.result.node_result import NodeResult, Status, is_beyond
 from qdebug.errors import QdebugError
 from qdebug.present import numbers
 from qdebug.present.rows import metric_title
@@ -179,7 +180,7 @@ def verdict_lines(now: Compared, width: int, height: int, glyphs: GlyphSet, *, h
     room = max(width - len(word) - 1, 10)
     few = height <= _FEW and (here or cell_len(text) > room * height)
     if few and navigator and result is not None and result.first_divergence:
-        text = _short_verdict(navigator, result, text, room * height, here=here)
+        text = _short_verdict(navigator, result, room * height, here=here)
     text = _with_short_names(text, room, height)
     wrapped, lines = wrap(glyphs.plain(text), room), max(height, 1)
     if len(wrapped) > lines:
@@ -209,19 +210,30 @@ def _with_short_names(text: str, room: int, height: int) -> str:
     return shown
 
 
-def _short_verdict(navigator: Navigator, result: RunComparison, text: str, room: int, *, here: bool) -> str:
+def _short_verdict(navigator: Navigator, result: RunComparison, room: int, *, here: bool) -> str:
     """Name the first divergence at once, and why: the end of the line is cut, and before that the name."""
     row = navigator.table.first_divergence()
     first = None if row is None else navigator.table.results[row]
     if first is None or first.node != result.first_divergence:  # one that could not be compared comes before it
-        first = next((node for node in result.nodes if node.node == result.first_divergence), None)
-    if first is None:
-        return text
+        first = next(node for node in result.nodes if node.node == result.first_divergence)
     why = safe_text(first.reason) if first.reason else ""
-    rest = text.partition(why)[2] if why and why in text else ""
-    if here and rest:
-        return f"diverges first here. {rest.lstrip('. ')}".rstrip()
-    return f"{_FIRST_AT}{_named(first.node, room - len(_FIRST_AT), why)}{rest}"
+    head = "diverges first here" if here and why else f"{_FIRST_AT}{_named(first.node, room - len(_FIRST_AT), why)}"
+    return ". ".join([head, *_short_clauses(navigator, result, first)]) + f".{_ALL_OF_IT}"
+
+
+def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResult) -> Iterator[str]:
+    """Say how much is beyond its limit, where the error comes from, and what is missing."""
+    compared = [node for node in result.nodes if node.status is not Status.INCOMPARABLE]
+    over = sum(map(is_beyond, compared))
+    if over:
+        count = f"{numbers.grouped(over)} of {numbers.grouped(len(compared))} compared tensors"
+        yield f"{count} {'is' if over == 1 else 'are'} beyond the limit"
+    if result.origin is not None and result.origin != first.node:
+        yield f"The error of the output comes from {safe_text(result.origin)!r}"
+    if result.verdict.worst_sample is not None and navigator.samples > 1:
+        yield f"Of {navigator.samples} samples, sample {result.verdict.worst_sample} comes out worst"
+    if result.shortcomings:
+        yield f"Incomplete: {safe_text('; '.join(result.shortcomings), limit=_MOST)}"
 
 
 def _named(name: str, room: int, why: str) -> str:

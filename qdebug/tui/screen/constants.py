@@ -17,7 +17,7 @@ __all__ = ["Constants"]
 _VIEWS = frozenset({ScreenId.TENSOR, ScreenId.VALUES, ScreenId.CHANNELS, ScreenId.MAP})
 """Screens that show constants; any other one shows the node again."""
 _KEPT = frozenset(
-    {"constants.next", "journey.match", "finding.element", "finding.saturated", "writing.copy", "writing.export"}
+    {"constants.next", "journey.match", "finding.element", "finding.clipped", "writing.copy", "writing.export"}
 )
 """Actions on the constant that is open, beside moving and looking; any other one shows the node again."""
 

@@ -245,8 +245,7 @@ def _write_over(source: DiffSession, path: Path, *, write: Write) -> str:
     except OSError as error:
         why = error.strerror or str(error)
         raise UsageError(f"{str(path)!r} cannot be written: {why}.", hint="Give another place.") from error
-    what, sign, more = said.partition("; ")
-    return f"{what}, over what it was{sign}{more}"
+    return f"over what it was, {said}"
 
 
 def _write_text(_: DiffSession, path: Path, *, text: str, what: str) -> str:

@@ -30,7 +30,7 @@ class Finder:
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
         self._wanted_element: tuple[tuple[object, ...], str | None] | None = None
-        """Where, and the element to go to once it is read: its index as text, None for the next saturated one."""
+        """Where, and the element to go to once it is read: its index as text, None for the next clipped one."""
         self._refused = ("", "")  # a filter that cannot be read to its end, to be mended, and the one in force with it
 
     def _anchor(self, navigator: Navigator, at: int | None = None) -> Callable[[], int]:
@@ -129,7 +129,7 @@ class Finder:
         return self._screen.prompt.ask(
             Question(
                 label="filter",
-                placeholder="rel>1e-2 & op~conv   or:  is=failing   or:  saturated>1% | name~'layer[34]'",
+                placeholder="rel>1e-2 & op~conv   or:  is=failing   or:  clipped>1% | name~'layer[34]'",
                 text=self._refused[0] if self._refused[0] and self._refused[1] == before else before,
                 typed=choose,
                 given=given,
@@ -178,8 +178,8 @@ class Finder:
         said = self._screen.elements.jump(scene, text)
         return f"{said.rstrip(' .')}; then it goes to {safe_text(text, limit=40)}" if waits else said
 
-    def saturated(self) -> None:
-        """Go to the next saturated element now, or once the elements are read."""
+    def clipped(self) -> None:
+        """Go to the next clipped element now, or once the elements are read."""
         if self._screen.scene is None:
             return self._screen.without_scene("there is no tensor")
         if self._screen.view not in {ScreenId.VALUES, ScreenId.MAP}:
@@ -187,10 +187,10 @@ class Finder:
         self._wanted_element = None
 
         def go(scene: Scene) -> str:
-            said, ready = self._screen.elements.saturated(scene), scene.ready
+            said, ready = self._screen.elements.clipped(scene), scene.ready
             if scene.planned.missing is None and (ready is None or (ready.whole is None and not ready.problem)):
                 self._wanted_element = self._shown_tensor(scene), None
-                return f"{said.rstrip(' .')}; then it goes to a saturated one"
+                return f"{said.rstrip(' .')}; then it goes to a clipped one"
             return said
 
         return self._screen.with_scene(go)
@@ -208,6 +208,6 @@ class Finder:
             self._wanted_element = None
         elif wanted[1] is None:
             if scene.ready is not None and (scene.ready.whole is not None or scene.ready.problem):
-                self.saturated()
+                self.clipped()
         elif self._screen.elements.shape(scene) is not None or (scene.ready is not None and scene.ready.problem):
             self._screen.say(self.to_element(wanted[1]))

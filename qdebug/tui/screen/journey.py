@@ -14,6 +14,7 @@ from qdebug.present import numbers
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.walk import carried, inputs_of, own_share, walk_to_origin, worst_input
 from qdebug.tui.pages.page import Scene, cost_sample, origin_row
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import Computed, Event, Failed, Finished, StatusMessage, worst_first
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Journey:
         if wish is None:
             return
         if isinstance(event, StatusMessage):
-            self._screen.say(f"{event.message}; {wish.words}")
+            self._screen.say(Provisional(f"{event.message}; {wish.words}", Until.RESULTS))
         elif isinstance(event, Failed) and event.backend_at == self._screen.backend:
             self._wish = None
         elif isinstance(event, Computed | Finished) and scene and (self._all_known(scene, wish) or wish.known(scene)):
@@ -184,25 +185,30 @@ def _without_worst(scene: Scene) -> str:
     unknown = [edge.tensor for edge in inputs if edge.row is None or table.rows[edge.row].missing is not None]
     if unknown:
         return f"not known: its input {safe_text(unknown[0], limit=60)} is not compared; in the graph (3) h goes there"
-    pending = " so far" if table.pending else ""
-    result = scene.outcome
-    if result is not None and not carried(result):
-        return f"no input carries any error{pending}, and this node adds none"
-    return f"no input carries any error{pending}: what there is, this node adds itself"
+    adds = ": what there is, this node adds itself"
+    if scene.outcome is not None and not carried(scene.outcome):
+        adds = ", and this node adds none"
+    if table.pending:
+        return Provisional(f"no input carries any error so far{adds}", Until.RESULTS)
+    return f"no input carries any error{adds}"
 
 
 def to_origin(scene: Scene) -> str:
     """Run up the graph to the origin; from a node without error, to the one that the verdict names."""
+    so_far = " so far" if scene.table.pending or scene.table.growing else ""
+
+    def said(text: str) -> str:
+        return Provisional(text, Until.RESULTS) if so_far else text
+
     table, begun = scene.table, scene.row
     result = table.results[begun]
-    so_far = " so far" if table.pending or table.growing else ""
     if result is None or not carried(result):
         origin = origin_row(scene)
         if origin is not None:
             return f"at the origin that the verdict names{scene.navigator.jump(origin)}"
         failing = table.failing(scene.navigator.sample)
         if not len(failing) and not table.costs:
-            return f"no node is beyond its limit{so_far}: there is no origin to run to"
+            return said(f"no node is beyond its limit{so_far}: there is no origin to run to")
         begun = int(failing[-1]) if len(failing) else next(iter(table.costs))
     way = () if scene.result is None else scene.result.verdict.way
     costs = table.costs
@@ -222,5 +228,5 @@ def to_origin(scene: Scene) -> str:
     named = walk.rows[-1] in costs  # else nothing says that it is one
     where = "the origin" if walk.failing else "the largest cause" if named else "the end of the path"
     if not steps:
-        return f"{where}{so_far} is here{own}: {walk.ended}{hidden}"
-    return f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}"
+        return said(f"{where}{so_far} is here{own}: {walk.ended}{hidden}")
+    return said(f"{where}{so_far}, {steps} {'edge' if steps == 1 else 'edges'} up{own}: {walk.ended}{hidden}")

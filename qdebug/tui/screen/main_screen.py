@@ -26,6 +26,7 @@ from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.overview_page import OverviewPage, strip_lines
 from qdebug.tui.pages.page import Page, Scene, in_room
 from qdebug.tui.pages.table import Pages
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import (
     AlignmentProgress,
     Computed,
@@ -66,7 +67,7 @@ __all__ = ["MainScreen"]
 _LEAST_DETAIL = 36
 _ALL_LINES = 5000
 """Lines of a list that is written to a file."""
-_NOT_OPEN = "the recordings are still being opened"
+_NOT_OPEN = Provisional("the recordings are still being opened", Until.OPENED)
 """Said where a key needs what has not been read yet."""
 _READING = "reading the graphs .. 2 lists the names"
 _REDRAW_SECONDS = 0.05
@@ -372,7 +373,7 @@ class MainScreen(Screen[None]):
         now.result = event.result
         if now.navigator is not None:
             now.navigator.table.conclude(event.result.verdict)
-        self._drop(" so far", "not compared yet", "computing again")
+        self._take_back(Until.RESULTS)
         self._redraw_results()
 
     def _take_answer(self, event: DetailReady | Glimpsed | TrialReady | ConstantsReady) -> None:
@@ -382,13 +383,16 @@ class MainScreen(Screen[None]):
             self._trials.take(event)
         else:
             self._desk.take(event)
-            self._drop("being read ..", "being looked for", "not compared yet")
+            self._take_back(Until.ELEMENTS)
         self._show_detail()
 
-    def _drop(self, *words: str) -> None:
-        """Take back a message of what was not known yet, once it is."""
-        stays = self.message.startswith("at ")  # the cursor is where that says, whatever has come since
-        if not stays and any(word in self.message for word in words):
+    def _take_back(self, known: Until) -> None:
+        """Take back a message that no longer holds.
+
+        Args:
+            known: What is known now.
+        """
+        if isinstance(self.message, Provisional) and self.message.until & known:
             self.say("")
 
     def _take_named(self, event: NamesLoaded) -> None:
@@ -415,8 +419,7 @@ class MainScreen(Screen[None]):
             self._fail(error)
             return
         now.opened, now.result, now.constants = event, None, None
-        if self.message == _NOT_OPEN:
-            self.message = ""
+        self._take_back(Until.OPENED)
         self._desk.forget()
         self._trials.forget()
         if event.backend_at == self.backend:

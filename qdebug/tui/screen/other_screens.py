@@ -19,6 +19,7 @@ from qdebug.tui.drawing.look import Look
 from qdebug.tui.keys import GROUPS, KEYS, key_label
 from qdebug.tui.nodes.filter import FLAGS, NUMBERS, TEXTS
 from qdebug.tui.screen.widgets import TextScroll
+from qdebug.tui.screens import ScreenId
 
 __all__ = ["CommandScreen", "HelpScreen", "ReadingScreen", "help_lines"]
 
@@ -39,14 +40,14 @@ _SIGNS = (
     (" ", "within its limit"),
 )
 _NOTES = (
-    "saturated, in filters and boxes sat: share of codes at qmin or qmax, without those that are a Relu's zero",
+    "clipped, in boxes clip: share of the reference's values that the codes cannot represent, below or above range",
     "clipped=0 in a filter: the range holds all of the reference; what it cuts off of the backend stands beside",
+    "at qmin, at qmax: codes at the ends of their range, at_ends in a filter; without a clipped value no fault",
     "a Relu's zero: a code at qmin that stands for 0 behind a Relu, be it right there or wrong",
-    "below, above range: values of the reference that the codes cannot hold; both together are called clipped",
     "introduced: error that the node adds itself; propagated: what comes in; both as rel L2 on 1 and 2",
     "own, added here: share of introduced: its RMSE squared, over the sum of its square and that of propagated",
     "parts of an error may cancel: one part can be larger than the whole",
-    "arithmetic: the number that is judged < or > its limit: LSB beside saturation, or a share of the rounding bound",
+    "arithmetic: the number that is judged < or > its limit: LSB beside clipping, or a share of the rounding bound",
     "a limit that the column has no room for is in the detail (4)",
     "max rel: largest |backend - ref| / |ref| of an element: large where the reference is nearly 0",
     "mismatches: elements that differ at all: of float tensors nearly each, and no fault",
@@ -59,11 +60,11 @@ _NOTES = (
     "> at the end of the heading: more columns, shown with the right arrow",
     "filter fields: " + " ".join((*NUMBERS, *TEXTS)) + "; what can follow is=: " + " ".join(FLAGS),
     "filter numbers are compared in full: 19.97 fits sqnr<20, and shows as 20.0",
-    "filter terms: rel>1e-2, saturated>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
+    "filter terms: rel>1e-2, clipped>1%, op~regex, name='whole', conv; & and, | or, ! not, ( )",
     "origin: from the worst input to its worst input, until a node adds as much as comes in",
     "in_band: a float node whose own arithmetic is no farther off than the rounding of its sums",
     "ctrl+c ends the program at once; esc closes a line that asks",
-    "bars of samples: rel L2 of each; the strip saturated: a full bar is all of a tensor",
+    "bars of samples: rel L2 of each; the strip clipped: a full bar is all of a tensor",
     "span of codes: from the lowest code that occurs to the highest",
     "profile: error along the topological order, largest of each stretch; bad marks the bad end of its axis",
 )
@@ -114,9 +115,8 @@ def _group(group: str, width: int) -> list[list[Piece]]:
     return lines
 
 
-def _page(width: int, *, here: str) -> Sequence[Sequence[Piece]]:
+def _page(width: int, *, screen: ScreenId, keys: str) -> Sequence[Sequence[Piece]]:
     """Draw the help; first what the screen under it can do."""
-    screen, _, keys = here.partition(": ")
     own = [[("Here", "title"), (f"   on the screen {screen}", "muted")], *_hung("  ", keys, width), []] if keys else []
     head: list[Piece] = [
         ("Keys", "accent"),
@@ -170,11 +170,12 @@ class HelpScreen(ReadingScreen):
 
     Args:
         look: Shared look.
-        here: The screen under it and what can be done there, such as "values: n N worst".
+        screen: The screen under it.
+        keys: What can be done there, such as "n N worst"; "" for nothing.
     """
 
-    def __init__(self, look: Look, here: str) -> None:
-        super().__init__(look, partial(_page, here=here))
+    def __init__(self, look: Look, screen: ScreenId, keys: str) -> None:
+        super().__init__(look, partial(_page, screen=screen, keys=keys))
 
 
 class CommandScreen(CommandPalette):

@@ -64,20 +64,24 @@ class Views:
         return self._screen.hint
 
     def _hint(self, view: ScreenId) -> str:
-        """Say what can be done on a screen with what is under the cursor, and nothing that cannot."""
+        """Name a screen, and say what can be done on it."""
+        keys = self._keys_on(view)
+        return f"{view}: {keys}" if keys else str(view)
+
+    def _keys_on(self, view: ScreenId) -> str:
+        """Say what can be done on a screen with what is under the cursor, and nothing that cannot; "" for nothing."""
         page, scene = self._screen.page, self._screen.scene
         side = "" if scene is None else scene.planned.side
         if view is ScreenId.CHANNELS and scene is not None and side:
-            return f"{view}: {alone(scene)}"
+            return alone(scene)
         if page is not None:
-            said = (page.hint_alone if side else "") or page.hint
-            return f"{view}: {said}" if said else str(view)
+            return (page.hint_alone if side else "") or page.hint
         if view is not ScreenId.TENSOR:
-            return "nodes: s sorts, f filters, / searches, l more columns"
+            return "s sorts, f filters, / searches, l more columns"
         values = scene is not None and (not side or scene.ready is not None) and has_values(scene)
         inside = self._screen.now.constants is not None
         weights = "o its next constant" if inside else "o its weights"
-        return f"tensor: j k scroll{', enter its values' if values else ''}, {weights}"
+        return f"j k scroll{', enter its values' if values else ''}, {weights}"
 
     def screen(self, view: ScreenId) -> None:
         """Go to a screen."""
@@ -210,7 +214,8 @@ class Views:
 
     def help(self) -> None:
         """Show the help."""
-        self._screen.qdebug.push_screen(HelpScreen(self._screen.look, self._hint(self._screen.view)))
+        view = self._screen.view
+        self._screen.qdebug.push_screen(HelpScreen(self._screen.look, view, self._keys_on(view)))
 
     def verdict(self) -> None:
         """Show all that is said of the comparison as a whole."""

@@ -143,14 +143,14 @@ def test_what_codes_lose_is_said_of_a_tensor_within_its_limit(clipped, coded, be
     assert why is None if said is None else why.startswith(said)
 
 
-def test_saturation_is_a_share_without_the_zeros_of_a_relu():
-    rails = Rails(at_qmin=30, at_qmax=2, clipped_low=0, clipped_high=1, floor=28, total=100)
+def test_the_limit_of_saturation_holds_for_clipped_values_alone():
+    rails = Rails(at_qmin=30, at_qmax=20, clipped_low=1, clipped_high=3, floor=0, total=100)
 
     def found(most, counts=rails):
         return saturation(Error(stats=STATS, limits=Limits(max_saturation=most), rails=counts))
 
     assert found(0.04) is None
-    assert found(0.03).sentence == "0.04 of its codes are saturated, more than 0.03"
-    assert (found(0.03).amount, found(0.03).limit, found(0.03).unit) == (0.04, 0.03, "of all codes")
+    assert found(0.03).sentence == "0.04 of the reference's values are clipped by its codes, more than 0.03"
+    assert (found(0.03).amount, found(0.03).limit, found(0.03).unit) == (0.04, 0.03, "of all values")
     assert found(0, None) is None
     assert found(None) is None

@@ -72,7 +72,7 @@ def test_every_error_metric_has_its_definition(made):
     assert facts["max LSB"].value == "5.00 LSB"
     assert facts["max abs"].value == "0.500"
     assert facts["worst at"].value == "0,3,1"
-    assert "at qmin" not in facts
+    assert "codes at qmin" not in facts
     assert metric_facts(None) == []
 
 
@@ -106,12 +106,12 @@ def test_gain_and_a_missing_replay_are_said(made):
     assert attribution_facts(made.node()) == []
 
 
-def test_rails_tell_a_relus_zero_from_saturation(made):
+def test_rails_tell_clipped_values_from_codes_at_the_ends(made):
     facts = dict(rail_facts(made.node().saturation))
-    assert facts["at qmin"] == "30 (30.0 %)"
-    assert facts["of these a Relu's zero"] == "28 (28.0 %)"
-    assert facts["saturated"] == "4 (4.0 %)"
+    assert facts["clipped"] == "1 (1.0 %)"
     assert facts["reference below range"] == "0"
+    assert facts["codes at qmin"] == "30 (30.0 %)"
+    assert facts["of these a Relu's zero"] == "28 (28.0 %)"
     assert rail_facts(None) == []
 
 

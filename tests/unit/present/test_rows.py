@@ -17,7 +17,6 @@ from qdebug.present.rows import (
     judged_words,
     metric_title,
     node_row,
-    on_rails,
     position,
     quant_text,
 )
@@ -42,7 +41,7 @@ def test_every_column_has_a_cell_and_every_state_a_style(made):
 
 def test_an_incomparable_pair_shows_no_number(made):
     row = node_row(made.node(status=Status.INCOMPARABLE, saturation=None, quant=None))
-    for key in ("sqnr_db", "max_abs", "mismatches", "saturated", "quant"):
+    for key in ("sqnr_db", "max_abs", "mismatches", "clipped", "quant"):
         assert row.cells[key].text == "-"
         assert row.cells[key].value is None
 
@@ -53,18 +52,19 @@ def test_a_name_that_would_steer_the_terminal_is_escaped_in_the_cell_alone(made)
     assert row.node == "conv\x1b[2J\nx"
 
 
-def test_a_relus_zeros_are_no_saturation(made):
-    rails = Rails(at_qmin=30, at_qmax=2, clipped_low=0, clipped_high=0, floor=28, total=100)
-    assert on_rails(rails) == 4
-    cell = node_row(made.node(saturation=rails)).cells["saturated"]
+def test_codes_at_the_ends_are_not_shown_as_clipped(made):
+    rails = Rails(at_qmin=30, at_qmax=20, clipped_low=1, clipped_high=3, floor=0, total=100)
+    cell = node_row(made.node(saturation=rails)).cells["clipped"]
     assert (cell.text, cell.value, cell.state) == ("4.0 %", 0.04, "warn")
+    cell = node_row(made.node(saturation=replace(rails, clipped_low=0, clipped_high=0))).cells["clipped"]
+    assert (cell.text, cell.state) == ("0", "")
+    assert "saturat" not in " ".join(column.title for column in columns().values())
 
 
-@pytest.mark.parametrize(("rails", "shown"), [((0, 0, 0, 5), "0"), ((0, 0, 0, 0), "-"), ((1, 0, 0, 10**6), "<0.01 %")])
-def test_saturation_of_little_and_of_nothing(made, rails, shown):
-    low, high, floor, total = rails
-    counted = Rails(at_qmin=low, at_qmax=high, clipped_low=0, clipped_high=0, floor=floor, total=total)
-    assert node_row(made.node(saturation=counted)).cells["saturated"].text == shown
+@pytest.mark.parametrize(("low", "total", "shown"), [(0, 5, "0"), (0, 0, "-"), (1, 10**6, "<0.01 %")])
+def test_little_and_nothing_clipped(made, low, total, shown):
+    counted = Rails(at_qmin=low, at_qmax=0, clipped_low=low, clipped_high=0, floor=0, total=total)
+    assert node_row(made.node(saturation=counted)).cells["clipped"].text == shown
 
 
 def test_scale_and_zero_point_read_as_one(made):
@@ -119,9 +119,9 @@ def test_the_number_that_is_judged_stands_beside_its_limit(made, amount, limit, 
     assert judged_words(node) == words
 
 
-def test_what_saturation_adds_is_said_beside_it(made):
+def test_what_clipping_adds_is_said_beside_it(made):
     node = made.node(judged=Judged(amount=1.2, limit=1.5, unit="LSB"), clipping=made.stats(max_lsb=139.0))
-    assert judged_words(node) == "1.2 LSB, limit 1.5 LSB; +139 LSB from saturation"
+    assert judged_words(node) == "1.2 LSB, limit 1.5 LSB; +139 LSB from clipping"
     assert node_row(node).cells["clipping"].text == "+139 LSB"
 
 
@@ -132,6 +132,8 @@ def test_every_failing_row_has_what_its_finding_is_about(made):
     cells = node_row(wrong).cells
     assert (cells["why"].text, cells["reason"].text) == ("missing node", "it is arithmetic: and more")
     assert node_row(made.node(findings=tuple(found))).cells["why"].text == "-"
+    cut = replace(found[0], kind=FindingKind.SATURATION)
+    assert node_row(replace(wrong, findings=(cut,))).cells["why"].text == "clipping"
 
 
 def test_the_node_that_introduces_most_is_worse_than_one_that_passes_on_more(made):

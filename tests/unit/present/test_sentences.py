@@ -34,7 +34,7 @@ def test_limits_are_said_exactly(limits, said):
 
 def test_derived_limits_say_how_they_judge():
     said = sentences.limits_sentence(Limits().to_dict())
-    assert said.startswith("derived: 1.5 LSB for each quantized node, saturated codes apart")
+    assert said.startswith("derived: 1.5 LSB for each quantized node, clipping apart")
     assert "20 dB for each output" in said
     assert "--min-sqnr" in said
     assert "qdebug help limits" in said

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from qdebug.errors import UsageError
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.elements.slab import slab_of
@@ -145,7 +146,7 @@ def make_scene():
             *_, ready = Answers(OpenPairs(), lambda: False).answer(
                 session, DetailRequest(**where, elements=elements), found
             )
-            with suppress(ValueError):
+            with suppress(UsageError):
                 part = slab_of(session.pair(planned.tensor).window(None, EXTENTS))
                 glimpse = Glimpsed(request=LookRequest(**where), part=part, sample=where["sample"])
         return Scene(

@@ -11,7 +11,7 @@ from qdebug.compare.budget import ErrorBudget, NodeShare, OutputBudget
 from qdebug.compare.result.finding import Judged
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
-from qdebug.errors import RecordingError
+from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 
@@ -312,7 +312,7 @@ class FakeSession:
         on_reader = self.guard(any_thread=True)
         planned = next(p for p in self._plan if p.tensor == tensor)
         if planned.index in self.incomparable:
-            raise ValueError("shapes differ")
+            raise UsageError("shapes differ")
         if on_reader:
             self.values_read.append((planned.index, sample))
         return Pair(self.values(planned), lambda at: self.windows_read.append((planned.index, sample, at)))

@@ -13,6 +13,7 @@ from qdebug.tui.drawing.glyphs import ASCII
 from qdebug.tui.keys import KEYS
 from qdebug.tui.nodes.rows import METRIC_CHOICES
 from qdebug.tui.pages.page import short_of_limit
+from qdebug.tui.provisional import Provisional, Until
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.other_screens import HelpScreen, help_lines
 from qdebug.tui.screens import ScreenId
@@ -495,6 +496,20 @@ async def test_what_was_said_so_far_goes_once_all_is_compared(make_app, make_ses
         session.resume.set()
         await settle(pilot)
         assert main.message == ""
+
+
+async def test_a_message_is_not_taken_back_for_the_words_in_it(make_app, make_session, settle):
+    session = make_session(failing=(), pause_at=8)
+    async with make_app(session).run_test(size=(80, 24)) as pilot:
+        main = await settle(pilot, until=lambda main: main.scene is not None)
+        main.say("wrote notes so far.txt: not compared yet")
+        session.resume.set()
+        await settle(pilot)
+        assert main.message == "wrote notes so far.txt: not compared yet"
+        main.say(Provisional("the elements are being read ..", Until.ELEMENTS))
+        await pilot.press("4")
+        await settle(pilot)
+        assert main.message != "the elements are being read .."
 
 
 async def test_what_one_side_alone_has_is_shown_and_nothing_is_offered_that_is_not(make_app, make_session, settle):

@@ -57,7 +57,7 @@ def test_the_markdown_lists_every_key():
 PLAIN = {
     "graph": "screen graph",
     "histogram": "screen tensor",
-    "saturation": "screen tensor",
+    "clipping": "screen tensor",
     "worst elements": "screen tensor",
     "weights": "constants of the node",
     "bias": "constants of the node",

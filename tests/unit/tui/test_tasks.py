@@ -2,13 +2,13 @@
 
 import functools
 import json
-import re
 import threading
 
 import h5py
 import numpy as np
 import pytest
 
+import qdebug
 from qdebug.cli.main import main as cli
 from qdebug.present import numbers
 from qdebug.session import DiffSession, open_recording
@@ -59,11 +59,11 @@ def walk(demo, guard, tmp_path, monkeypatch, settle):
     """Return a function that presses keys on the two recordings and gives the main screen and its text."""
     monkeypatch.chdir(tmp_path)
 
-    async def run(*keys, begin=None, until=None):
+    async def run(*keys, begin=None, until=None, runs=()):
         sides = []
 
         def compare():
-            sides.extend(open_recording(path) for path in demo)
+            sides.extend(runs or (open_recording(path) for path in demo))
             return DiffSession(*sides)
 
         app = QdebugApp([Opening(compare=compare)], titles=[("float.h5", "int8.h5")], begin=begin or StartPlace())
@@ -123,9 +123,9 @@ async def test_run_to_the_origin_from_the_output(walk):
     assert "edges up (>99.9 % its own)" in text
 
 
-async def test_see_whether_it_saturates(walk):
+async def test_see_whether_anything_is_clipped(walk):
     _, text = await walk("!", "enter")
-    assert "saturation" in text
+    assert "clipped" in text
     assert "at qmin" in text
 
 
@@ -172,7 +172,7 @@ async def test_look_at_one_element(walk):
     assert main.elements.index == (0, 20, 1, 1)
     assert "@0,20,1,1" in text
     assert "AT QMIN, where the reference is not" in text
-    assert "^" not in text.split("^: saturated")[1], "a Relu's zero is not marked as saturated"
+    assert "^" not in text.split("^: clipped")[1], "a Relu's zero is not marked as clipped"
 
 
 async def test_see_where_in_the_tensor_the_error_is(walk):
@@ -243,11 +243,11 @@ async def test_the_scale_of_a_weight_which_the_backend_alone_has_opens_with_its_
     assert "sizes of its values" in text
 
 
-async def test_saturated_elements_of_a_constant_are_walked_on_the_constant(walk):
+async def test_clipped_elements_of_a_constant_are_walked_on_the_constant(walk):
     main, _ = await walk("!", "o", "5", "^", until=lambda text: "LSB" in text)
     assert main.now.constants is not None
     assert "w" in node(main)
-    assert "saturated" in main.message
+    assert "clipped" in main.message
 
 
 async def test_back_from_a_constant_its_node_is_shown_again(walk):
@@ -268,13 +268,21 @@ async def test_the_way_back_leads_through_each_screen_that_was_left_by_going_dee
     assert main.view is ScreenId.OVERVIEW
 
 
-async def test_a_saturated_element_is_gone_to_once_it_is_read(walk):
-    main, text = await walk("/", list("x_Quant"), "enter", "^")
+async def test_a_clipped_element_is_gone_to_once_it_is_read(walk):
+    runs = []
+    for backend in (False, True):
+        with qdebug.Recorder(None, backend="npu") as rec:
+            rec.put("x", np.float32([0.2, 0.4]))
+            real = np.float32([0.0, 9.0, 12.7, 13.2, -12.8, -20.0])
+            codes = np.int8([0, 90, 127, 127, -128, -128])
+            rec.put("y", codes if backend else real, node="q", op="QuantizeLinear", **{"scale": 0.1} if backend else {})
+        runs.append(rec.recording)
+    main, text = await walk("/", list("q"), "enter", "^", runs=runs)
     assert main.view is ScreenId.VALUES
-    assert re.search(r"saturated element \d+ of ", main.message)
-    assert ", AT QM" in text
+    assert (main.message, main.elements.index) == ("clipped element 1 of 2", (3,)), "12.7 and -12.8 can be represented"
+    assert "CLIPPED, at qmax" in " ".join(text.split())
     main, _ = await walk("2", "g", "^")
-    assert main.message == "the backend has no codes here: nothing is saturated"
+    assert main.message == "the backend has no codes here: nothing is clipped"
 
 
 async def test_walk_to_an_input_and_back(walk):

@@ -31,7 +31,7 @@ def test_nodes_and_values_carry_status_and_figures(made):
     assert found["value", "conv1_q", "qdebug why"] == "SQNR 8 dB is below 20 dB"
     assert found["node", "conv1", "introduced LSB"] == 9.0
     assert found["value", "conv0_q", "SQNR dB"] == 30.0
-    assert found["node", "conv0", "saturated"] == "4.0 %"
+    assert found["node", "conv0", "clipped"] == "1.0 %"
 
 
 def test_the_reference_s_model_is_met_by_its_own_names(made):

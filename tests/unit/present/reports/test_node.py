@@ -69,7 +69,7 @@ def test_an_incomparable_node_says_why_and_shows_no_empty_parts(made):
     result = made.node(4, Status.INCOMPARABLE, reason="shape 1x2 against 1x3", saturation=None, samples=())
     text = shown(terminal(node_document(detail(made, result=result, worst=(), inputs=())), width=100))
     assert "shape 1x2 against 1x3" in text
-    for part in ("worst elements", "saturation", "definition", "sample "):
+    for part in ("worst elements", "clipped", "definition", "sample "):
         assert part not in text
 
 

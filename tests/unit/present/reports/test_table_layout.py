@@ -32,13 +32,13 @@ def test_the_essential_columns_are_there_in_80_characters(rows):
 
 def test_a_wide_terminal_shows_scale_and_zero_point_and_full_names(rows):
     placed = {entry.column.key: entry.width for entry in place(rows, 160)}
-    assert {"saturated", "max_abs", "quant", "match", "mismatches"} <= set(placed)
+    assert {"clipped", "max_abs", "quant", "match", "mismatches"} <= set(placed)
     assert placed["node"] == len("model/backbone/stage10/block/conv")
 
 
 def test_columns_in_which_nothing_stands_are_left_out(made):
     plain = [node_row(made.node(0, quant=None, saturation=None, match=Match.EXACT, metrics=made.stats(max_lsb=None)))]
-    assert not {"quant", "saturated", "match", "max_lsb"} & set(keys(place(plain, 200)))
+    assert not {"quant", "clipped", "match", "max_lsb"} & set(keys(place(plain, 200)))
 
 
 def test_nothing_is_shortened_at_the_natural_width(rows):

@@ -40,12 +40,22 @@ def test_channels_add_up():
     assert pooled.max() == pytest.approx(facts.max_abs.max())
 
 
-def test_saturated_codes_are_counted_by_channel():
+def test_clipped_values_are_counted_by_channel():
     codes = np.array([[[-128, 0], [127, 127]]], dtype=np.int8)
-    whole = summed(codes * np.float32(0.5), codes, None, QUANT)
-    assert whole.channels.saturated.tolist() == [1, 2]
-    assert whole.saturated == (0, 2, 3)
+    reference = codes * np.float32(0.5)
+    whole = summed(reference, codes, None, QUANT)
+    assert whole.channels.clipped.tolist() == [0, 0]
     assert whole.channels.share.tolist() == [0, 0], "without error nobody has a share of it"
+    whole = summed(reference * np.float32(1.5), codes, None, QUANT)
+    assert (whole.channels.clipped.tolist(), whole.clipped) == ([1, 2], (0, 2, 3))
+
+
+def test_clipped_values_of_a_small_float_type_and_of_channels_with_a_scale_each_are_found():
+    quant = QuantParams(dtype="int8", scale=[0.5, 2.0], zero_point=[0, 0], axis=1)
+    reference = np.array([[[100, 60], [100, 300]]], dtype=ml_dtypes.bfloat16)
+    codes = np.array([[[127, 120], [50, 127]]], dtype=np.int8)
+    whole = summed(reference, codes, None, quant)
+    assert (whole.channels.clipped.tolist(), whole.clipped) == ([1, 1], (0, 3))
 
 
 def test_nan_is_infinitely_wrong_and_spoils_no_other_channel():

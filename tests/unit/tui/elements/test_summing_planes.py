@@ -61,11 +61,15 @@ def test_a_plane_without_elements_is_read_at_once():
     assert sums.whole().pooled.size == 0
 
 
-def test_a_relus_zeros_are_not_saturated():
+def test_codes_at_the_ends_of_their_range_are_not_clipped_where_nothing_is_cut_off():
     quant = QuantParams(dtype="uint8", scale=0.1, zero_point=0)
     codes = np.array([[0, 0, 255, 7], [3, 0, 255, 255]], np.uint8)[None]
-    values = codes * np.float32(0.1)
-    for floor, expected in ((False, [3, 3]), (True, [1, 2])):
-        sums = Summing(OpenPair(values, codes, (None, quant)), relu_floor=floor)
+    reference = codes * np.float32(0.1)
+    for beyond, expected in (([], [0, 0]), ([(0, 0, 2, 25.7), (0, 1, 1, -3.0), (0, 1, 3, 30.0)], [1, 2])):
+        for *place, value in beyond:
+            reference[tuple(place)] = value
+        sums = Summing(OpenPair(reference, codes, (None, quant)))
         assert sums.more()
-        assert sums.whole().channels.saturated.tolist() == expected
+        whole = sums.whole()
+        assert whole.channels.clipped.tolist() == expected
+        assert whole.clipped == ((2, 5, 7) if beyond else ())

@@ -21,7 +21,7 @@ from qdebug.tui.screen.chrome import status
 def test_the_important_columns_are_always_there(make_navigator, width):
     layout = lay_out(make_navigator(), width)
     keys = [column.key for column in layout.columns]
-    important = ["mark", "number", "name", "sqnr_db", *(["arithmetic"] if width >= 60 else []), "saturated"]
+    important = ["mark", "number", "name", "sqnr_db", *(["arithmetic"] if width >= 60 else []), "clipped"]
     assert keys[: len(important)] == important
     assert sum(column.width + 1 for column in layout.columns) <= width + 1
 
@@ -149,15 +149,15 @@ def test_names_are_shown_whole_before_there_is_a_second_column_more():
         assert next(column.width for column in columns if column.key == "name") >= (24 if width == 86 else 34)
 
 
-def test_with_a_sample_chosen_the_saturation_is_said_to_be_of_all(make_navigator):
+def test_with_a_sample_chosen_the_clipped_share_is_said_to_be_of_all(make_navigator):
     navigator = make_navigator()
 
     def heads():
         return "".join(header_cells(navigator, lay_out(navigator, 80), UNICODE))
 
-    assert "sat. of all" not in heads()
+    assert "clip. of all" not in heads()
     navigator.choose_sample(1)
-    assert "sat. of all" in heads()
+    assert "clip. of all" in heads()
 
 
 def test_a_row_within_its_limit_though_its_number_is_beyond_has_a_sign_and_says_why(make_navigator):

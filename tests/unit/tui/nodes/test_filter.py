@@ -22,7 +22,7 @@ def test_numbers_are_compared_and_the_unknown_fits_nothing(table):
     assert 5 not in rows("sqnr<1e9 | sqnr>=1e9", table), "row 5 has no SQNR"
     assert rows("row>=20 & row<22", table) == [20, 21]
     assert rows("row>=22", table) == [22, 23], "what has no partner has no number"
-    assert rows("sat>1%", table) == rows("sat>0.01", table) != []
+    assert rows("at_ends>2%", table) == rows("at_ends>0.02", table) != []
     assert rows("clipped>0.5%", table) == rows("sat>0", table) != []
     assert rows("clipped>1%", table) == []
     assert rows("sqnr=inf", table) == [0]
@@ -42,7 +42,8 @@ def test_texts_are_compared_as_a_whole_or_by_a_regular_expression(table):
     [
         ("introduced>=0", "intro>=0"),
         ("sqnr_db<=60", "sqnr<=60"),
-        ("saturated>1%", "sat>1%"),
+        ("clipped>0.1%", "sat>0.1%"),
+        ("clipped>0.1%", "saturated>0.1%"),
         ("status=diverged", "state=diverged"),
         ("node~c", "name~c"),
         ("reference_tensor~r", "ref~r"),
@@ -90,7 +91,6 @@ def test_one_sample_has_its_own_numbers_and_states(table):
         ("rel>20dB", "a number after rel>, not '20dB'"),
         ("rel~3", "is a number"),
         ("clipped>2", "at most 1 or 100%, such as clipped>1%"),
-        ("saturated>2", "at most 1 or 100%, such as saturated>1%"),
         ("op>3", "is a text"),
         ("op~'('", "no regular expression yet"),
         ("nonsense>3", "no field 'nonsense'"),

@@ -38,9 +38,9 @@ def test_results_fill_their_row_and_nothing_else(make_table):
     assert list(table.state[:4]) == [State.IDENTICAL, State.DIVERGED, State.WITHIN, State.PENDING]
     assert np.isinf(table.values("sqnr_db")[0])
     assert np.isnan(table.values("sqnr_db")[3])
-    assert table.values("saturated")[1] == pytest.approx((1 - 0 + 2) / 144)
+    assert table.values("at_ends")[1] == pytest.approx((1 + 2) / 144)
     assert table.values("clipped")[1] == pytest.approx(1 / 144)
-    assert np.isnan(table.values("saturated")[2]), "a tensor without quantization has no rails"
+    assert np.isnan(table.values("clipped")[2]), "a tensor without quantization has no rails"
 
 
 def test_a_result_put_twice_is_counted_once(make_table):

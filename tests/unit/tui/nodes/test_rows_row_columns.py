@@ -11,7 +11,7 @@ from qdebug.session import DiffSession
 from qdebug.tui.nodes.rows import METRIC_CHOICES, number_of
 from qdebug.tui.reading.plan_rows import describe
 
-NAMES = (*METRIC_CHOICES, "propagated", "gain", "saturated")
+NAMES = (*METRIC_CHOICES, "propagated", "gain", "clipped")
 
 
 def expected(table, name):

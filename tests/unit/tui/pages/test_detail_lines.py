@@ -95,7 +95,7 @@ def test_what_is_cut_off_of_the_backend_is_said_though_the_reference_is_in_range
 
 
 @pytest.mark.parametrize("clipped", [0, 1])
-def test_saturation_says_whether_anything_is_lost_by_it(make_navigator, ready, clipped):
+def test_the_codes_say_whether_anything_is_lost_by_it(make_navigator, ready, clipped):
     navigator = make_navigator(24)
     result = navigator.table.results[9]
     result = replace(result, saturation=replace(result.saturation, clipped_high=clipped))

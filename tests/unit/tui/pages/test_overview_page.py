@@ -88,10 +88,10 @@ def test_an_identical_node_is_no_culprit(make_table):
     assert 9 not in culprits(table, None)
 
 
-def test_a_little_saturation_is_a_little_bar(make_navigator):
+def test_a_little_clipping_is_a_little_bar(make_navigator):
     navigator = make_navigator()
-    navigator.table.values("saturated")[:] = 0.0
-    navigator.table.values("saturated")[4] = 0.004
+    navigator.table.values("clipped")[:] = 0.0
+    navigator.table.values("clipped")[4] = 0.004
     drawn = "".join(piece for piece, _ in strip_lines(navigator, 60, UNICODE)[1])
     assert UNICODE.eighths[1] in drawn
     assert not any(high in drawn for high in UNICODE.eighths[2:])

@@ -141,7 +141,7 @@ def test_values_as_codes_and_hex(pages, make_scene):
     assert "bfc00000" in text(page.draw(scene, 80, 20)), "-1.5 as a float32"
 
 
-def test_a_saturated_element_is_named(pages, make_scene):
+def test_a_clipped_element_is_named_and_marked(pages, make_scene):
     codes = np.array([[127, 3]], dtype=np.int8)
     arrays = (np.array([[9.0, 0.3]], dtype=np.float32), np.array([[6.5, 0.3]], dtype=np.float32), None, codes)
     scene = make_scene(arrays=(*arrays, None, make_scene().planned.quant))
@@ -149,7 +149,24 @@ def test_a_saturated_element_is_named(pages, make_scene):
     page = Pages(cursor)[ScreenId.VALUES]
     page.draw(scene, 80, 20)
     cursor.jump(scene, "0,0")
-    assert "AT QMAX" in text(page.draw(scene, 80, 20))
+    assert "CLIPPED, at qmax" in text(page.draw(scene, 80, 20))
+    cursor.jump(scene, "0,1")
+    assert "^6.5" in text(page.draw(scene, 80, 20))
+
+
+def test_a_code_at_an_end_that_cuts_nothing_off_is_not_marked(make_scene):
+    quant = make_scene().planned.quant
+    codes = np.array([[quant.qmax, 3]], dtype=np.int8)
+    real = (codes * quant.scale).astype(np.float32)
+    scene, cursor = make_scene(arrays=(real, real, None, codes, None, quant)), ElementCursor()
+    page = Pages(cursor)[ScreenId.VALUES]
+    page.draw(scene, 120, 20)
+    cursor.jump(scene, "0,1")
+    assert "^" not in text(page.draw(scene, 120, 20)).split("^: clipped")[1]
+    cursor.jump(scene, "0,0")
+    drawn = text(page.draw(scene, 120, 20))
+    assert ", at qmax" in drawn
+    assert "CLIPPED" not in drawn
 
 
 @pytest.mark.parametrize(("theirs", "said"), [(5.0, "AT QMIN, where the reference is not"), (-0.7, "a Relu's zero")])
@@ -166,24 +183,24 @@ def test_a_zero_behind_a_relu_is_named_by_what_the_reference_has(pages, make_sce
     assert said in " ".join(text(page.draw(scene, 120, 20)).split())
 
 
-@pytest.mark.parametrize(("first", "there"), [(5, []), (127, [(0, 0), (0, 0)]), (-128, [(0, 2), (0, 0)])])
-def test_saturated_elements_are_walked_around(make_scene, first, there):
-    codes = np.array([[max(first, 5), 3, min(first, 5)]], dtype=np.int8)
-    if first == -128:
-        codes[0, 0] = 127
-    values = np.array([[9.0, 0.3, -9.0]], dtype=np.float32)
+@pytest.mark.parametrize(
+    ("ends", "there"), [((0.3, 0.2), []), ((9.0, 0.2), [(0, 0), (0, 0)]), ((9.0, -9.0), [(0, 2), (0, 0)])]
+)
+def test_clipped_elements_are_walked_around(make_scene, ends, there):
+    codes = np.array([[127, 3, -128]], dtype=np.int8)
+    values = np.array([[ends[0], 0.3, ends[1]]], dtype=np.float32)
     scene, cursor = make_scene(arrays=(values, values, None, codes, None, make_scene().planned.quant)), ElementCursor()
     cursor.jump(scene, "0,1")
-    said = [cursor.saturated(scene) for _ in there or [0]]
+    said = [cursor.clipped(scene) for _ in there or [0]]
     if not there:
-        assert said == ["no element is saturated in sample 2; 7 in all: . and , go through them"]
+        assert said == ["no element is clipped in sample 2; 1 in all: . and , go through them"]
         assert cursor.index == (0, 1)
     else:
         many = len({*there})
-        assert said == [f"saturated element {2 if at == (0, 2) else 1} of {many}" for at in there]
+        assert said == [f"clipped element {2 if at == (0, 2) else 1} of {many}" for at in there]
         assert cursor.index == there[-1]
     plain = make_scene(arrays=(values, values))
-    assert ElementCursor().saturated(plain) == "the backend has no codes here: nothing is saturated"
+    assert ElementCursor().clipped(plain) == "the backend has no codes here: nothing is clipped"
 
 
 @pytest.mark.parametrize(

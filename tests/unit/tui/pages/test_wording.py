@@ -224,7 +224,7 @@ def test_columns_of_channels_that_have_no_room_can_be_gone_to(pages, make_scene)
         assert "<" in heads
         seen |= set(heads.split())
     assert said == "there are no more columns on the right"
-    assert {"scale", "zp", "sat."} <= seen
+    assert {"scale", "zp", "clipped"} <= seen
     while not page.side(scene, -1):
         head()
     assert head() == first

@@ -87,6 +87,16 @@ def test_a_search_that_fails_says_so_and_ends_nothing(ask, error, said):
     assert "cannot be shown" not in last.problem
 
 
+@pytest.mark.parametrize("error", [TypeError("a mistake"), ValueError("a mistake")])
+def test_a_fault_of_ours_is_not_told_of_the_values(ask, monkeypatch, error):
+    def fail(*_, **__):
+        raise error
+
+    monkeypatch.setattr("qdebug.tui.reading.glimpse.OpenPairs.open", fail)
+    with pytest.raises(type(error), match="a mistake"):
+        ask()
+
+
 def test_a_search_that_nobody_waits_for_is_stopped(ask):
     def search(*_, node, progress):
         progress(0, 2, node)

@@ -13,7 +13,7 @@ from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.pages.elements import ElementCursor
 from qdebug.tui.pages.values_page import ValuesPage
 from qdebug.tui.reading.glimpse import Glimpser, OpenPairs
-from qdebug.tui.reading.messages import Glimpsed, LookRequest
+from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest
 
 
 class Source:
@@ -158,3 +158,13 @@ def test_elements_beyond_the_part_are_on_their_way(make_scene):
         for line in page.draw(replace(scene, glimpse=replace(seen, part=None, problem="gone")), 200, 30)
         for text, _ in line
     )
+
+
+def test_a_fault_of_ours_is_handed_to_the_screen_and_not_told_of_the_values(glimpser):
+    source = Source((np.zeros(3), np.zeros(3)))
+    source.pair = lambda *_, **__: len(None)
+    thread, events = glimpser(source)
+    thread.ask(request(1))
+    failed = events.get(timeout=20)
+    assert isinstance(failed, Failed)
+    assert (type(failed.error), failed.fatal) == (TypeError, True)

@@ -4,6 +4,7 @@ from types import SimpleNamespace
 import pytest
 from rich.cells import cell_len
 
+from qdebug.compare.result.node_result import is_beyond
 from qdebug.errors import UsageError
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.keys import key_label
@@ -68,6 +69,19 @@ def test_a_line_too_short_for_the_verdict_names_the_first_divergence(make_scene)
     named = words(verdict_lines(now, 70, 1, UNICODE))
     assert named.startswith(f" VERDICT diverges at {node}: SQNR")
     assert words(verdict_lines(now, 400, 1, UNICODE)).startswith(" VERDICT The backend diverges first at")
+
+
+def test_a_short_verdict_is_made_of_facts_and_not_cut_out_of_the_sentence(make_scene):
+    scene = make_scene()
+    verdict = replace(scene.result.verdict, sentence="Another wording.", origin="stem", worst_sample=1)
+    result = replace(scene.result, verdict=verdict, shortcomings=("2 tensors are lost",))
+    now = SimpleNamespace(navigator=scene.navigator, opened=scene.opened, result=result, failure=None)
+    drawn = " ".join(words(verdict_lines(now, 200, 2, UNICODE, here=True)).split())
+    over = sum(map(is_beyond, result.nodes))
+    assert drawn.startswith(f"VERDICT diverges first here. {over} of ")
+    for said in ("comes from 'stem'", "Of 3 samples, sample 1 comes out worst", "Incomplete: 2 tensors are lost. (V)"):
+        assert said in drawn
+    assert "Another wording" not in drawn
 
 
 def test_a_screen_without_the_list_says_the_filter_and_not_the_order(make_navigator):

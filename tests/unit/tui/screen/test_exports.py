@@ -201,7 +201,7 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
     (folder / "x.svg").write_text("mine")
     path, act = exports.prepared("x.svg!", make_scene(), screenshot=lambda: "<svg/>")
     assert path.read_text() == "mine", "until all of the new one is there"
-    assert act(None, path) == "the screen, over what it was"
+    assert act(None, path) == "over what it was, the screen"
     assert path.read_text() == "<svg/>"
     path, act = exports.prepared("new.svg!", make_scene(), screenshot=lambda: "<svg/>")
     assert act(None, path) == "the screen"
@@ -210,7 +210,7 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
     link.symlink_to(folder / "x.svg")
     (folder / "x.svg").chmod(0o600)
     path, act = exports.prepared("link.svg!", make_scene(), screenshot=lambda: "<svg>2</svg>")
-    assert act(None, path) == "the screen, over what it was"
+    assert act(None, path) == "over what it was, the screen"
     assert link.is_symlink()
     assert (folder / "x.svg").read_text() == "<svg>2</svg>"
     assert (folder / "x.svg").stat().st_mode & 0o777 == 0o600
@@ -220,7 +220,7 @@ def test_a_file_is_written_over_where_that_is_asked_for(make_scene, folder):
         path.write_text("<svg/>")
         return "the edits; Y goes on"
 
-    assert exports._write_over(None, Path("x.svg"), write=said) == "the edits, over what it was; Y goes on"
+    assert exports._write_over(None, Path("x.svg"), write=said) == "over what it was, the edits; Y goes on"
 
     def refused(_, path):
         raise UsageError(f"{str(path)!r} cannot be written: bad shape.")

@@ -25,5 +25,5 @@ async def test_the_help_begins_with_what_the_screen_under_it_can_do(make_app, ma
         lines = [app.screen._text.render_line(y).text.strip() for y in range(4)]
         assert lines[2:] == [
             "Here   on the screen values",
-            "arrows, n worst, ^ saturated, c channel, v codes",
+            "arrows, n worst, ^ clipped, c channel, v codes",
         ]
