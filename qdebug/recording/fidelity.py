@@ -12,6 +12,7 @@ import numpy as np
 from xxhash import xxh3_128_digest
 
 from qdebug.model import Fidelity
+from qdebug.model.thresholds.rounding import UNSTEADY_MAX_RATIO
 
 __all__ = ["FidelityCheck"]
 
@@ -32,7 +33,8 @@ class FidelityCheck:
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
         self._plain: dict[tuple[str, int, int], bytes] = {}
-        self._unsteady: dict[tuple[str, int, int], None] = {}
+        self._held: dict[tuple[str, int, int], np.ndarray] = {}
+        self._spread: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
 
     def remark(self, sentence: str) -> None:
@@ -52,7 +54,7 @@ class FidelityCheck:
             plain: Whether that was a run without recorder; two of these on the same inputs give the same.
         """
         if plain:
-            self._note_plain(name, place, _digest(other))
+            self._note_plain(name, place, _digest(other), other)
         if recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other):
             self._note(name, place, None)
         else:
@@ -71,14 +73,25 @@ class FidelityCheck:
             plain: Whether that was a run without recorder.
         """
         if plain:
-            self._note_plain(name, place, other)
+            self._note_plain(name, place, other, None)
         told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
         self._note(name, place, None if recorded == other else _Difference(0.0, told))
 
-    def _note_plain(self, name: str, place: tuple[int, int], digest: bytes) -> None:
-        """Hold a plain run against those before it on the same inputs."""
-        if self._plain.setdefault((name, *place), digest) != digest:
-            self._unsteady[name, *place] = None
+    def _note_plain(self, name: str, place: tuple[int, int], digest: bytes, values: np.ndarray | None) -> None:
+        """Hold a plain run against the first one on the same inputs; of outputs whose values are not kept by digest."""
+        key = name, *place
+        if self._plain.setdefault(key, digest) != digest:
+            known = self._held.get(key)
+            apart = np.inf if known is None or values is None else _difference(name, known, values).size
+            self._spread[key] = max(apart, self._spread.get(key, 0.0))
+        elif values is not None and len({held[1:] for held in self._held} | {place}) == 1:
+            self._held[key] = values.copy()  # of one sample and step: further plain runs are of the first that differs
+
+    @property
+    def _is_unsteady(self) -> bool:
+        """Whether plain runs differ among themselves by about as much as the recorded one from them."""
+        spread = max(self._spread.values(), default=0.0)
+        return bool(self._spread) and self._worst.size <= UNSTEADY_MAX_RATIO * spread
 
     @property
     def differing(self) -> list[tuple[int, int]]:
@@ -97,7 +110,7 @@ class FidelityCheck:
         """What the comparisons say together."""
         if not self._places:
             return Fidelity.UNKNOWN
-        if self._unsteady:
+        if self._is_unsteady:
             return Fidelity.NONDETERMINISTIC
         return Fidelity.DIFFERS if self._differing else Fidelity.BIT_EQUAL
 
@@ -121,13 +134,14 @@ class FidelityCheck:
         count = f"{len(self._places)} of {recorded} recorded runs"
         left = [repr(name) for name in outputs if name not in self._names]
         rest = f"; not compared: {', '.join(left[:3])}{' ...' if len(left) > 3 else ''}" if left else ""
-        if self._unsteady:
-            name, sample, _ = next(iter(self._unsteady))
+        if self._is_unsteady:
+            name, sample, _ = next(iter(self._spread))
             return f"two plain runs on the same inputs differ in output {name!r} of sample {sample}{rest}"
         if not self._differing:
             return f"outputs equal those of a plain run bit for bit, checked for {count}{rest}"
         differing = f"outputs differ in {len(self._differing)} of the {len(self._places)} runs checked"
-        return f"{self._worst.sentence}; {differing}{rest}"
+        unsteady = "; plain runs differ as well, by far less" if self._spread else ""
+        return f"{self._worst.sentence}; {differing}{unsteady}{rest}"
 
 
 def _digest(array: np.ndarray) -> bytes:

@@ -133,8 +133,11 @@ def open_dataset(parent: Any, name: bytes, *, file_size: int) -> tuple[Any, Exte
     _check_link(parent, name)
     try:
         dataset = h5d.open(parent, name)
-        return dataset, _check_dataset(dataset, name, file_size=file_size)
     except (OSError, RuntimeError, KeyError, TypeError, NotImplementedError):
+        raise _broken(name, "cannot be opened as a dataset") from None
+    try:
+        return dataset, _check_dataset(dataset, name, file_size=file_size)
+    except (OSError, RuntimeError):
         raise _broken(name, "cannot be opened as a dataset") from None
 
 
@@ -203,7 +206,10 @@ def _checked_type(kind: Any, name: bytes) -> np.dtype[Any]:
     known = _TYPES.get(encoded)
     if known is None:
         _check_members(kind, name)
-        known = kind.dtype
+        try:
+            known = kind.dtype
+        except (TypeError, NotImplementedError):  # numpy has no such type
+            raise _broken(name, "has elements of a foreign type") from None
         if len(_TYPES) < _MOST_TYPES:
             _TYPES[encoded] = known
     return known

@@ -1,6 +1,7 @@
 """Two recordings of one quantized graph: both orders blame the same node, and name the same run."""
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -57,3 +58,26 @@ def test_both_orders_blame_one_node_and_one_run(seed, wrong, how):
     assert [FindingKind.REFERENCE in kinds for kinds in accused] == [False, True]
     assert back.verdict.sentence.startswith(f"The reference is wrong first at QLinearMatMul 'n{wrong}'")
     assert all(result[f"n{at}"].status != "diverged" for result in (forth, back) for at in range(wrong))
+
+
+@pytest.mark.parametrize("op", ["MatMul", "Relu"])
+def test_a_value_that_is_no_number_is_said_of_the_run_that_made_it(op):
+    x, weight = (np.random.default_rng(0).normal(size=(8, 8)).astype(np.float32) for _ in range(2))
+    nodes = [
+        Node(name="first", op=op, inputs=("x", "w") if op == "MatMul" else ("x",), outputs=("h",)),
+        Node(name="second", op="Tanh", inputs=("h",), outputs=("y",)),
+    ]
+    infos = [TensorInfo(name="w", role=Role.CONSTANT)]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+
+    def run(*, bad):
+        values = {"x": x, "w": weight}
+        values |= run_node(nodes[0], values, graph.opset)
+        if bad:
+            values["h"] = np.where(values["h"] == values["h"].max(), np.float32(np.nan), values["h"])
+        return MemoryRecording.single(graph, values | run_node(nodes[1], values, graph.opset))
+
+    forth, back = qdebug.diff(run(bad=False), run(bad=True)), qdebug.diff(run(bad=True), run(bad=False))
+    assert [result.first_divergence for result in (forth, back)] == ["first", "first"]
+    assert forth.verdict.sentence.startswith(f"The backend diverges first at {op} 'first'")
+    assert back.verdict.sentence.startswith(f"The reference is wrong first at {op} 'first'")

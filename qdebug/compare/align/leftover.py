@@ -16,7 +16,7 @@ from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
 from qdebug.model.outline import Outline, outline_of
-from qdebug.model.recording import SkipCause
+from qdebug.model.recording import RunInfo, SkipCause
 from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 
 __all__ = ["as_unchecked", "leftovers"]
@@ -46,6 +46,7 @@ class _Half:
         inside: Its tensors inside a part that a compared result accounts for.
         missing: Tensors of the other side's graph of which its recording has no values.
         notes: Why a tensor has no partner, as far as the search said.
+        never: Tensors that the other side never makes, with the reason.
         twins: The compared tensors, where one without a partner may hold the same values: of the reference alone.
     """
 
@@ -56,6 +57,7 @@ class _Half:
     inside: Inside
     missing: set[str]
     notes: Mapping[str, str]
+    never: Mapping[str, str]
     twins: Sequence[str]
 
     @cached_property
@@ -131,6 +133,7 @@ def _half(context: Context, pairs: Sequence[Pair], side: Side, inside: Inside) -
         inside=inside,
         missing=missing,
         notes=context.notes if ours else {},
+        never=_never_made(there.info),
         twins=() if ours else [pair.reference for pair in pairs],
     )
 
@@ -165,6 +168,8 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     harmless = _harmless(tensor, run, half.paired)
     if harmless:
         return entry(UnmatchedKind.BENIGN, harmless)
+    if tensor in half.never:
+        return entry(UnmatchedKind.BENIGN, half.never[tensor])
     if tensor in half.missing:
         return entry(UnmatchedKind.LOST, f"the {half.side.other}'s recording has no values of it")
     return entry(UnmatchedKind.LOST, half.notes.get(tensor, f"no tensor of the {half.side.other} answers to it"))
@@ -248,7 +253,7 @@ def _skipped(half: _Half) -> Iterator[Unmatched]:
     for tensor, why in info.skipped.items():
         kind, reason, cause = UnmatchedKind.LOST, f"not recorded: {why}", info.skip_causes.get(tensor)
         if cause is not None and cause.is_benign:
-            kind, reason = UnmatchedKind.BENIGN, f"{_CAUSES[cause]}: {why}"
+            kind, reason = UnmatchedKind.BENIGN, _never_made(info)[tensor]
         elif tensor in graph.tensors and tensor not in graph.outputs and _leads_to_compared(tensor, half):
             kind, reason = UnmatchedKind.BENIGN, f"{reason}; what is made of it is compared"
         yield Unmatched(side=half.side, tensor=tensor, kind=kind, reason=reason)
@@ -259,6 +264,11 @@ _CAUSES = {
     SkipCause.FOLDED: "folded into a constant",
     SkipCause.VIEW: "another shape of a recorded tensor",
 }
+
+
+def _never_made(info: RunInfo) -> dict[str, str]:
+    """Return the tensors that a run never makes, each with the cause and what was said of it."""
+    return {name: f"{_CAUSES[info.skip_causes[name]]}: {why}" for name, why in info.never_made().items()}
 
 
 def _leads_to_compared(tensor: str, half: _Half) -> bool:

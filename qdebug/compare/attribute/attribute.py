@@ -227,6 +227,20 @@ def _unreplayed(node: Node, error: QdebugError, *, known: bool) -> Attribution:
     return Attribution(reason=missing if reason == missing else f"{missing}, and {reason}")
 
 
+def _check_finite(theirs: np.ndarray, replayed: np.ndarray, ours: np.ndarray) -> None:
+    """Refuse a replay that is NaN where both sides recorded numbers: it tells nothing of them.
+
+    Raises:
+        KernelError: It is.
+    """
+    if replayed.dtype.kind != "f" or not np.isnan(replayed).any():
+        return
+    odd = np.isnan(replayed)
+    recorded = [each.reshape(replayed.shape)[odd] for each in (theirs, ours)]
+    if np.logical_and(*map(np.isfinite, recorded)).any():
+        raise KernelError("its replay is not a number where the recorded values are numbers")
+
+
 class _NoReferenceError(Exception):
     """What the reference's nodes make of the backend's inputs cannot be replayed."""
 
@@ -350,8 +364,12 @@ class _Split:
             part: Where they are added.
             values: The reference's, the replay with the backend's constants and the backend's, in one order.
             place: Sample and step.
+
+        Raises:
+            KernelError: The replay is NaN where both sides recorded numbers.
         """
         theirs, replayed, ours = values
+        _check_finite(theirs, replayed, ours)
         real = None if self._as_reference is None else self._first(self._as_reference, place, replayed.shape)
         second = on_grid(replayed, self._reference_codes)  # what its codes round or cut off is no error
         first = second if real is None else on_grid(real, self._reference_codes)

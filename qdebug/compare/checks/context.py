@@ -138,8 +138,8 @@ class NodeContext:
     @property
     def input_difference(self) -> InputDifference | None:
         """By how much it differs as an input of the network; None if it is none, or limits of the user judge it."""
-        given = self.node is None and self.stats is not None and self.limits.judge_whole(self.stats)
-        return None if given or self.node is not None else self.runs.different_inputs.get(self.entry.tensor)
+        given = self.stats is not None and self.limits.judge_whole(self.stats)
+        return None if given else self.runs.different_inputs.get(self.entry.tensor)
 
     @property
     def known_arithmetic(self) -> str | None:
@@ -225,7 +225,10 @@ class NodeContext:
         theirs = runs.reference.graph.producer(entry.reference_tensor)
         if stats is None or graph is None or theirs is None or self.diverges or not self._own_is_known:
             return None
-        if runs.reference.graph.tensors[entry.reference_tensor].quant is None:
+        if stats.nonfinite:
+            if not self._is_finite_as_replayed:
+                return None
+        elif runs.reference.graph.tensors[entry.reference_tensor].quant is None:
             if not self.reads_the_same:  # of real numbers the reference is looked at where the inputs are no excuse
                 return None
         elif entry.quant is None or not (stats.max_lsb or 0.0) > DERIVED_LSB:
@@ -233,10 +236,22 @@ class NodeContext:
         if not graph.alike or self.node is None or not operators.same_family(theirs, self.node):
             return None
         alone = reference_self_check(runs.reference, entry)
-        if alone.arithmetic_unsaturated is None or not self._beyond(alone, excused=False):
+        own = alone.arithmetic_unsaturated
+        if own is None or not (own.nonfinite if stats.nonfinite else self._beyond(alone, excused=False)):
             return None
         found = runs.reference_reproducer.reproduce(theirs, entry.reference_tensor)
         return None if found is not None and found.firm else alone
+
+    @property
+    def _is_finite_as_replayed(self) -> bool:
+        """Whether the backend's values are finite, and a replay of its node gives finite ones there."""
+        own = None if self.attribution is None else self.attribution.arithmetic_unsaturated
+        ends = None if self.stats is None else (self.stats.backend_min, self.stats.backend_max)
+        if own is None or own.nonfinite or ends is None or None in ends:
+            return False
+        places = recorded_places(self.runs.reference, self.runs.backend, self.entry)
+        arrays = (real_values(self.runs.backend, self.entry.tensor, place) for place in places)
+        return all(np.isfinite(array).all() for array in arrays)
 
     @property
     def _own_is_known(self) -> bool:

@@ -71,7 +71,7 @@ def unjudged(context: NodeContext) -> Finding | None:
     floor, stats = context.limits.sqnr_in_force, context.stats
     if context.limits.given or floor is None or stats is None or stats.sqnr_db is None or stats.nonfinite:
         return None
-    if context.node is None:
+    if context.node is None or context.input_difference is not None:
         return None
     if context.failed and context.excused and stats.mismatches:
         return _doubt(context, stats.sqnr_db, floor, f"its replay failed: {context.unreplayed}")

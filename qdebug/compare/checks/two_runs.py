@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 
 from qdebug.compare.checks.arithmetic import differing, judged
@@ -15,7 +17,16 @@ __all__ = ["apart_on_equal_inputs", "other_scale", "wrong_reference"]
 
 def wrong_reference(context: NodeContext) -> Finding | None:
     """Find that the reference's tensor is not what its own node gives, while the backend's is."""
-    alone = context.reference_alone
+    alone, stats = context.reference_alone, context.stats
+    if alone is not None and stats is not None and stats.nonfinite:
+        odd = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
+        said = (
+            f"{odd} of {stats.count} elements of the reference are NaN or infinite where its node gives finite values"
+        )
+        found = breach(
+            context, FindingKind.REFERENCE, f"{said}; the backend's are", judged=(odd, 0, "elements"), given=False
+        )
+        return replace(found, role=FindingRole.CAUSE)
     own = None if alone is None else judged(Error(stats=context.stats, attribution=alone, limits=Limits()))
     if own is None:
         return None

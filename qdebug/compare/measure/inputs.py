@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.layouts import in_one_order, turned_quant
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.band import difference, finite_norm, norm
@@ -54,13 +55,13 @@ class InputDifference:
     def sentence(self) -> str:
         """A clause without the name of the input."""
         if self.unit == "dB":
-            return f"differs between the two runs: SQNR {apart(self.amount, self.limit)} dB, below {self.limit:g} dB"
+            return f"differs: SQNR {apart(self.amount, self.limit)} dB is below {self.limit:g} dB"
         if self.nonfinite:
             count = f"{self.amount:g} {'element' if self.amount == 1 else 'elements'}"
             return f"is NaN or infinite in {count} of one run alone"
         if self.unit == "elements":
-            return f"differs between the two runs in {self.amount:g} {'element' if self.amount == 1 else 'elements'}"
-        return f"differs between the two runs by up to {apart(self.amount, self.limit)} steps, more than {self.limit:g}"
+            return f"differs in {self.amount:g} {'element' if self.amount == 1 else 'elements'}"
+        return f"differs by up to {apart(self.amount, self.limit)} steps, more than {self.limit:g}"
 
 
 def different_inputs(reference: Recording, backend: Recording, pairs: Iterable[Pair]) -> Iterator[InputDifference]:
@@ -93,7 +94,10 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
         None of equal inputs, of tensors that are no inputs, and where values were not kept in full.
     """
     graphs = reference.graph, backend.graph
-    if pair.reference not in graphs[0].inputs or pair.backend not in graphs[1].inputs:
+    names = pair.reference, pair.backend
+    if not any(name in graph.inputs for graph, name in zip(graphs, names, strict=True)):
+        return None
+    if not all(_may_be_input(graph, name) for graph, name in zip(graphs, names, strict=True)):
         return None
     if is_fed_back(reference, pair.reference) and is_fed_back(backend, pair.backend):
         return None
@@ -101,6 +105,12 @@ def input_difference(reference: Recording, backend: Recording, pair: Pair) -> In
     found = (_held_against(pair.backend, *values, quants) for values in _values(reference, backend, pair))
     beyond = [each for each in found if each is not None]
     return max(beyond, key=lambda each: each.excess, default=None)
+
+
+def _may_be_input(graph: Graph, tensor: str) -> bool:
+    """Tell whether a tensor is an input of the network, or a recording says nothing of what makes it."""
+    node = graph.producer(tensor)
+    return node is None or (says_nothing(node) and not any(node.inputs))
 
 
 def _stated(graph: Graph, tensor: str) -> Iterator[QuantParams]:

@@ -133,3 +133,12 @@ GRID_MIN_VALUES = threshold(
     why="Fewer different values lie on some grid by chance.",
     source="derived: 6 values beside two neighbours are all so near a level once in a million times by chance",
 )
+UNSTEADY_MAX_RATIO = threshold(
+    "UNSTEADY_MAX_RATIO",
+    10.0,
+    unit="times the largest difference of two plain runs",
+    decides="status",
+    why="Where a recorded output is no further from a plain run, the backend itself differs from run to run. What is "
+    "further off is the work of recording, however little plain runs differ.",
+    source="chosen: the largest of a few differences is seldom ten times that of another few",
+)

@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.errors import RecordingError
-from qdebug.model import Graph, MemoryRecording, Node
+from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import registry
 
 X = np.random.default_rng(0).normal(size=(4, 32)).astype(np.float32)
@@ -82,3 +82,21 @@ def test_a_file_that_cannot_be_read_is_no_node_without_replay(monkeypatch):
     monkeypatch.setattr(backend, "load", damaged)
     with pytest.raises(RecordingError, match="damaged"):
         qdebug.diff(reference, backend)
+
+
+@pytest.mark.parametrize("whose", ["backend", "both"])
+def test_a_replay_that_is_no_number_accuses_nobody(whose):
+    """A weight was recorded wrong: the reference's tells what the node gives, or nothing does."""
+    weight = np.random.default_rng(1).normal(size=(32, 8)).astype(np.float32)
+    nodes = [Node(name="fc", op="MatMul", inputs=("x", "w"), outputs=("y",))]
+    infos = [TensorInfo(name="w", role=Role.CONSTANT)]
+    graph = Graph(nodes, tensors=infos, inputs=("x",), outputs=("y",), opset={"": 17})
+
+    def record(kept, factor):
+        return MemoryRecording.single(graph, {"x": X, "w": kept, "y": (X @ weight) * np.float32(factor)})
+
+    bad = weight * np.float32(np.nan)
+    result = qdebug.diff(record(bad if whose == "both" else weight, 1), record(bad, 1 + 1e-6))
+    assert result["fc"].failed_replay is (whose == "both")
+    assert ("not a number where" in str(result["fc"].reason)) is (whose == "both")
+    assert result.first_divergence is None

@@ -101,3 +101,12 @@ def test_a_second_plain_run_tells_who_is_to_blame():
     assert (disturbed.fidelity, unsteady.fidelity) == (Fidelity.DIFFERS, Fidelity.NONDETERMINISTIC)
     assert "two plain runs on the same inputs differ in output 'y' of sample 0" in unsteady.detail(1)
     assert (disturbed.differing, unsteady.differing) == ([(0, 0)], [(0, 0)])
+
+
+@pytest.mark.parametrize(("apart", "told"), [(1e-7, Fidelity.DIFFERS), (0.2, Fidelity.NONDETERMINISTIC)])
+def test_plain_runs_excuse_a_recorded_one_only_by_as_much_as_they_differ(apart, told):
+    recorded, plain = np.zeros(4), np.ones(4)
+    found = check((recorded, plain))
+    found.compare("y", recorded, plain + apart, (0, 0))
+    assert found.fidelity is told
+    assert ("plain runs differ as well, by far less" in found.detail(1)) is (told is Fidelity.DIFFERS)

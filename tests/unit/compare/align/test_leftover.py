@@ -120,3 +120,12 @@ def test_that_nothing_checked_a_part_is_said_once():
     once = as_unchecked(entry, "no kernel is known for A")
     assert once.reason == "inside a part; nothing checked that both do the same in it, since no kernel is known for A"
     assert as_unchecked(once, "no kernel is known for B") == once
+
+
+@pytest.mark.parametrize(("cause", "lost"), [("fused", False), (None, True)])
+def test_what_a_recording_of_names_alone_says_it_never_made_is_no_loss(cause, lost):
+    causes = {} if cause is None else {"a": SkipCause(cause)}
+    info = RunInfo(backend="test", skipped={"a": "a list"}, skip_causes=causes)
+    nodes = [Node(name=name, op="Unknown", outputs=(name,)) for name in ("x", "y")]
+    named = MemoryRecording.single(Graph(nodes, outputs=("y",)), {"x": X, "y": X}, info)
+    assert said(run_of(*PLAIN), named, "a")[0] is lost

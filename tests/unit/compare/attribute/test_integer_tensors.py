@@ -149,7 +149,7 @@ def test_an_input_of_other_token_ids_accuses_nobody():
     runs = [{"x": side, "c": table, "y": table[side]} for side in (ids, other)]
     result = DiffSession(*(MemoryRecording.single(graph, run) for run in runs)).result()
     assert (result.exit_code, result.verdict.first_divergence) == (3, None)
-    assert "different inputs ('x' differs between the two runs in 1 element)" in result.verdict.sentence
+    assert "different inputs ('x' differs in 1 element)" in result.verdict.sentence
     assert result.nodes[1].status is Status.WITHIN
 
 

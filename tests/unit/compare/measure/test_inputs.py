@@ -82,3 +82,12 @@ def test_an_input_that_is_not_finite_in_both_runs_is_named():
     result = qdebug.diff(reference, backend)
     assert result.first_divergence == "x"
     assert "of this input are NaN in both runs" in result.verdict.sentence
+
+
+def test_other_inputs_are_said_where_one_recording_has_names_alone():
+    nodes = [Node(name=name, op="Unknown", outputs=(name,)) for name in ("x", "y")]
+    named = MemoryRecording.single(Graph(nodes, outputs=("y",)), {"x": X + 1, "y": np.maximum(X + 1, 0)})
+    for pair in ((run(X), named), (named, run(X))):
+        result = qdebug.diff(*pair)
+        assert (result.exit_code, result.first_divergence) == (3, None)
+        assert result.verdict.sentence.startswith("The two runs were given different inputs ('x' ")
