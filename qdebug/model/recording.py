@@ -183,7 +183,7 @@ class Recording(Protocol):
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
-        The array may be a view of the file that is read as it is touched.
+        A very large array may lie in a temporary file that is read as it is touched.
 
         Raises:
             RecordingError: No values are kept under this name, sample and step.

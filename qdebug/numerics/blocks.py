@@ -209,8 +209,6 @@ class RealBlocks:
         """Return stored elements start to stop, 1-D; never to be written to."""
         if self._pages is not None:
             self._pages.read_up_to(start)
-            if stop >= self.size:
-                self._pages.read_to_end()
         return np.asarray(self._flat[start:stop])
 
     def read_single(self, start: int, stop: int, out: np.ndarray) -> np.ndarray:

@@ -1,9 +1,7 @@
-"""Arrays larger than memory should hold: made in a nameless temporary file, or read from a mapped one and given back.
+"""Arrays larger than memory should hold: made in a nameless temporary file, and given back as they are read.
 
-Large arrays that had to be made lie in a nameless temporary file; memory holds what of it is being read. What a
-recording holds as it is, is a view of its file. Elements that are compressed, packed, turned, or still being written
-have to be made first, and would take as much memory as all of them. Here they take room on the disk instead, which the
-system takes back when the array is gone, however the process ends.
+Memory holds what of such a file is being read. The room it takes on the disk goes back to the system when the array is
+gone, however the process ends. Nobody else knows the file: what becomes of a recording meanwhile is of no account.
 """
 
 from __future__ import annotations
@@ -15,16 +13,14 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import product
 from math import prod
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 __all__ = [
     "SPILL_FROM",
-    "CheckedMap",
     "Making",
     "PassedPages",
-    "ReadCheck",
     "SpillFile",
     "TouchedPages",
     "in_c_order",
@@ -37,27 +33,6 @@ STRETCH = 32 << 20
 """Bytes after which pages are given back: some milliseconds of reading, against some microseconds for the call."""
 
 
-class ReadCheck(Protocol):
-    """Checks what is mapped while it is read from its beginning to its end."""
-
-    @property
-    def span(self) -> tuple[int, int]:
-        """Where in the mapping what is checked begins, and its size in bytes."""
-
-    def read_up_to(self, mapped: mmap.mmap, nbytes: int) -> None:
-        """Check the bytes that were not checked yet, up to so many of them; raises what is wrong with them."""
-
-
-class CheckedMap(mmap.mmap):
-    """The mapping of a file whose content is checked as it is read.
-
-    Attributes:
-        check: What checks it; None once that is done.
-    """
-
-    check: ReadCheck | None = None
-
-
 class PassedPages:
     """The pages of one array that have been read; what is read again comes from the file again.
 
@@ -67,15 +42,12 @@ class PassedPages:
         mapped: The mapped file.
         offset: Where the array begins in it, in bytes.
         itemsize: Bytes of an element.
-        nbytes: Size of the array.
     """
 
-    __slots__ = ("_check", "_first", "_itemsize", "_mapped", "_next", "_offset", "_released", "_size")
+    __slots__ = ("_first", "_itemsize", "_mapped", "_next", "_offset", "_released")
 
-    def __init__(self, mapped: mmap.mmap, offset: int, itemsize: int, nbytes: int) -> None:
-        self._mapped, self._offset, self._itemsize, self._size = mapped, offset, itemsize, nbytes
-        check = mapped.check if isinstance(mapped, CheckedMap) else None
-        self._check = check if check is not None and check.span == (offset, nbytes) else None
+    def __init__(self, mapped: mmap.mmap, offset: int, itemsize: int) -> None:
+        self._mapped, self._offset, self._itemsize = mapped, offset, itemsize
         self._first = -(-offset // mmap.PAGESIZE) * mmap.PAGESIZE  # the page before may hold another array's end
         self._begin(self._first)
 
@@ -89,16 +61,9 @@ class PassedPages:
             if element == 0:
                 self._begin(self._first)
             return
-        if self._check is not None:
-            self._check.read_up_to(self._mapped, element * self._itemsize)
         end = (self._offset + element * self._itemsize) // mmap.PAGESIZE * mmap.PAGESIZE
         self._mapped.madvise(mmap.MADV_DONTNEED, self._released, end - self._released)
         self._begin(end)
-
-    def read_to_end(self) -> None:
-        """Check what is left to be checked: all that lies before the last elements has been read."""
-        if self._check is not None:
-            self._check.read_up_to(self._mapped, self._size)
 
 
 class TouchedPages:
@@ -134,7 +99,7 @@ def passed_pages(array: np.ndarray) -> PassedPages | None:
         array: Elements in one piece, in order.
     """
     mapped = _mapped(array)
-    return None if mapped is None else PassedPages(mapped, _offset(mapped, array), array.itemsize, array.nbytes)
+    return None if mapped is None else PassedPages(mapped, _offset(mapped, array), array.itemsize)
 
 
 def touched_pages(array: np.ndarray) -> TouchedPages | None:

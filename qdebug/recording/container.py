@@ -7,11 +7,8 @@ is read by us, never by the library. What is refused is a ValueError; who opens 
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
-import mmap
 import os
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +19,7 @@ import xxhash
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.numerics.large_arrays import SPILL_FROM, CheckedMap, Making, mapping_of
+from qdebug.numerics.large_arrays import SPILL_FROM, Making
 from qdebug.recording.bad_file import BAD_FILE, damaged
 from qdebug.recording.format import (
     FORMAT_NAME,
@@ -414,9 +411,7 @@ class Expected(NamedTuple):
 
 
 def read_payload(container: Container, expected: Expected) -> np.ndarray:
-    """Return a payload's elements as they lie in the file; a very large contiguous one is a view of the file.
-
-    A large compressed one is unpacked into a temporary file, and is a view of that.
+    """Return a payload's elements as they lie in the file. A very large one lies in a temporary file.
 
     Raises:
         ValueError, OSError: It is not what the index says, or is damaged.
@@ -437,57 +432,6 @@ def read_payload(container: Container, expected: Expected) -> np.ndarray:
     return making.done()
 
 
-class PayloadCheck:
-    """Compares a mapped payload with its hash while it is read from its beginning to its end, in order.
-
-    What is read in another order, or only in part, is left to a reading of the whole.
-
-    Args:
-        container: The file.
-        span: Where in the mapping the payload begins, and its size.
-        digest: Its hash, as recorded.
-        done: Called once it has been read and has that hash.
-        wrong: Makes the error for another hash.
-    """
-
-    def __init__(
-        self,
-        container: Container,
-        span: tuple[int, int],
-        digest: bytes,
-        *,
-        done: Callable[[], object],
-        wrong: Callable[[], RecordingError],
-    ) -> None:
-        self.span = span
-        self._path, self._size = container.path, container.size
-        self._digest, self._done, self._wrong = digest, done, wrong
-        self._hash, self._read = xxhash.xxh3_128(), 0
-        self._lock = threading.Lock()
-
-    def read_up_to(self, mapped: mmap.mmap, nbytes: int) -> None:
-        """Hash the bytes that were not hashed yet, up to so many of them.
-
-        Raises:
-            RecordingError: The file was cut meanwhile.
-            PayloadMismatchError: All were read, and are not what the hash says.
-        """
-        with self._lock:
-            if nbytes <= self._read:
-                return
-            if mapped.size() < self._size:
-                raise _changed(self._path)
-            with memoryview(mapped)[self.span[0] + self._read : self.span[0] + nbytes] as part:
-                self._hash.update(part)
-            self._read = nbytes
-            if nbytes == self.span[1]:
-                if self._hash.digest() != self._digest:
-                    self._read = 0
-                    self._hash.reset()
-                    raise self._wrong()
-                self._done()
-
-
 def load_payload(
     container: Container,
     expected: Expected,
@@ -496,9 +440,7 @@ def load_payload(
     done: Callable[[], object],
     wrong: Callable[[], RecordingError],
 ) -> np.ndarray:
-    """Return a payload's elements as they lie in the file, and compare them with their hash.
-
-    What is a view of the file is compared while it is read, see `PayloadCheck`.
+    """Return a payload's elements as they lie in the file, compared with their hash.
 
     Args:
         container: The file.
@@ -513,19 +455,14 @@ def load_payload(
         MissingExtraError: It is compressed with Zstandard, and the package is not installed.
     """
     stored = read_payload(container, expected)
-    mapped = mapping_of(stored)
-    if isinstance(mapped, CheckedMap):
-        offset = int(stored.ctypes.data - np.frombuffer(mapped, np.uint8, count=1).ctypes.data)
-        mapped.check = PayloadCheck(container, (offset, stored.nbytes), digest, done=done, wrong=wrong)
-        return stored
     if array_hash(stored) != digest:
         raise wrong()
     done()
     return stored
 
 
-_DIGEST_BLOCK = 1 << 20
-"""Bytes of a payload that are read at a time for its digest."""
+_BLOCK = 1 << 20
+"""Bytes of a payload that are read at a time."""
 
 
 def payload_digest(container: Container, expected: Expected) -> bytes:
@@ -538,9 +475,9 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
     _, extent = container.open_payload(expected)
     if extent.offset is None or not extent.nbytes:
         return array_hash(read_payload(container, expected))
-    digest, block = xxhash.xxh3_128(), np.empty(min(_DIGEST_BLOCK, extent.nbytes), np.uint8)
-    for start in range(0, extent.nbytes, _DIGEST_BLOCK):  # not mapped: it may be larger than the memory there is
-        part = block[: min(_DIGEST_BLOCK, extent.nbytes - start)]
+    digest, block = xxhash.xxh3_128(), np.empty(min(_BLOCK, extent.nbytes), np.uint8)
+    for start in range(0, extent.nbytes, _BLOCK):  # it may be larger than the memory there is
+        part = block[: min(_BLOCK, extent.nbytes - start)]
         read_bytes(container.fd, extent.offset + start, part)
         digest.update(part.data)
     return digest.digest()
@@ -577,19 +514,20 @@ def _chunks(dataset: Any, extent: Extent) -> Iterator[tuple[tuple[int, ...], np.
 
 
 def _read_contiguous(fd: int, extent: Extent, physical: np.dtype[Any]) -> np.ndarray:
+    """Copy elements that lie in one piece.
+
+    They are never mapped where they lie: the mapping of a file that somebody cuts meanwhile ends the process (SIGBUS).
+    """
     offset = int(extent.offset or 0)
-    # A smaller one is read: a mapping of a file that somebody cuts meanwhile would end the process (SIGBUS).
-    if extent.nbytes >= SPILL_FROM and offset % physical.itemsize == 0:
-        start = offset - offset % mmap.ALLOCATIONGRANULARITY
-        try:
-            mapped = CheckedMap(fd, offset - start + extent.nbytes, access=mmap.ACCESS_READ, offset=start)
-        except OSError as exc:
-            # Each mapping holds a descriptor and address space; out of either, a copy does.
-            if exc.errno not in (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENODEV):
-                raise
-        else:
-            count = extent.nbytes // physical.itemsize
-            return np.frombuffer(mapped, dtype=physical, count=count, offset=offset - start).reshape(extent.shape)
-    out = np.empty(extent.shape, dtype=physical)
-    read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
-    return out
+    if extent.nbytes < SPILL_FROM:
+        out = np.empty(extent.shape, physical)
+        read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
+        return out
+    making = Making(extent.shape, physical)
+    count, step = extent.nbytes // physical.itemsize, max(1, _BLOCK // physical.itemsize)
+    block = np.empty(min(step, count), physical)
+    for start in range(0, count, step):
+        part = block[: count - start]
+        read_bytes(fd, offset + start * physical.itemsize, part.view(np.uint8))
+        making.put_flat(start, part)
+    return making.done()

@@ -147,8 +147,6 @@ def stretches(array: np.ndarray) -> Iterator[np.ndarray]:
         if pages is not None:
             pages.read_up_to(start)
         yield flat[start : start + step]
-    if pages is not None:
-        pages.read_to_end()
 
 
 def read_bytes(fd: int, offset: int, out: np.ndarray) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from bisect import bisect_left
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property, partial
 from pathlib import Path
@@ -290,6 +290,8 @@ class KnownGraphs:
 
 _HELD_BYTES = 64 << 20
 """Bytes of arrays in memory that a recording holds on to: a comparison asks for the same few several times in a row."""
+_HELD_SPILLED = 2
+"""Arrays in temporary files that it holds on to besides."""
 
 
 class _HeldArrays:
@@ -298,6 +300,7 @@ class _HeldArrays:
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
         self._last: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._spilled: deque[np.ndarray] = deque(maxlen=_HELD_SPILLED)
         self._lock = Lock()
 
     def get(self, row: int) -> np.ndarray | None:
@@ -312,7 +315,9 @@ class _HeldArrays:
         """Hold a read-only array, and return a view of it, which nobody can make writable."""
         with self._lock:
             self._known[row] = array
-            if array.nbytes <= _HELD_BYTES and mapping_of(array) is None:
+            if mapping_of(array) is not None:
+                self._spilled.append(array)
+            elif array.nbytes <= _HELD_BYTES:
                 self._last[row] = array
             while sum(each.nbytes for each in self._last.values()) > _HELD_BYTES:
                 self._last.popitem(last=False)
@@ -322,6 +327,7 @@ class _HeldArrays:
         """Let go of all arrays."""
         with self._lock:
             self._last.clear()
+            self._spilled.clear()
 
 
 class FileRecording(Closable):
@@ -471,9 +477,8 @@ class FileRecording(Closable):
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
-        Values are compared with the hash that they were recorded with. A very large payload is a view of the file that
-        is read as it is touched, and compared when it is read in order; it stays valid after `close`. While somebody
-        holds an array, others who ask are given the same elements.
+        Values are compared with the hash that they were recorded with, and stay valid after `close`. Very large ones
+        lie in a temporary file. While somebody holds an array, others who ask are given the same elements.
 
         Raises:
             PayloadMismatchError: The values are not what their hash says.
