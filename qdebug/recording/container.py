@@ -461,7 +461,7 @@ def load_payload(
     return stored
 
 
-_BLOCK = 1 << 20
+_PIECE = 1 << 20
 """Bytes of a payload that are read at a time."""
 
 
@@ -475,9 +475,9 @@ def payload_digest(container: Container, expected: Expected) -> bytes:
     _, extent = container.open_payload(expected)
     if extent.offset is None or not extent.nbytes:
         return array_hash(read_payload(container, expected))
-    digest, block = xxhash.xxh3_128(), np.empty(min(_BLOCK, extent.nbytes), np.uint8)
-    for start in range(0, extent.nbytes, _BLOCK):  # it may be larger than the memory there is
-        part = block[: min(_BLOCK, extent.nbytes - start)]
+    digest, block = xxhash.xxh3_128(), np.empty(min(_PIECE, extent.nbytes), np.uint8)
+    for start in range(0, extent.nbytes, _PIECE):  # it may be larger than the memory there is
+        part = block[: min(_PIECE, extent.nbytes - start)]
         read_bytes(container.fd, extent.offset + start, part)
         digest.update(part.data)
     return digest.digest()
@@ -524,7 +524,7 @@ def _read_contiguous(fd: int, extent: Extent, physical: np.dtype[Any]) -> np.nda
         read_bytes(fd, offset, out.reshape(-1).view(np.uint8))
         return out
     making = Making(extent.shape, physical)
-    count, step = extent.nbytes // physical.itemsize, max(1, _BLOCK // physical.itemsize)
+    count, step = extent.nbytes // physical.itemsize, max(1, _PIECE // physical.itemsize)
     block = np.empty(min(step, count), physical)
     for start in range(0, count, step):
         part = block[: count - start]

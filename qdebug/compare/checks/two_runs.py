@@ -20,12 +20,8 @@ def wrong_reference(context: NodeContext) -> Finding | None:
     alone, stats = context.reference_alone, context.stats
     if alone is not None and stats is not None and stats.nonfinite:
         odd = 0 if alone.arithmetic_unsaturated is None else alone.arithmetic_unsaturated.nonfinite
-        said = (
-            f"{odd} of {stats.count} elements of the reference are NaN or infinite where its node gives finite values"
-        )
-        found = breach(
-            context, FindingKind.REFERENCE, f"{said}; the backend's are", judged=(odd, 0, "elements"), given=False
-        )
+        said = "the reference's node gives finite values where its recording has none; the backend holds them"
+        found = breach(context, FindingKind.REFERENCE, said, judged=(odd, 0, "elements"), given=False)
         return replace(found, role=FindingRole.CAUSE)
     own = None if alone is None else judged(Error(stats=context.stats, attribution=alone, limits=Limits()))
     if own is None:
