@@ -209,7 +209,7 @@ class GraphDifferences:
         if not isinstance(mine, int) or not isinstance(other, int):
             return False
         if name == "transB":
-            return self._is_kept_turned(form.inputs[1], theirs.inputs[1])
+            return self._is_kept_turned(form, theirs)
         block = block_of(self._backend.graph.tensors[node.outputs[0]].layout)
         if name == "group" and block is not None:
             return mine == -(-other // block) * block
@@ -222,12 +222,18 @@ class GraphDifferences:
             and (turned[other] == mine % len(turned))
         )
 
-    def _is_kept_turned(self, one: str, other: str) -> bool:
-        """Tell whether a weight is kept in the other order of rows and columns: a square one, if not as it is."""
+    def _is_kept_turned(self, ours: Node, theirs: Node) -> bool:
+        """Tell whether a weight is kept in the other order of rows and columns: a square one, if not as it is.
+
+        Where a node does not say its weight nothing tells how it is kept, and it is taken to be.
+        """
+        if min(len(ours.inputs), len(theirs.inputs)) < 2:
+            return True
+        one, other = ours.inputs[1], theirs.inputs[1]
         if not (self._backend.has(one) and self._reference.has(other)):
             return False
-        mine, theirs = self._backend.load(one), self._reference.load(other)
-        return mine.shape == theirs.shape[::-1] and not np.array_equal(mine, theirs)
+        mine, kept = self._backend.load(one), self._reference.load(other)
+        return mine.shape == kept.shape[::-1] and not np.array_equal(mine, kept)
 
     def _left_out(self, node: Node, ours: Node, theirs: Node) -> Finding | None:
         """Find an attribute that one side states, and the other leaves at another default, as its values show.
@@ -240,7 +246,7 @@ class GraphDifferences:
                 default = _default_in_force(self._reference, theirs, name, mine[name])
             else:
                 default = _default_in_force(self._backend, ours, name, other[name])
-            if default is None or (name == "transB" and self._is_kept_turned(ours.inputs[1], theirs.inputs[1])):
+            if default is None or (name == "transB" and self._is_kept_turned(ours, theirs)):
                 continue
             stated = _written((mine if name in mine else other)[name])
             pair = (stated, default) if name in mine else (default, stated)

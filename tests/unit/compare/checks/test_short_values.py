@@ -6,6 +6,7 @@ import pytest
 
 from qdebug.api import diff
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
+from qdebug.recording.recorder import Recorder
 
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((2, 8, 32)).astype(np.float32)
@@ -128,3 +129,19 @@ def test_rounded_factors_are_told_of_what_other_frameworks_compute_too(bias):
     other = diff(dense(bias=bias), harness(lambda values: values * np.float32(1.01), bias=bias))
     assert other.verdict.origin is not None
     assert "rounding what it multiplies" not in other.verdict.sentence
+
+
+def test_a_product_whose_node_does_not_say_its_weight_is_not_told_to_turn_it(tmp_path):
+    """Of a weight that no node reads nothing tells how it is kept."""
+    with Recorder(tmp_path / "a.h5", backend="a") as rec:
+        rec.constant("w", W)
+        rec.put("x", X[0])
+        rec.put("out", X[0] @ W, node="dense", op="Gemm", inputs=("x", "w"))
+        rec.outputs("out")
+    with Recorder(tmp_path / "b.h5", backend="b") as rec:
+        rec.put("x", X[0])
+        rec.put("s", (X[0] @ W) * np.float32(1.01), node="fc", op="FullyConnected", inputs=("x",))
+        rec.outputs("s")
+    found = diff(tmp_path / "a.h5", tmp_path / "b.h5")
+    assert found.first_divergence == "fc"
+    assert "transB" not in found.verdict.sentence
