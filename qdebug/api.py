@@ -69,7 +69,7 @@ class DiffResult(RunComparison):
         self.close()
 
     def close(self) -> None:
-        """Let go of what the look-ups by name hold. The files that `diff` opened are closed by then."""
+        """Drop the index by name; `diff` closed its files when it returned."""
         if hasattr(self, "_by_name"):
             object.__delattr__(self, "_by_name")
 

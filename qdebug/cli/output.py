@@ -154,7 +154,7 @@ def emit(text: str) -> None:
 
 
 def _drop_stdout() -> None:
-    """Send what is left nowhere, so that the flush at exit does not fail again."""
+    """Discard buffered output, so that the flush at exit does not fail again."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)

@@ -51,7 +51,7 @@ def sources_closed() -> Iterator[None]:
 
 
 _opened = ExitStack()
-"""What closes the recordings of the command that runs: a process has one command line."""
+"""Closes the recordings of the command; a process runs one."""
 
 
 def verify_sources(arguments: argparse.Namespace) -> None:

@@ -33,7 +33,7 @@ class FidelityCheck:
         self._differing: set[tuple[int, int]] = set()
         self._worst = _Difference(-1.0, "")
         self._plain: dict[tuple[str, int, int], bytes] = {}
-        self._held: dict[tuple[str, int, int], np.ndarray] = {}
+        self._first: dict[tuple[str, int, int], np.ndarray] = {}  # of the first place that differs, with values
         self._spread: dict[tuple[str, int, int], float] = {}
         self._remarks: list[str] = []
 
@@ -53,12 +53,13 @@ class FidelityCheck:
             place: Sample and step.
             plain: Whether that was a run without recorder; two of these on the same inputs give the same.
         """
-        if plain:
-            self._note_plain(name, place, _digest(other), other)
-        if recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other):
-            self._note(name, place, None)
-        else:
-            self._note(name, place, _difference(f"output {name!r} of sample {place[0]}", recorded, other))
+        same = recorded.dtype == other.dtype and recorded.shape == other.shape and _bits_equal(recorded, other)
+        if plain and self._is_another((name, *place), _digest(other)):
+            first = recorded if self._plain[name, *place] == _digest(recorded) else self._first.get((name, *place))
+            self._add_spread((name, *place), 0.0 if first is None else _difference(name, first, other).size)
+        elif plain and not same and self._differing <= {place}:
+            self._first[name, *place] = other.copy()
+        self._note(name, place, None if same else _difference(f"output {name!r} of sample {place[0]}", recorded, other))
 
     def compare_hash(
         self, name: str, recorded: bytes, other: bytes, place: tuple[int, int], *, plain: bool = True
@@ -72,20 +73,18 @@ class FidelityCheck:
             place: Sample and step.
             plain: Whether that was a run without recorder.
         """
-        if plain:
-            self._note_plain(name, place, other, None)
+        if plain and self._is_another((name, *place), other):
+            self._add_spread((name, *place), 0.0)
         told = f"output {name!r} of sample {place[0]} differs from a plain run; its values were not kept"
         self._note(name, place, None if recorded == other else _Difference(0.0, told))
 
-    def _note_plain(self, name: str, place: tuple[int, int], digest: bytes, values: np.ndarray | None) -> None:
-        """Hold a plain run against the first one on the same inputs; of outputs whose values are not kept by digest."""
-        key = name, *place
-        if self._plain.setdefault(key, digest) != digest:
-            known = self._held.get(key)
-            apart = np.inf if known is None or values is None else _difference(name, known, values).size
-            self._spread[key] = max(apart, self._spread.get(key, 0.0))
-        elif values is not None and len({held[1:] for held in self._held} | {place}) == 1:
-            self._held[key] = values.copy()  # of one sample and step: further plain runs are of the first that differs
+    def _is_another(self, key: tuple[str, int, int], digest: bytes) -> bool:
+        """Tell whether an earlier plain run gave another output at the same sample and step."""
+        return self._plain.setdefault(key, digest) != digest
+
+    def _add_spread(self, key: tuple[str, int, int], size: float) -> None:
+        """Note how far two plain runs are apart; 0 where their values are not at hand, which excuses nothing."""
+        self._spread[key] = max(size, self._spread.get(key, 0.0))
 
     @property
     def _is_unsteady(self) -> bool:

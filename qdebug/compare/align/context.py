@@ -115,7 +115,7 @@ class Context:
 
     @cached_property
     def kinds(self) -> dict[tuple[str, bool], list[Node]]:
-        """The reference's nodes by what those that can do the same have in common."""
+        """The reference's nodes, grouped by `kind`."""
         found: dict[tuple[str, bool], list[Node]] = {}
         for node in self.ref.graph.nodes:
             found.setdefault(kind(node), []).append(node)

@@ -51,7 +51,7 @@ def alike(one: Node, other: Node) -> bool:
 
 
 def kind(node: Node) -> tuple[str, bool]:
-    """Return what nodes have in common that can do the same, see `alike`."""
+    """Return the family of a node's operator, and whether it gives sums of codes."""
     return operators.plain(node).family, operators.of(node.op).sums_codes
 
 

@@ -267,7 +267,7 @@ _CAUSES = {
 
 
 def _never_made(info: RunInfo) -> dict[str, str]:
-    """Return the tensors that a run never makes, each with the cause and what was said of it."""
+    """Return the tensors that were fused, folded or are views in a run, each with the reason."""
     return {name: f"{_CAUSES[info.skip_causes[name]]}: {why}" for name, why in info.never_made().items()}
 
 

@@ -259,7 +259,7 @@ def near_weights(
 def _estimates(
     ref: WeightSketches, candidates: Sequence[Node], be: WeightSketches, ours: Node
 ) -> Iterator[tuple[float, tuple[tuple[int, ...], bytes], Node]]:
-    """Yield estimated distances of weights, what equal weights have in common, and the candidates; finite ones only."""
+    """Yield each candidate with a key that is the same for equal weights, after its estimated distance, if finite."""
     known = be.outline(ours)
     if known is None:
         return

@@ -201,7 +201,7 @@ def attribute(
 
 
 _UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)
-"""What a replay lacks that was not recorded: it did not fail."""
+"""Raised where the recording lacks something: such a replay did not fail."""
 
 
 def _reads_bare_codes(backend: Recording, form: Node) -> bool:

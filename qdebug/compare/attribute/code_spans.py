@@ -70,10 +70,8 @@ def held_as_recorded(replayed: np.ndarray, recorded: np.ndarray, folded: tuple[f
 
 def uniform_span(quant: QuantParams | None) -> Clamp:
     """Return the real values of the lowest and highest code; no bounds if channels differ or codes are no integers."""
-    if quant is None or quant.per_channel or quant.qmin is None or quant.qmax is None:
-        return None, None
-    scale, zero = float(quant.real_scale[0]), int(quant.zero_point[0])
-    return scale * (quant.qmin - zero), scale * (quant.qmax - zero)
+    span = None if quant is None or quant.per_channel else quant.span
+    return (None, None) if span is None else span
 
 
 def held(values: np.ndarray, *spans: Clamp | None) -> np.ndarray:

@@ -1,10 +1,8 @@
-"""Holds two quantized runs against each other: where equal inputs give other codes."""
+"""Holds two runs against each other: which of them is wrong, and where equal inputs give other codes."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-
-import numpy as np
 
 from qdebug.compare.checks.arithmetic import differing, judged
 from qdebug.compare.checks.context import NodeContext
@@ -45,7 +43,7 @@ def other_scale(context: NodeContext) -> Finding | None:
     theirs = context.runs.reference.graph.tensors[context.entry.reference_tensor].quant
     if ours is None or theirs is None or ours.per_channel or theirs.per_channel or stats is None:
         return None
-    if not stats.mismatches or np.float32(ours.scale[0]) == np.float32(theirs.scale[0]):
+    if not stats.mismatches or ours.has_same_scale(theirs):
         return None
     return Finding(
         kind=FindingKind.SCALE,

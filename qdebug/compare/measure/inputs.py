@@ -12,6 +12,7 @@ from qdebug.compare.align.expand import says_nothing
 from qdebug.compare.align.layouts import in_one_order, turned_quant
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.band import difference, finite_norm, norm
+from qdebug.compare.attribute.code_spans import held
 from qdebug.compare.measure.recordings import is_fed_back
 from qdebug.compare.result.finding import apart
 from qdebug.model import Graph, QuantParams, Recording, operators
@@ -151,12 +152,11 @@ def _held_against(
     alone = np.count_nonzero(~np.isfinite(difference(ours, theirs)))
     if alone:
         return InputDifference(tensor=tensor, amount=float(alone), limit=0.0, unit="elements", nonfinite=True)
-    steps, spans = [float(np.max(quant.scale)) for quant in quants], [_span(quant) for quant in quants]
+    steps, spans = [float(np.max(quant.real_scale)) for quant in quants], [quant.span for quant in quants]
     if not steps:
         grids = [(step, values) for values in (theirs, ours) if (step := grid_step(values)) is not None]
         steps, spans = [step for step, _ in grids], [(values.min(), values.max()) for _, values in grids]
-    for span in spans:
-        theirs, ours = (np.clip(values, *span) for values in (theirs, ours))
+    theirs, ours = held(theirs, *spans), held(ours, *spans)
     off = difference(ours, theirs)
     if steps:
         amount = float(np.max(np.abs(off), initial=0.0)) / (max(steps) or math.inf)
@@ -171,11 +171,3 @@ def _held_against(
 
 _HALF_STEP = 0.5
 """What rounding to codes explains, in steps."""
-
-
-def _span(quant: QuantParams) -> tuple[float, float]:
-    """Return the least and the largest real value that codes stand for."""
-    if quant.qmin is None or quant.qmax is None:
-        return -math.inf, math.inf
-    zero = quant.zero_point.astype(np.float64)
-    return float(np.min(quant.scale * (quant.qmin - zero))), float(np.max(quant.scale * (quant.qmax - zero)))

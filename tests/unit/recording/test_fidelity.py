@@ -103,6 +103,25 @@ def test_a_second_plain_run_tells_who_is_to_blame():
     assert (disturbed.differing, unsteady.differing) == ([(0, 0)], [(0, 0)])
 
 
+def test_a_sample_behind_one_that_is_equal_is_no_more_excused():
+    recorded, plain = np.zeros(4), np.ones(4)
+    found = check((recorded, recorded))
+    found.compare("y", recorded, plain, (1, 0))
+    found.compare("y", recorded, plain + 1e-7, (1, 0))
+    assert found.fidelity is Fidelity.DIFFERS
+
+
+def test_an_output_without_values_excuses_none_that_has_some():
+    found = check((np.zeros(4), np.ones(4)))
+    for other in (b"1", b"2"):
+        found.compare_hash("z", b"0", other, (0, 0))
+    assert found.fidelity is Fidelity.DIFFERS
+    alone = FidelityCheck()
+    for other in (b"1", b"2"):
+        alone.compare_hash("z", b"0", other, (0, 0))
+    assert alone.fidelity is Fidelity.NONDETERMINISTIC
+
+
 @pytest.mark.parametrize(("apart", "told"), [(1e-7, Fidelity.DIFFERS), (0.2, Fidelity.NONDETERMINISTIC)])
 def test_plain_runs_excuse_a_recorded_one_only_by_as_much_as_they_differ(apart, told):
     recorded, plain = np.zeros(4), np.ones(4)
