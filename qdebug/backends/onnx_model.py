@@ -74,10 +74,13 @@ class OnnxModel:
 
     @property
     def extent_names(self) -> dict[str, tuple[str, ...]]:
-        """Names of the dimensions of each input; "" for one without a name."""
+        """Names of the dimensions of each input; "" for one without a name.
+
+        Exporters write "?" or "None" for every dimension that they do not know: that is no name.
+        """
         inputs = [value for value in self.proto.graph.input if value.name not in self._protos]
         return {
-            value.name: tuple(dim.dim_param for dim in value.type.tensor_type.shape.dim)
+            value.name: tuple(_extent_name(dim.dim_param) for dim in value.type.tensor_type.shape.dim)
             for value in inputs
             if value.type.HasField("tensor_type")
         }
@@ -176,6 +179,10 @@ def read_proto(path: Path) -> Any:
     if not proto.ir_version or not proto.graph.output:
         raise _no_model(path)
     return proto
+
+
+def _extent_name(said: str) -> str:
+    return said if said != "None" and any(character.isalnum() for character in said) else ""
 
 
 def _no_model(path: Path) -> UsageError:

@@ -14,7 +14,6 @@ from qdebug.errors import InputError, UsageError
 from qdebug.model import TensorInfo
 from qdebug.model.dtypes import is_float, logical_dtype, logical_name
 from qdebug.regular_file import open_binary
-from qdebug.workflow.input_shapes import check_shared_extents
 
 __all__ = ["UNREADABLE", "ArrayFeeds", "check_expansion", "check_names", "fits", "has_steps", "read_inputs"]
 
@@ -110,7 +109,6 @@ class ArrayFeeds:
         steps: Number of steps to take; None if each sample is one step.
         states: Inputs whose arrays are first values, without an axis of steps. One value may serve all samples, and
             zeros serve where it is left out.
-        extent_names: Names of the dimensions of each input, by input; one name is one extent.
 
     Attributes:
         zeros: The states that were left out.
@@ -128,7 +126,6 @@ class ArrayFeeds:
         samples: int | None = None,
         steps: int | None = None,
         states: Collection[str] = (),
-        extent_names: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         for what, count in (("samples", samples), ("steps", steps)):
             if count is not None and count < 1:
@@ -146,8 +143,6 @@ class ArrayFeeds:
             info.name: _axes_of_state(info, arrays[info.name], axes) for info in inputs if info.name in states
         }
         self._arrays = {info.name: _prepared(info, arrays[info.name], self._axes[info.name]) for info in inputs}
-        own = {name: array.shape[len(self._axes[name]) :] for name, array in self._arrays.items()}
-        check_shared_extents(own, extent_names or {})
 
     def feed(self, sample: int, step: int = 0) -> dict[str, np.ndarray]:
         """Return one array per model input."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from qdebug.errors import InputError
 from qdebug.model import TensorInfo
 
-__all__ = ["Shape", "check_shared_extents", "choose_shapes", "dimensions"]
+__all__ = ["Shape", "choose_shapes", "dimensions"]
 
 Shape = tuple[int, ...]
 """Extents of an array, without axes of samples and steps."""
@@ -27,7 +27,9 @@ def choose_shapes(
     given: Mapping[str, Shape] | None = None,
     extent_names: Mapping[str, Sequence[str]] | None = None,
 ) -> tuple[dict[str, Shape], list[str]]:
-    """Choose a shape for each input. A named dimension has one extent, whichever inputs have it.
+    """Choose a shape for each input. A named dimension is filled in with one extent, whichever inputs have it.
+
+    Shapes that the user chose hold even where they give one name two extents: what the model takes, the runtime says.
 
     Args:
         infos: The inputs of the model.
@@ -39,13 +41,13 @@ def choose_shapes(
         default; a leading one is the batch, which is 1 and not mentioned alone.
 
     Raises:
-        InputError: A shape is given for something that is no input, does not fit the model, or contradicts another one.
+        InputError: A shape is given for something that is no input, or does not fit the model.
     """
     given, names = given or {}, extent_names or {}
     _check_given(infos, given)
-    known: dict[str, tuple[int, str]] = {}
+    known: dict[str, int] = {}
     for name, shape in given.items():
-        _bind(known, name, shape, names.get(name, ()))
+        _bind(known, shape, names.get(name, ()))
     shapes: dict[str, Shape] = {}
     filled: list[str] = []
     for info in infos:
@@ -55,7 +57,7 @@ def choose_shapes(
             named = [*names.get(info.name, ())] or [""] * len(info.shape)
             shape, free = _filled(info.shape, named, known)
             shapes[info.name] = shape
-            _bind(known, info.name, shape, named)
+            _bind(known, shape, named)
             if any(axis > 0 for axis in free):
                 axes = ", ".join(named[axis] or str(axis) for axis in free)
                 filled.append(
@@ -65,9 +67,7 @@ def choose_shapes(
     return shapes, filled
 
 
-def _filled(
-    shape: Sequence[int | None], named: Sequence[str], known: Mapping[str, tuple[int, str]]
-) -> tuple[Shape, list[int]]:
+def _filled(shape: Sequence[int | None], named: Sequence[str], known: Mapping[str, int]) -> tuple[Shape, list[int]]:
     """Return a shape without free dimensions, and the axes that took their default."""
     found: list[int] = []
     free: list[int] = []
@@ -77,7 +77,7 @@ def _filled(
         if extent is not None:
             found.append(extent)
         elif name in known:
-            found.append(known[name][0])
+            found.append(known[name])
         else:
             found.append(own.get(name, _OPEN_EXTENT if axis else _OPEN_BATCH))
             free.append(axis)
@@ -106,34 +106,8 @@ def _check_given(infos: Sequence[TensorInfo], given: Mapping[str, Shape]) -> Non
             )
 
 
-def check_shared_extents(shapes: Mapping[str, Sequence[int]], extent_names: Mapping[str, Sequence[str]]) -> None:
-    """Check that dimensions of one name have one extent.
-
-    Args:
-        shapes: The shape of each input's array.
-        extent_names: The name of each dimension of an input, by input; "" for one without a name.
-
-    Raises:
-        InputError: Two inputs, or two axes of one, have different extents along a dimension.
-    """
-    known: dict[str, tuple[int, str]] = {}
-    for name, shape in shapes.items():
-        _bind(known, name, shape, extent_names.get(name, ()))
-
-
-def _bind(known: dict[str, tuple[int, str]], title: str, shape: Sequence[int], named: Sequence[str]) -> None:
-    """Take the extents of an input for the dimensions that it names.
-
-    Raises:
-        InputError: A dimension has another extent already.
-    """
+def _bind(known: dict[str, int], shape: Sequence[int], named: Sequence[str]) -> None:
+    """Take the extents of an input for the dimensions that it is the first to name."""
     for extent, name in zip(shape, named, strict=False):
-        if not name:
-            continue
-        other, first = known.setdefault(name, (extent, title))
-        if other != extent:
-            where = f"input {title!r}" if first == title else f"inputs {first!r} and {title!r}"
-            raise InputError(
-                f"Dimension {name!r} of the model has one extent, and {where} would have {other} and {extent}.",
-                hint="Give arrays, or --shape, with one extent for it.",
-            )
+        if name:
+            known.setdefault(name, extent)

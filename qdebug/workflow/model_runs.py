@@ -222,7 +222,7 @@ def _record(
     with closing(backend.open(run.model, options=run.options, taps="faithful", weights=True)) as opened:
         names = opened.facts.extent_names
         arrays, changes = fitted_inputs(given, opened.inputs, adapt=adapt, extent_names=names)
-        feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples, extent_names=names)
+        feeds = ArrayFeeds(arrays, opened.inputs, samples=given.samples)
         said: dict[str, str | bool] = {INPUTS: given.said, RANDOM: given.random}
         if changes:
             said[CHANGES] = "; ".join(changes)

@@ -115,8 +115,7 @@ def record_run(
         closing(chosen.open(source, options=options or {}, taps=taps, weights=weights)) as run,
     ):
         pairs = _states(run, arrays, states, samples=samples, steps=steps)
-        names = run.facts.extent_names
-        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs, extent_names=names)
+        given = ArrayFeeds(arrays, run.inputs, samples=samples, steps=steps, states=pairs)
         feeds = StateFeeds(given, run.plain, pairs, restart=run.restart) if pairs else given
         made = record_feeds(run, feeds, out, force=force, on_progress=on_progress, on_tensor=on_tensor, keep=keep)
         return replace(made, states=tuple(feeds.said(given.zeros))) if isinstance(feeds, StateFeeds) else made

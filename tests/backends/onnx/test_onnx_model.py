@@ -83,6 +83,16 @@ def test_constant_nodes_become_constants(tmp_path):
         model.constant("said")
 
 
+def test_what_exporters_write_for_an_unknown_dimension_is_no_name(tmp_path):
+    image = helper.make_tensor_value_info("image", TensorProto.FLOAT, ["?", 3, "None", "p2o.Width"])
+    kept = helper.make_tensor_value_info("kept", TensorProto.FLOAT, None)
+    nodes = [helper.make_node("Relu", ["image"], ["kept"])]
+    model = helper.make_model(helper.make_graph(nodes, "free", [image], [kept]))
+    path = tmp_path / "free.onnx"
+    path.write_bytes(model.SerializeToString())
+    assert load_reader(path).extent_names == {"image": ("", "", "", "p2o.Width")}
+
+
 def test_an_initializer_that_is_also_an_input_is_no_input(tmp_path):
     nodes = [helper.make_node("Add", ["x", "w"], ["y"], name="add")]
     path = save(tmp_path, nodes, inputs=("x", "w"), initializers=[weight("w", np.ones(4, np.float32))])
