@@ -161,8 +161,8 @@ def _listed(call: Call, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
 
 def _outputs(size: int, before: int, after: int, span: int, stride: int, *, ceil_mode: bool) -> int:
     room = size + before + after - span
-    if room < 0:
-        return 0
+    if room < 0:  # runtimes divide toward zero: a window that lacks less than a stride is pooled over what there is
+        return 1 if room > -stride else 0
     count = math.ceil(room / stride) + 1 if ceil_mode else room // stride + 1
     # A window that would begin in the padding after the input is dropped (ONNX, since operator set 19).
     return count - 1 if ceil_mode and (count - 1) * stride >= size + before else count
