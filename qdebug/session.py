@@ -26,7 +26,7 @@ from qdebug.compare.constant_pairs import ConstantPairs
 from qdebug.compare.measure.pair_values import OpenPair, PairedValues, PairReader, open_pair
 from qdebug.compare.measure.recordings import OneSample, as_compared
 from qdebug.compare.node_comparer import NodeComparer
-from qdebug.compare.result.kept import kept_columns, kept_results, result_facts
+from qdebug.compare.result.kept import from_columns, kept_columns, kept_results, result_facts, to_columns
 from qdebug.compare.result.limits import Acknowledgement, Limits, checked_limits
 from qdebug.compare.result.origin import with_gain
 from qdebug.compare.result.result import NUMERICS_VERSION, Contributions, NodeResult, OutputRanking, RunComparison
@@ -104,8 +104,14 @@ class DiffSession:
             with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
                 self.alignment: Alignment = align_runs(*runs, told=told, given=given)
             told("planning what to compare")
-            facts, versions = result_facts(self.alignment.pairs, self.limits), (f"numerics {NUMERICS_VERSION}",)
+            facts, versions = tuple(result_facts(self.alignment.pairs, self.limits)), (f"numerics {NUMERICS_VERSION}",)
             self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
+
+            def contributions_cache(output: str) -> ColumnCache | None:
+                to = f"contributions to {output}"
+                return ColumnCache.of(*files, facts=(*facts, to), versions=versions) if cache else None
+
+            self._contributions_cache = contributions_cache
             self._plan = plan(reference, backend, self.alignment, said=files[1].graph)
             self._by_tensor = {entry.tensor: entry for entry in self._plan}
             self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
@@ -250,7 +256,16 @@ class DiffSession:
 
     def _contributions(self, of: ResultTable, output: NodeResult) -> Contributions:
         if self._contributing is None or self._contributing[0] != output.tensor:
-            found = self._examiner.contributions(self._plan, of, output)
+            kept = self._contributions_cache(output.tensor)
+            columns = None if kept is None else kept.read()
+            found: Contributions | None = None
+            with suppress(ValueError):  # not what we wrote: computed anew
+                found = None if columns is None else from_columns(columns, Contributions, 1)[0]
+            if found is None:
+                found = self._examiner.contributions(self._plan, of, output)
+                if kept is not None:
+                    with suppress(ValueError):  # a value that would not come back the same
+                        kept.write(to_columns([found], Contributions))
             self._contributing = output.tensor, found
         return self._contributing[1]
 

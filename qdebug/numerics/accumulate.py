@@ -99,6 +99,38 @@ class ErrorAccumulator:
                     self._rails.add(second.stored(start, stop), a, start)
         tally.count += second.size
 
+    def apart(self, reference: np.ndarray, backend: np.ndarray, *, sample: int) -> ErrorAccumulator:
+        """Return what `update` would add, in an accumulator of its own.
+
+        Args:
+            reference: Stored elements of the reference.
+            backend: Stored elements of the backend.
+            sample: Index of the sample.
+
+        Raises:
+            UsageError: As `update` does.
+        """
+        other = ErrorAccumulator(
+            reference_quant=self._reference_quant,
+            backend_quant=self._backend_quant,
+            reference_clamp=self._reference_clamp,
+            backend_clamp=self._backend_clamp,
+            step=self._step,
+        )
+        other.update(reference, backend, sample=sample)
+        return other
+
+    def reference_lies_in(self, span: Clamp) -> bool:
+        """Tell whether all that was seen is finite, and no value of the reference lies outside of some bounds."""
+        low, high = span
+        known, tally = self._tally.reference, self._tally
+        return tally.is_finite and (low is None or low <= known.low) and (high is None or known.high <= high)
+
+    def add_unchanged(self, other: ErrorAccumulator) -> None:
+        """Add the reference that another one has seen, all of it finite, held against itself."""
+        steps = self._step is not None and np.isfinite(self._step) and self._step > 0
+        self._tally.merge(other._tally.unchanged(steps=bool(steps)))
+
     def merge(self, other: ErrorAccumulator) -> None:
         """Add what another accumulator has seen, as if it had come after this one's."""
         self._tally.merge(other._tally)
@@ -121,7 +153,9 @@ def steps_of(reference: RealBlocks, backend: RealBlocks, step: float | None = No
         backend: The backend's.
         step: One size for all elements instead; None to take the scale.
     """
-    return Steps(backend.quant, backend.shape, step, whole=step is None and _one_lattice(reference, backend))
+    coded = reference.quantized or backend.quantized
+    whole = step is None and _one_lattice(reference, backend)
+    return Steps(backend.quant, backend.shape, step, whole=whole, coded=coded)
 
 
 def _one_lattice(reference: RealBlocks, backend: RealBlocks) -> bool:

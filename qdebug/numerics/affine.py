@@ -286,6 +286,8 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
     single = single and same and values.dtype != np.float64
     work = np.float32 if single else np.float64
     scale = short if single else quant.real_scale
+    ends = [abs(end) for end in (quant.qmin, quant.qmax) if end is not None]
+    narrow = single and max([*ends, int(np.max(np.abs(quant.zero_point), initial=0))]) <= _NARROW
     codes = np.empty(values.shape, dtype)
     source, target = values.reshape(-1), codes.reshape(-1)
     with np.errstate(all="ignore"):
@@ -298,7 +300,8 @@ def quantize(values: np.ndarray, quant: QuantParams, rounding: str = "even") -> 
                 continue
             rounded = round_values(quotient, rounding)
             zero_point = scales.expand(quant.zero_point, start, stop)
-            target[start:stop] = _integer_codes(rounded, zero_point, quant.qmin, quant.qmax).astype(dtype)
+            codes_of = _narrow_codes if narrow else _integer_codes
+            target[start:stop] = codes_of(rounded, zero_point, quant.qmin, quant.qmax).astype(dtype)
     return codes
 
 
@@ -316,6 +319,17 @@ def on_grid(values: np.ndarray, quant: QuantParams | None) -> np.ndarray:
         return values
     rounded = dequantize(quantize(values, quant), quant)
     return rounded if np.isfinite(values).all() else np.where(np.isfinite(values), rounded, values)
+
+
+_NARROW = 1 << 16
+"""Codes and zero points up to which a sum that float32 rounds is far beyond either end."""
+
+
+def _narrow_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:
+    """Do what `_integer_codes` does, in float32, which holds these codes and zero points."""
+    codes = np.add(rounded, zero_point.astype(np.float32))
+    np.fmax(codes, np.float32(qmin), out=codes)  # of NaN and a number, the number
+    return np.asarray(np.minimum(codes, np.float32(qmax), out=codes))
 
 
 def _integer_codes(rounded: np.ndarray, zero_point: np.ndarray, qmin: int, qmax: int) -> np.ndarray:

@@ -406,7 +406,8 @@ def add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sla
             return
         if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
             return
-        mask = np.greater_equal(error, np.float32(largest - 4.0 * slack))
+        near = 4.0 * slack if steps.coded else QUOTIENT_SLACK * largest  # real values of codes are rounded
+        mask = np.greater_equal(error, np.float32(largest - near))
         if np.count_nonzero(mask) == 1:
             place = int(mask.argmax())
             tally.offer_lsb(abs(steps_between(float(a[place]), float(b[place]), steps.uniform)))

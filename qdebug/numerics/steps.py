@@ -47,17 +47,24 @@ class Steps:
         step: One size for all elements instead; None to take the scale.
         whole: Whether both sides are integer codes on one lattice, so that every difference is a whole number of
             steps.
+        coded: Whether a side is codes at all, whose real values are rounded.
 
     Raises:
         UsageError: The parameters do not fit the shape.
     """
 
-    __slots__ = ("_map", "_scale", "uniform", "whole")
+    __slots__ = ("_map", "_scale", "coded", "uniform", "whole")
 
     def __init__(
-        self, quant: QuantParams | None, shape: tuple[int, ...], step: float | None = None, *, whole: bool = False
+        self,
+        quant: QuantParams | None,
+        shape: tuple[int, ...],
+        step: float | None = None,
+        *,
+        whole: bool = False,
+        coded: bool = True,
     ) -> None:
-        self.whole = whole
+        self.whole, self.coded = whole, coded
         self._map: ScaleMap | None = None
         self.uniform: float | None = None
         if step is None and quant is not None:

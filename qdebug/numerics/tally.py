@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -222,6 +222,34 @@ class Tally:
         self.backend.add(other.backend.low, other.backend.high)
         for name in _SUMS:
             getattr(self, name).merge(getattr(other, name))
+
+    @property
+    def is_finite(self) -> bool:
+        """Whether every element is finite on both sides."""
+        return self.finite == self.count
+
+    def unchanged(self, *, steps: bool) -> Tally:
+        """Return what the reference's elements, all finite, give when they are held against themselves.
+
+        Args:
+            steps: Whether differences are measured in steps.
+        """
+        if not self.count:
+            return Tally()
+        return Tally(
+            count=self.count,
+            finite=self.finite,
+            zero_refs=self.zero_refs,
+            max_abs=0.0,
+            max_rel=0.0 if self.zero_refs < self.finite else None,
+            max_lsb=0.0 if steps else None,
+            worst=Worst(nonfinite=False, difference=0.0, flat=0, sample=self.sample, shape=self.shape),
+            reference=replace(self.reference),
+            backend=replace(self.reference),
+            reference_squares=replace(self.reference_squares),
+            backend_squares=replace(self.reference_squares),
+            products=replace(self.reference_squares),
+        )
 
     def stats(self) -> ErrorStats:
         """Return the metrics as defined in `metric_table`."""

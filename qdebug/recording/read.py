@@ -300,6 +300,7 @@ class _HeldArrays:
     def __init__(self) -> None:
         self._known: WeakValueDictionary[int, np.ndarray] = WeakValueDictionary()
         self._last: OrderedDict[int, np.ndarray] = OrderedDict()
+        self._bytes = 0  # of all in _last
         self._spilled: deque[np.ndarray] = deque(maxlen=_HELD_SPILLED)
         self._lock = Lock()
 
@@ -317,16 +318,18 @@ class _HeldArrays:
             self._known[row] = array
             if mapping_of(array) is not None:
                 self._spilled.append(array)
-            elif array.nbytes <= _HELD_BYTES:
+            elif array.nbytes <= _HELD_BYTES and row not in self._last:
                 self._last[row] = array
-            while sum(each.nbytes for each in self._last.values()) > _HELD_BYTES:
-                self._last.popitem(last=False)
+                self._bytes += array.nbytes
+            while self._bytes > _HELD_BYTES:
+                self._bytes -= self._last.popitem(last=False)[1].nbytes
         return array.view()
 
     def clear(self) -> None:
         """Let go of all arrays."""
         with self._lock:
             self._last.clear()
+            self._bytes = 0
             self._spilled.clear()
 
 

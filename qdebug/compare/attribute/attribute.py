@@ -53,6 +53,7 @@ from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUN
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
 from qdebug.numerics.format_range import OutOfRange, out_of_range
+from qdebug.numerics.loss import Loss
 from qdebug.numerics.short_formats import SINGLE, format_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
@@ -112,8 +113,8 @@ class Attribution:
     arithmetic_unsaturated: ErrorStats | None = None
     allowed: float | None = None
     unexplained_elements: int = 0
-    saturation_error: ErrorStats | None = None
-    quantization_error: ErrorStats | None = None
+    saturation_error: Loss | None = None
+    quantization_error: Loss | None = None
     arriving: ErrorStats | None = None
     hidden: int = 0
     whole_off: int | None = None
@@ -300,18 +301,36 @@ class _Split:
         if not same_elements(replayed.shape, ours.shape):
             raise KernelError(f"the replay gives shape {replayed.shape} and the recording has {ours.shape}")
         part = self._parts.setdefault(sample, self._new_part())
-        if self._judged_apart:
-            part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
+        theirs = self._reference.load(entry.reference_tensor, *place)
+        _, shown = in_one_order(theirs, entry.pair.reference_view, ours, self._view)
+        theirs, turned = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
+        own = self._add_parts(part, (theirs, turned, shown), place)
+        self._add_judged(part, (replayed, ours), own if turned is replayed and shown is ours else None, place)
         if self._span != (None, None):
             self._add_fit(part, replayed, place)
         elif entry.whole:
             part.tied += picks_of_equals(self._form, values, replayed, ours)
         elif entry.quant is None:
             self._add_rounding(part, values, replayed, ours, place)
-        theirs = self._reference.load(entry.reference_tensor, *place)
-        _, shown = in_one_order(theirs, entry.pair.reference_view, ours, self._view)
-        theirs, replayed = in_one_order(theirs, entry.pair.reference_view, replayed, self._view)
-        self._add_parts(part, (theirs, replayed, shown), place)
+
+    def _add_judged(
+        self, part: _Part, values: tuple[np.ndarray, np.ndarray], own: _Own | None, place: tuple[int, int]
+    ) -> None:
+        """Add the arithmetic error that limits are held against, which is the whole of it where nothing is cut off.
+
+        Args:
+            part: Where it is added.
+            values: The replay, and the backend's values.
+            own: The arithmetic error of the same values; None if that is of others.
+            place: Sample and step.
+        """
+        if not self._judged_apart:
+            return
+        replayed, ours = values
+        if own is not None and own.replayed is replayed and own.error.reference_lies_in(self._span):
+            part.arithmetic_unsaturated.merge(own.error)
+        else:
+            part.arithmetic_unsaturated.update(replayed, ours, sample=place[0])
 
     def _add_rounding(
         self,
@@ -357,8 +376,8 @@ class _Split:
 
     def _add_parts(
         self, part: _Part, values: tuple[np.ndarray, np.ndarray, np.ndarray], place: tuple[int, int]
-    ) -> None:
-        """Add the parts that the whole error is made of.
+    ) -> _Own:
+        """Add the parts that the whole error is made of, and return the arithmetic one.
 
         Args:
             part: Where they are added.
@@ -376,14 +395,22 @@ class _Split:
         if self._reads_equal is not None and same_elements(theirs.shape, first.shape) and self._reads_equal(place):
             known = self._reference_values(theirs).reshape(first.shape)
             first, second = known, known if real is None else _carried_over(known, first, second)
+        own = part.arithmetic.apart(second, ours, sample=place[0])
+        part.arithmetic.merge(own)
         if self._span != (None, None):
-            part.clipping.update(second, second, sample=place[0])
+            if own.reference_lies_in(self._span):
+                part.clipping.add_unchanged(own)
+            else:
+                part.clipping.update(second, second, sample=place[0])
         part.propagated.update(theirs, first, sample=place[0])
         if self._constants_known:
-            part.constants.update(first, second, sample=place[0])
-        part.arithmetic.update(second, ours, sample=place[0])
+            if first is second and own.reference_lies_in((None, None)):
+                part.constants.add_unchanged(own)
+            else:
+                part.constants.update(first, second, sample=place[0])
         if real is not None:
             part.introduced.update(first, ours, sample=place[0])
+        return _Own(replayed=second, error=own)
 
     def _reference_values(self, theirs: np.ndarray) -> np.ndarray:
         """Return the reference's real values of its stored elements, in the order that the pair is compared in."""
@@ -417,15 +444,15 @@ class _Split:
         theirs, replayed = in_one_order(theirs, self._entry.pair.reference_view, replayed, self._view)
         if quant is None or theirs.dtype.kind != "f":
             return
-        codes = quantize(theirs, quant)
+        codes = dequantize(quantize(theirs, quant), quant)
         if axes is not None and theirs.size:
-            counts = which_count(theirs, dequantize(codes, quant), axes)
+            counts = which_count(theirs, codes, axes)
             theirs, codes, replayed = theirs[counts], codes[counts], replayed.reshape(counts.shape)[counts]
             part.arriving = part.arriving or ErrorAccumulator()
             part.arriving.update(theirs, replayed, sample=sample)
             part.hidden += int(counts.size - np.count_nonzero(counts))
-        part.saturation_error.update(theirs, theirs, sample=sample)
-        part.quantization_error.update(theirs, codes, sample=sample)
+        part.saturation_error.add(theirs, np.clip(theirs, *self._span))
+        part.quantization_error.add(theirs, codes)
 
     def _add_substitute(self, place: tuple[int, int], replayed: np.ndarray) -> None:
         """Add a replay by the reference's own nodes, which is in the model's order of dimensions."""
@@ -440,9 +467,8 @@ class _Split:
             self._reference_span != (None, None) and entry.quant is None
         ):  # where the reference's codes end, it saturates
             replayed, ours = (np.clip(array, *self._reference_span) for array in (replayed, ours))
-        if self._judged_apart:
-            part.arithmetic_unsaturated.update(replayed, ours, sample=sample)
-        self._add_parts(part, (theirs, replayed, ours), place)
+        own = self._add_parts(part, (theirs, replayed, ours), place)
+        self._add_judged(part, (replayed, ours), own if entry.quant is None else None, place)
         part.allowed += (SEGMENT_ROUNDOFFS * unit_roundoff(ours.dtype) * finite_norm(replayed)) ** 2
         if self._rounding_noise is not None and entry.quant is None:
             part.allowed += finite_norm(self._rounding_noise(place)) ** 2
@@ -459,8 +485,6 @@ class _Split:
             arithmetic_unsaturated=ErrorAccumulator(
                 backend_quant=quant, backend_clamp=bounds, reference_clamp=self._span
             ),
-            saturation_error=ErrorAccumulator(backend_clamp=self._span),
-            quantization_error=ErrorAccumulator(backend_quant=quant),
             propagated=ErrorAccumulator(
                 reference_quant=self._reference.graph.tensors[pair.reference].quant,
                 reference_clamp=clamp_of(pair.reference_view),
@@ -492,8 +516,8 @@ class _Split:
             arithmetic=arithmetic,
             clipping=None if self._span == (None, None) else part.clipping.stats(),
             arithmetic_unsaturated=part.arithmetic_unsaturated.stats() if self._judged_apart else arithmetic,
-            saturation_error=None if self._span == (None, None) else part.saturation_error.stats(),
-            quantization_error=None if self._span == (None, None) else part.quantization_error.stats(),
+            saturation_error=None if self._span == (None, None) else part.saturation_error,
+            quantization_error=None if self._span == (None, None) else part.quantization_error,
             arriving=None if part.arriving is None else part.arriving.stats(),
             hidden=part.hidden,
             whole_off=self._whole_off,
@@ -505,6 +529,14 @@ class _Split:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Own:
+    """The arithmetic error of one sample and step, and the replay that it is an error of."""
+
+    replayed: np.ndarray
+    error: ErrorAccumulator
+
+
 @dataclass(slots=True, kw_only=True)
 class _Part:
     """Sums over one sample, or over all; `allowed` is a squared norm."""
@@ -514,9 +546,9 @@ class _Part:
     arithmetic: ErrorAccumulator
     clipping: ErrorAccumulator
     arithmetic_unsaturated: ErrorAccumulator
-    saturation_error: ErrorAccumulator
-    quantization_error: ErrorAccumulator
     propagated: ErrorAccumulator
+    saturation_error: Loss = field(default_factory=Loss)
+    quantization_error: Loss = field(default_factory=Loss)
     arriving: ErrorAccumulator | None = None
     hidden: int = 0
     tied: int = 0

@@ -76,6 +76,26 @@ class Runs:
     reference_reproducer: ReproductionCheck
 
     @cached_property
+    def comparisons(self) -> dict[str, Comparison]:
+        """The errors that are known, by backend tensor: of what was compared, and of what others read."""
+        return {}
+
+    def error_of(self, tensor: str) -> Comparison | None:
+        """Return the error of a backend tensor, from the time before if it was compared; None without a partner."""
+        if tensor not in self.pairs:
+            return None
+        if tensor not in self.comparisons:
+            self.note(tensor, compare_pair(self.reference, self.backend, self.pairs[tensor]))
+        return self.comparisons[tensor]
+
+    def note(self, tensor: str, comparison: Comparison) -> None:
+        """Keep the error of a backend tensor for those that read it."""
+        self.comparisons[tensor] = comparison
+        if max(self.reference.steps, self.backend.steps) == 1:
+            apart = (each.sample for each in comparison.samples if each.stats.mismatches)
+            self.graphs.replays.unequal.update((tensor, sample) for sample in apart)
+
+    @cached_property
     def different_inputs(self) -> Mapping[str, InputDifference]:
         """The inputs of the network that differ between the two runs, by backend tensor."""
         return {each.tensor: each for each in different_inputs(self.reference, self.backend, self.pairs.values())}
@@ -98,6 +118,7 @@ class NodeContext:
 
     def __init__(self, runs: Runs, entry: PlannedNode, comparison: Comparison, limits: Limits) -> None:
         self.runs, self.entry, self.comparison, self.limits = runs, entry, comparison, limits
+        runs.note(entry.tensor, comparison)
         self.node: Node | None = runs.backend.graph.producer(entry.tensor)
         self.graph = runs.graphs.of(entry)
         self.segment: Segment | None = None if self.graph is None else self.graph.segment
@@ -504,5 +525,4 @@ class NodeContext:
 
     def _read(self, segment: Segment) -> Iterator[Comparison]:
         """Compare what a node reads."""
-        pairs = [self.runs.pairs[name] for name in segment.feeds.values() if name in self.runs.pairs]
-        return (compare_pair(self.runs.reference, self.runs.backend, pair) for pair in pairs)
+        return filter(None, map(self.runs.error_of, segment.feeds.values()))

@@ -1,0 +1,66 @@
+"""What is lost where real values are held to fewer: how many change, and the energy of the error and of the signal."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+
+from qdebug.numerics.affine import BLOCK
+from qdebug.numerics.checkpoint import checkpoint
+
+__all__ = ["Loss"]
+
+
+@dataclass(slots=True)
+class Loss:
+    """Sums over values and what they were held to; an `ErrorAccumulator` knows more, and takes several times as long.
+
+    Args:
+        count: Values seen.
+        mismatches: How many were changed.
+        error: Sum of the squared changes; not finite if a value, or what it was held to, is not.
+        signal: Sum of the squared values.
+    """
+
+    count: int = 0
+    mismatches: int = 0
+    error: float = 0.0
+    signal: float = 0.0
+
+    def add(self, values: np.ndarray, held: np.ndarray) -> None:
+        """Add real values and as many that they were held to."""
+        first, second = values.reshape(-1), held.reshape(-1)
+        with np.errstate(all="ignore"):
+            for start in range(0, first.size, BLOCK):
+                checkpoint()
+                real = first[start : start + BLOCK].astype(np.float64)
+                off = second[start : start + BLOCK] - real
+                self.mismatches += int(np.count_nonzero(off))
+                self.error += float(off @ off)
+                self.signal += float(real @ real)
+        self.count += first.size
+
+    def merge(self, other: Loss) -> None:
+        """Add what another one has seen."""
+        self.count += other.count
+        self.mismatches += other.mismatches
+        self.error += other.error
+        self.signal += other.signal
+
+    @property
+    def rmse(self) -> float | None:
+        """Root of the mean squared change; None if nothing was seen."""
+        return math.sqrt(self.error / self.count) if self.count else None
+
+    @property
+    def sqnr_db(self) -> float | None:
+        """10 log10(signal / error); NaN if it is not finite, None if nothing was seen."""
+        if not self.count:
+            return None
+        if not math.isfinite(self.error) or not math.isfinite(self.signal):
+            return math.nan
+        if not self.error:
+            return math.inf
+        return 10 * math.log10(self.signal / self.error) if self.signal else -math.inf
