@@ -3,9 +3,10 @@
 Run it: python tests/benchmarks/bench_real.py FOLDER [--other TREE] [--pairs 7] [--only cls8 rec8]
 
 FOLDER keeps the recordings, which are made once: two text nets of a wheel, in float32 and quantized, a page net in
-float32 without and with ONNX Runtime's optimizations, and chains of small tensors. Each figure is the CPU time of a whole process, children included, with no
-result kept from before unless the case says "cached". With --other, both trees take turns, and the ratio is the median
-of the ratios of each turn: it holds on a noisy machine, where the seconds do not.
+float32 without and with ONNX Runtime's optimizations, and chains of small tensors. Each figure is the CPU time of a
+whole process, children included, with no result kept from before unless the case says "cached". With --other, both
+trees take turns, and the ratio is the median of the ratios of each turn: it holds on a noisy machine, where the seconds
+do not.
 """
 
 from __future__ import annotations

@@ -60,7 +60,15 @@ from qdebug.replay.real_form import not_in_codes, real_form
 from qdebug.replay.registry import has_kernel
 from qdebug.replay.segment import run_form
 
-__all__ = ["Attribution", "SubstituteReplay", "attribute", "reference_self_check", "softmax_axes", "which_count"]
+__all__ = [
+    "Attribution",
+    "SubstituteReplay",
+    "attribute",
+    "no_error",
+    "reference_self_check",
+    "softmax_axes",
+    "which_count",
+]
 
 SubstituteReplay = Callable[[tuple[int, int]], np.ndarray]
 """Another way to replay a node: called with sample and step as a pair, gives real values in the reference's order."""
@@ -199,6 +207,47 @@ def attribute(
         found = _unreplayed(node, error, known=known)
         return replace(found, failed=found.failed and not _reads_bare_codes(backend, form))
     return split.attribution()
+
+
+def no_error(
+    reference: Recording, backend: Recording, entry: PlannedNode, stats: ErrorStats, samples: Mapping[int, ErrorStats]
+) -> Attribution | None:
+    """Split an error that is none, for which nothing has to be replayed: every part is as large.
+
+    Args:
+        reference: The reference run.
+        backend: The backend run.
+        entry: The tensor, which is the same in both runs.
+        stats: Its error.
+        samples: The same for each sample.
+
+    Returns:
+        None where its node could not be replayed.
+    """
+    node = backend.graph.producer(entry.tensor)
+    if node is None or not_in_codes(node, backend.graph) is not None:
+        return None
+    form, _ = real_form(node, backend.graph.opset)
+    read = [name for name in form.inputs if name]
+    places = recorded_places(reference, backend, entry)
+    if not has_kernel(form.op, form.domain) or not all(backend.has(name, *place) for place in places for name in read):
+        return None
+    coded = entry.quant is not None
+    whole = int(rounds_to_integers(form)) if entry.whole else None
+
+    def given(each: ErrorStats) -> Attribution:
+        return Attribution(
+            introduced=each,
+            propagated=each,
+            constants=each,
+            arithmetic=each,
+            clipping=each if uniform_span(entry.quant) != (None, None) else None,
+            arithmetic_unsaturated=each,
+            allowed=None if coded else 0.0,
+            whole_off=whole,
+        )
+
+    return replace(given(stats), samples=MappingProxyType({at: given(each) for at, each in samples.items()}))
 
 
 _UNKNOWABLE = (NoInputError, NoKernelError, NoScaleError, NotRecordedError)

@@ -11,7 +11,7 @@ import numpy as np
 from qdebug.arithmetic.reproduce import Reproduced, ReproductionCheck
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.attribute.arithmetic_pair import ArithmeticPair, hold_arithmetics
-from qdebug.compare.attribute.attribute import Attribution, attribute, reference_self_check
+from qdebug.compare.attribute.attribute import Attribution, attribute, no_error, reference_self_check
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.birth_search import find_birth
@@ -246,6 +246,8 @@ class NodeContext:
         theirs = runs.reference.graph.producer(entry.reference_tensor)
         if stats is None or graph is None or theirs is None or self.diverges or not self._own_is_known:
             return None
+        if not stats.mismatches and not stats.nonfinite:
+            return None
         if stats.nonfinite:
             if not self._is_finite_as_replayed:
                 return None
@@ -370,7 +372,16 @@ class NodeContext:
             return Attribution(reason="not all of its values were kept")
         if self.graph is None:
             return attribute(self.runs.reference, self.runs.backend, self.entry)
-        return self.graph.attribution()
+        return self._none_of_each or self.graph.attribution()
+
+    @property
+    def _none_of_each(self) -> Attribution | None:
+        """How an error that is none splits up; None where there is one, or the node could not be replayed."""
+        found, stats = self.comparison, self.stats
+        if stats is None or stats.mismatches or stats.nonfinite or not found.known_equal or found.lacking:
+            return None
+        samples = {each.sample: each.stats for each in found.samples}
+        return no_error(self.runs.reference, self.runs.backend, self.entry, stats, samples)
 
     @cached_property
     def _reproduced_firmly(self) -> bool:
