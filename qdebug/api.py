@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor
@@ -104,10 +103,6 @@ class DiffResult(RunComparison):
         """Yield the results, in the backend's topological order."""
         return iter(self.nodes)
 
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the result as JSON text that validates against the schema in `qdebug/present/reports/schemas`."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
-
     def __str__(self) -> str:
         """Return the report that `qdebug diff` prints."""
         from qdebug.present.reports.short import short_document
@@ -137,10 +132,6 @@ class Explanation(ExplainedRun):
     def made_of(cls, found: ExplainedRun) -> Explanation:
         """Return an explanation as a public result."""
         return cls(**{field.name: getattr(found, field.name) for field in fields(found)})
-
-    def to_json(self, *, indent: int | None = 2) -> str:
-        """Return the explanation as JSON text that validates against the schema in `qdebug/present/reports/schemas`."""
-        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
 
     def __str__(self) -> str:
         """Return the report that `qdebug explain` prints."""

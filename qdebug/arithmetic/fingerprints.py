@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from qdebug.errors import UsageError
+from qdebug.model.json_object import JsonObject
 from qdebug.regular_file import read_regular
 from qdebug.replay.variant import Variant, describe, parse_variant
 
@@ -54,23 +55,25 @@ _CHOICES = ("kernels", "opt", "precision", "delegate", "compile")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class KindDifference:
+class KindDifference(JsonObject):
     """How two fingerprints compare in one kind of node.
 
     Args:
         title: The kind with its types.
         verdict: "same" if an arithmetic fits both; "differs" if none does; "first" or "second" if only that one has an
             arithmetic for it.
-        words: In plain words how each computes; None where it has no arithmetic.
+        first: In plain words how the first computes; None where it has no arithmetic.
+        second: How the second does; None likewise.
     """
 
     title: str
     verdict: str
-    words: tuple[str | None, str | None]
+    first: str | None
+    second: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Fingerprint:
+class Fingerprint(JsonObject):
     """The arithmetics of a backend that probes have found.
 
     Args:
@@ -82,6 +85,8 @@ class Fingerprint:
         titles: What each key is called.
     """
 
+    json_keys = "name about"
+
     name: str
     backend: str
     about: str
@@ -90,13 +95,16 @@ class Fingerprint:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FingerprintComparison:
+class FingerprintComparison(JsonObject):
     """What differs between two fingerprints.
 
     Args:
         first: One.
         second: The other.
     """
+
+    json_format = "probe-comparison"
+    json_keys = "first second summary kinds"
 
     first: Fingerprint
     second: Fingerprint
@@ -113,11 +121,16 @@ class FingerprintComparison:
         verdict = "same" if shared else "differs" if ours and theirs else "first" if ours else "second"
         mine, yours = (describe((shared or own)[0]) if own else None for own in (ours, theirs))
         title = self.first.titles.get(key) or self.second.titles.get(key) or key
-        return KindDifference(title=title, verdict=verdict, words=(mine, yours))
+        return KindDifference(title=title, verdict=verdict, first=mine, second=yours)
 
     def counted(self, verdict: str) -> int:
         """Return how many kinds have a verdict."""
         return sum(kind.verdict == verdict for kind in self.kinds)
+
+    @property
+    def summary(self) -> Mapping[str, int]:
+        """How many kinds have each verdict."""
+        return {verdict: self.counted(verdict) for verdict in VERDICTS}
 
     @property
     def exit_code(self) -> int:
@@ -125,20 +138,6 @@ class FingerprintComparison:
         if self.counted("differs"):
             return 1
         return 0 if self.counted("same") else 3
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the comparison as plain values."""
-        return {
-            "format": "qdebug.probe-comparison",
-            "version": 1,
-            "first": {"name": self.first.name, "about": self.first.about},
-            "second": {"name": self.second.name, "about": self.second.about},
-            "summary": {verdict: self.counted(verdict) for verdict in VERDICTS},
-            "kinds": [
-                {"title": kind.title, "verdict": kind.verdict, "first": kind.words[0], "second": kind.words[1]}
-                for kind in self.kinds
-            ],
-        }
 
 
 def _said_of_run(run: Mapping[str, Any]) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -166,7 +165,7 @@ def _history(options: AccuracyArguments, path: Path) -> int:
     found = history(path, within=options.within)
     form = suffix_format(options.format, options.output)
     if form == "json":
-        write_result(json.dumps(found.to_dict(), indent=2, allow_nan=False), options.output)
+        write_result(found.to_json(), options.output)
     else:
         from qdebug.present.reports.accuracy import history_document
 
@@ -201,5 +200,5 @@ def _after(report: AccuracyReport, options: AccuracyArguments) -> None:
     if options.track is not None:
         say(f"next: {command('qdebug', 'accuracy', '--history', options.track)}")
     elif worse:
-        pair = (options.recordings[at] for at in (worse[0][0].reference, worse[0][0].backend))
+        pair = (worse[0][0].reference.file, worse[0][0].backend.file)
         say(f"next: {command('qdebug', 'diff', *pair)}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -176,7 +175,7 @@ def _renumbered(explanation: ExplainedRun, sample: int) -> ExplainedRun:
 
 def _text(explanation: ExplainedRun, options: ExplainOptions) -> str:
     if options.form == "json":
-        return json.dumps(explanation.to_dict(), indent=2, allow_nan=False)
+        return explanation.to_json()
     from qdebug.present.reports.explain import explain_document, explained_node_document
 
     shown = [explain_document(explanation, everything=options.everything)]

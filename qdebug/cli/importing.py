@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from qdebug.cli.failures import say
 from qdebug.cli.interrupts import Interrupts
@@ -102,33 +101,12 @@ def run(arguments: argparse.Namespace) -> int:
             on_progress=interrupts.checked(note),
         )
     if options.json:
-        emit(json.dumps(_plain(summary), indent=2))
+        emit(summary.to_json())
         return 0
     emit("\n".join(_lines(summary, graph=options.graph is not None)))
     say(f"next: {command('qdebug', 'info', options.output, '--tensors')}")
     say(f"      qdebug diff REF.h5 {command(options.output)}   (REF.h5: the recording to compare with)")
     return 0
-
-
-def _plain(summary: ImportSummary) -> dict[str, Any]:
-    """Return a summary as the values of its JSON."""
-    return {
-        "format": "qdebug.import",
-        "version": 1,
-        "file": str(summary.path),
-        "source_format": summary.form,
-        "tensors": summary.tensors,
-        "files": summary.files,
-        "samples": summary.samples,
-        "steps": summary.steps,
-        "constants": summary.constants,
-        "matched": [{"name": each.name, "tensor": each.tensor, "how": each.how} for each in summary.matched],
-        "unmatched": dict(summary.unmatched),
-        "absent": list(summary.absent),
-        "ignored": dict(summary.ignored),
-        "notes": dict(summary.notes),
-        "said": list(summary.said),
-    }
 
 
 def _lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:

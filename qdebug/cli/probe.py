@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -122,7 +121,7 @@ def _compare(options: ProbeOptions) -> int:
 def _comparison_text(found: FingerprintComparison, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return json.dumps(found.to_dict(), indent=2, allow_nan=False)
+        return found.to_json()
     from qdebug.present.reports.probe import comparison_document
 
     document = comparison_document(found, everything=options.everything)
@@ -132,7 +131,7 @@ def _comparison_text(found: FingerprintComparison, options: ProbeOptions) -> str
 def _text(result: ProbeResult, options: ProbeOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return json.dumps(result.to_dict(), indent=2, allow_nan=False)
+        return result.to_json()
     from qdebug.present.reports.probe import probe_document
 
     return document_text(probe_document(result, everything=options.everything), form, plain=options.output is not None)

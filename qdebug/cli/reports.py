@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qdebug.cli.output import natural_width, rendered, terminal_height, terminal_width
@@ -169,9 +169,7 @@ def contents_text(contents: Contents, form: str, *, tensors: bool = False, plain
         plain: For a file: no colours.
     """
     if form == "json":
-        from qdebug.present.contents import contents_dict
-
-        return json.dumps(contents_dict(contents, tensors=tensors), indent=2, allow_nan=False)
+        return replace(contents, listed=tensors).to_json()
     from qdebug.present.reports.info import info_document
 
     return document_text(info_document(contents, tensors=tensors), form, plain=plain)

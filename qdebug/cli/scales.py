@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -382,7 +381,7 @@ def _values(path: Path) -> Recording | ScaleProfile:
 def _choose_text(chosen: ChosenScales, options: ChooseOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return json.dumps(chosen.to_dict(), indent=2, allow_nan=False)
+        return chosen.to_json()
     from qdebug.cli.reports import document_text
     from qdebug.present.reports.scales import choose_document, row_document
 
@@ -450,7 +449,7 @@ def _try(arguments: argparse.Namespace) -> int:
 def _trial_text(trial: ScaleTrial, options: TryOptions) -> str:
     form = suffix_format(options.format, options.output)
     if form == "json":
-        return json.dumps(trial.to_dict(), indent=2, allow_nan=False)
+        return trial.to_json()
     from qdebug.cli.reports import document_text
     from qdebug.present.reports.scales import trial_document
 

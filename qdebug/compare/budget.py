@@ -9,12 +9,10 @@ backend's, so that the first replay gives the backend's output again if nothing 
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -24,9 +22,9 @@ from qdebug.compare.attribute.plan import PlannedNode, recorded_places
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.output_path import OutputPath
 from qdebug.compare.own_error import PARTS
-from qdebug.compare.result.result import json_safe
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, RunInfo
+from qdebug.model.json_object import JsonObject
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = [
@@ -51,7 +49,7 @@ _CHUNK = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeShare:
+class NodeShare(JsonObject):
     """What a node's own error alone makes of an output.
 
     Args:
@@ -72,13 +70,9 @@ class NodeShare:
     sqnr_db: float
     parts: Mapping[str, float] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the share as plain values."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputBudget:
+class OutputBudget(JsonObject):
     """What the error of one output is made of.
 
     Args:
@@ -113,13 +107,9 @@ class OutputBudget:
     left: float | None = None
     unknown: Mapping[str, str] = field(default_factory=dict)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the budget as plain values."""
-        return {**asdict(self), "nodes": [node.to_dict() for node in self.nodes]}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorBudget:
+class ErrorBudget(JsonObject):
     """What the errors of a backend's outputs are made of.
 
     Args:
@@ -129,28 +119,13 @@ class ErrorBudget:
         remark: A sentence on the two runs, to be said first; "" for none.
     """
 
+    json_format = "budget"
+    json_keys = "reference backend remark outputs"
+
     reference: RunInfo
     backend: RunInfo
     outputs: tuple[OutputBudget, ...]
     remark: str = ""
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the budget as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.budget",
-                "version": 1,
-                "reference": self.reference.to_dict(),
-                "backend": self.backend.to_dict(),
-                "remark": self.remark,
-                "outputs": [output.to_dict() for output in self.outputs],
-            }
-        )
-        return plain
-
-    def to_json(self) -> str:
-        """Return the budget as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from qdebug.model.dtypes import code_limits
 from qdebug.model.frozen import frozen_array, rebuild
+from qdebug.model.json_object import JsonObject
 
 __all__ = ["QuantParams", "is_same_scale"]
 
@@ -46,7 +47,7 @@ def is_same_scale(first: np.ndarray, second: np.ndarray) -> bool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class QuantParams:
+class QuantParams(JsonObject):
     """Affine quantization of one tensor: real = scale * (code - zero_point).
 
     A parameter that a backend really uses is a fact and is kept as it is, a zero or NaN scale
@@ -77,6 +78,8 @@ class QuantParams:
         >>> quant.qmin, quant.qmax
         (-128, 127)
     """
+
+    json_keys = "dtype scale zero_point axis"
 
     dtype: str
     scale: np.ndarray
@@ -179,12 +182,3 @@ class QuantParams:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return rebuild, (type(self), {entry.name: getattr(self, entry.name) for entry in fields(self)})
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the parameters as plain values, with the keys of the diff JSON."""
-        return {
-            "dtype": self.dtype,
-            "scale": [float(value) for value in self.scale.ravel()],
-            "zero_point": [int(value) for value in self.zero_point.ravel()],
-            "axis": self.axis,
-        }

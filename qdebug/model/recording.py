@@ -14,6 +14,7 @@ import numpy as np
 from qdebug.errors import NotRecordedError
 from qdebug.model.frozen import frozen_mapping, rebuild
 from qdebug.model.graph import Graph
+from qdebug.model.json_object import JsonObject
 from qdebug.model.kept import Kept
 from qdebug.model.quant import QuantParams
 
@@ -71,7 +72,7 @@ _MAPPINGS = ("versions", "options", "skipped", "skip_causes", "doubts")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
+class RunInfo(JsonObject):
     """Facts of a recorded run.
 
     Args:
@@ -125,25 +126,6 @@ class RunInfo:
         """Return the tensors that were left out because there is nothing to record, with the reason."""
         benign = (name for name, cause in self.skip_causes.items() if cause.is_benign)
         return {name: self.skipped[name] for name in benign if name in self.skipped}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the facts as plain values, ready for JSON."""
-        return {
-            "backend": self.backend,
-            "model": self.model,
-            "model_sha256": self.model_sha256,
-            "taps": self.taps,
-            "fidelity": str(self.fidelity),
-            "fidelity_detail": self.fidelity_detail,
-            "complete": self.complete,
-            "created": self.created,
-            "versions": dict(self.versions),
-            "cpu_flags": list(self.cpu_flags),
-            "options": dict(self.options),
-            "skipped": dict(self.skipped),
-            "skip_causes": {name: str(cause) for name, cause in self.skip_causes.items()},
-            "doubts": dict(self.doubts),
-        }
 
 
 @runtime_checkable

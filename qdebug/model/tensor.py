@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from qdebug.model.frozen import slot_setters
+from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
 
 __all__ = ["Role", "TensorInfo"]
@@ -26,7 +27,7 @@ class Role(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TensorInfo:
+class TensorInfo(JsonObject):
     """Describe one named tensor of a graph.
 
     Args:
@@ -43,6 +44,8 @@ class TensorInfo:
         >>> qdebug.TensorInfo(name="x", shape=(None, 8), dtype="int8").shape
         (None, 8)
     """
+
+    json_keys = "name dtype shape layout quant"
 
     name: str
     shape: tuple[int | None, ...] | None = None

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
 from qdebug.numerics.block_error import RelativeCounter, RelativeErrors, exact_difference, read_block
@@ -30,7 +31,7 @@ __all__ = ["Profiler", "TensorProfile", "profile_tensor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class TensorProfile:
+class TensorProfile(JsonObject):
     """One backend tensor against its reference in full detail, over one or more samples and steps.
 
     Args:
@@ -47,6 +48,14 @@ class TensorProfile:
             and not quantized.
         channels: The error of each channel; None if no axis was given, or if arrays differ in their number of channels.
     """
+
+    json_keys = (
+        "tensors shape errors_by_exponent=errors relative_by_exponent=relative.quotients "
+        "zero_refs_hit=relative.zero_refs_hit max_ulp=ulp.max_ulp ulp_type=ulp.dtype ulp_counts=ulp.counts "
+        "reference_values=reference backend_values=backend channel_axis=channels.axis "
+        "channel_max_abs=channels.max_abs channel_rmse=channels.rmse channel_sqnr_db=channels.sqnr_db "
+        "channel_nonfinite=channels.nonfinite"
+    )
 
     sample: int | None
     tensors: int

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.affine import BLOCK, ScaleMap, dequantize, quantize
 from qdebug.numerics.blocks import RealBlocks, scratch
@@ -19,7 +20,7 @@ __all__ = ["QuantError", "QuantErrorCounter", "estimated_error"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantError:
+class QuantError(JsonObject):
     """The error of quantizing and dequantizing values.
 
     Args:
@@ -32,6 +33,8 @@ class QuantError:
         used_codes: Codes from the lowest to the highest one that a value has; 0 of no values.
         exact: Whether the values were quantized; False if all was estimated from a histogram.
     """
+
+    json_keys = "clipped_low clipped_high total used_codes mse sqnr_db max_abs exact"
 
     clipped_low: int
     clipped_high: int
@@ -58,19 +61,6 @@ class QuantError:
         if not self.square_error:
             return math.inf
         return 10.0 * math.log10(self.square_sum / self.square_error) if self.square_sum else -math.inf
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the error as plain values."""
-        return {
-            "clipped_low": self.clipped_low,
-            "clipped_high": self.clipped_high,
-            "total": self.total,
-            "used_codes": self.used_codes,
-            "mse": self.mse,
-            "sqnr_db": self.sqnr_db,
-            "max_abs": self.max_abs,
-            "exact": self.exact,
-        }
 
 
 class QuantErrorCounter:

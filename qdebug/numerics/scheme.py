@@ -15,6 +15,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.fixedpoint import round_values
 
@@ -40,7 +41,7 @@ _GLOW_ZERO_SCALE = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QuantScheme:
+class QuantScheme(JsonObject):
     """A way to choose scale and zero point for a range.
 
     Args:
@@ -53,6 +54,8 @@ class QuantScheme:
     Raises:
         UsageError: There is no such scheme, size or rule, or the rule does not know the scheme.
     """
+
+    json_keys = "kind bits narrow rule"
 
     kind: str = "asymmetric"
     bits: int = 8

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from qdebug.model.json_object import JsonObject
+
 __all__ = ["ErrorStats", "Rails", "WorstElement"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ErrorStats:
+class ErrorStats(JsonObject):
     """How far a backend tensor is from its reference, over all elements of one or more samples.
 
     Means and relative errors are over the elements where both sides are finite. A metric that has no value is None (no
@@ -37,6 +39,12 @@ class ErrorStats:
             has no scale.
     """
 
+    json_keys = (
+        "max_abs mean_abs rmse max_rel zero_refs rel_l2 sqnr_db cosine max_lsb lsb_bias mismatches nonfinite "
+        "worst_index worst_sample count matched_nonfinite beyond_tolerance reference_min reference_max backend_min "
+        "backend_max"
+    )
+
     count: int
     max_abs: float | None
     mean_abs: float | None
@@ -61,7 +69,7 @@ class ErrorStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rails:
+class Rails(JsonObject):
     """How many values the range of the codes cuts off, and how many codes are at its ends.
 
     A code at an end is no evidence of a clipped value: it may be a small value that was rounded to 0, the zero of a
@@ -95,8 +103,10 @@ class Rails:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class WorstElement:
+class WorstElement(JsonObject):
     """One element with a large difference; values are int on a side of integers, codes None on one without codes."""
+
+    json_keys = "index sample step reference backend difference lsb reference_code backend_code"
 
     index: tuple[int, ...]
     sample: int

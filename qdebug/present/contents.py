@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
-from qdebug.compare.result.result import json_safe
-from qdebug.model import Recording, Role, TensorInfo
+from qdebug.model import QuantParams, Recording, Role, TensorInfo
+from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import places_of
 from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
 from qdebug.present.rows import SCALE_TITLE
 from qdebug.present.text import safe_text
 
-__all__ = ["TENSOR_TITLES", "Contents", "contents_dict", "contents_facts", "stored_shape", "tensor_rows"]
+__all__ = ["TENSOR_TITLES", "Contents", "contents_facts", "stored_shape", "tensor_rows"]
 
 TENSOR_TITLES = ("tensor", "role", "dtype", "shape", SCALE_TITLE, "kept", "producer")
 """Headings of `tensor_rows`."""
@@ -24,65 +24,112 @@ _OPS_SHOWN = 12
 _SKIPPED_SHOWN = 8
 
 
+class Environment(TypedDict):
+    """What a run depends on besides its model."""
+
+    versions: Mapping[str, str]
+    cpu_flags: tuple[str, ...]
+    options: Mapping[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contents:
+class ListedTensor(JsonObject):
+    """A tensor of a recording.
+
+    Args:
+        name: Its name.
+        role: What it is in the network.
+        dtype: Logical dtype; None if unknown.
+        shape: Declared shape, or that of the stored values; None for an open extent.
+        layout: Names of its dimensions, if known.
+        quant: Its quantization; None without.
+        stored: Whether values are kept.
+        node: The node that makes it; None for inputs and constants.
+        op: Operator of that node.
+    """
+
+    name: str
+    role: Role
+    dtype: str | None
+    shape: tuple[int | None, ...] | None
+    layout: str | None
+    quant: QuantParams | None
+    stored: bool
+    node: str | None
+    op: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contents(JsonObject):
     """A recording and what only its file knows.
 
     Args:
         recording: The recording.
         path: Where it is, as the user wrote it; "" if in memory.
         size: Bytes of the file.
+        listed: Whether the JSON lists every tensor.
     """
+
+    json_format = "info"
+    json_keys = (
+        "file=path backend=recording.info.backend model=recording.info.model "
+        "model_sha256=recording.info.model_sha256 created=recording.info.created complete=recording.info.complete "
+        "fidelity=recording.info.fidelity fidelity_detail=recording.info.fidelity_detail taps=recording.info.taps "
+        "samples=recording.samples steps=recording.steps tensors constants nodes ops inputs=recording.graph.inputs "
+        "outputs=recording.graph.outputs bytes=size skipped=recording.info.skipped "
+        "skip_causes=recording.info.skip_causes doubts=recording.info.doubts environment tensor_list?"
+    )
 
     recording: Recording
     path: str = ""
     size: int = 0
+    listed: bool = False
+
+    @property
+    def tensors(self) -> int:
+        """Tensors of which anything was kept."""
+        return len(self.recording.names)
+
+    @property
+    def constants(self) -> int:
+        """Constants among them."""
+        return sum(map(self.recording.graph.is_constant, self.recording.names))
+
+    @property
+    def nodes(self) -> int:
+        """Nodes of the graph."""
+        return len(self.recording.graph.nodes)
+
+    @property
+    def ops(self) -> dict[str, int]:
+        """How many nodes each operator has, the most frequent first."""
+        return dict(Counter(node.op for node in self.recording.graph.nodes).most_common())
+
+    @property
+    def environment(self) -> Environment:
+        """Versions, processor and options of the run."""
+        info = self.recording.info
+        return {"versions": info.versions, "cpu_flags": info.cpu_flags, "options": info.options}
+
+    @property
+    def tensor_list(self) -> list[ListedTensor] | None:
+        """Every tensor; None if they are not listed."""
+        return [_listed_tensor(self.recording, info) for info in _listed(self.recording)] if self.listed else None
 
 
-def contents_dict(contents: Contents, *, tensors: bool = False) -> dict[str, Any]:
-    """Return the contents as plain values, with the keys of the info JSON.
-
-    Args:
-        contents: What to describe.
-        tensors: List every tensor too.
-    """
-    recording = contents.recording
-    info, graph = recording.info, recording.graph
-    names = recording.names
-    plain: dict[str, Any] = {
-        "format": "qdebug.info",
-        "version": 1,
-        "file": contents.path,
-        "backend": info.backend,
-        "model": info.model,
-        "model_sha256": info.model_sha256,
-        "created": info.created,
-        "complete": info.complete,
-        "fidelity": str(info.fidelity),
-        "fidelity_detail": info.fidelity_detail,
-        "taps": info.taps,
-        "samples": recording.samples,
-        "steps": recording.steps,
-        "tensors": len(names),
-        "constants": sum(graph.is_constant(name) for name in names),
-        "nodes": len(graph.nodes),
-        "ops": dict(Counter(node.op for node in graph.nodes).most_common()),
-        "inputs": list(graph.inputs),
-        "outputs": list(graph.outputs),
-        "bytes": contents.size,
-        "skipped": dict(info.skipped),
-        "skip_causes": {name: str(cause) for name, cause in info.skip_causes.items()},
-        "doubts": dict(info.doubts),
-        "environment": {
-            "versions": dict(info.versions),
-            "cpu_flags": list(info.cpu_flags),
-            "options": dict(info.options),
-        },
-    }
-    if tensors:
-        plain["tensor_list"] = [_tensor_dict(recording, known) for known in _listed(recording)]
-    safe: dict[str, Any] = json_safe(plain)
-    return safe
+def _listed_tensor(recording: Recording, info: TensorInfo) -> ListedTensor:
+    producer = recording.graph.producer(info.name)
+    return ListedTensor(
+        name=info.name,
+        role=info.role,
+        dtype=info.dtype,
+        shape=stored_shape(recording, info),
+        layout=info.layout,
+        quant=info.quant,
+        stored=recording.has(info.name),
+        node=None if producer is None else producer.name,
+        op=None if producer is None else producer.op,
+    )
 
 
 def contents_facts(contents: Contents) -> list[tuple[str, str]]:
@@ -164,21 +211,6 @@ def _listed(recording: Recording) -> Iterator[TensorInfo]:
     order |= dict.fromkeys(graph.tensors)
     for name in sorted(order, key=graph.is_constant):
         yield graph.tensors[name]
-
-
-def _tensor_dict(recording: Recording, info: TensorInfo) -> dict[str, Any]:
-    producer = recording.graph.producer(info.name)
-    return {
-        "name": info.name,
-        "role": str(info.role),
-        "dtype": info.dtype,
-        "shape": None if (shape := stored_shape(recording, info)) is None else list(shape),
-        "layout": info.layout,
-        "quant": None if info.quant is None else info.quant.to_dict(),
-        "stored": recording.has(info.name),
-        "node": None if producer is None else producer.name,
-        "op": None if producer is None else producer.op,
-    }
 
 
 def _named_shape(info: TensorInfo) -> str:

@@ -5,10 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypedDict
 
+from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result import NodeResult, SampleResult
 from qdebug.model import QuantParams, TensorInfo
 from qdebug.model.dtypes import is_whole
+from qdebug.model.json_object import JsonObject
 from qdebug.numerics.metric_table import metric
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
@@ -43,8 +46,15 @@ _EXACT = 9
 """Digits that tell any two scales of float32 apart."""
 
 
+class InputStatus(TypedDict):
+    """An input of a node, and how it came out; None where it was not compared."""
+
+    tensor: str
+    status: Status | None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeDetail:
+class NodeDetail(JsonObject):
     """Everything that is said about one compared tensor.
 
     Args:
@@ -58,6 +68,10 @@ class NodeDetail:
         around: The part of the backend's graph around its node; None if nobody asked.
     """
 
+    json_keys = (
+        "reference_info=reference backend_info=backend inputs=input_statuses worst_elements=worst detail=profile"
+    )
+
     result: NodeResult
     reference: TensorInfo | None = None
     backend: TensorInfo | None = None
@@ -66,6 +80,11 @@ class NodeDetail:
     sample: int | None = None
     profile: TensorProfile | None = None
     around: Surroundings | None = None
+
+    @property
+    def input_statuses(self) -> list[InputStatus]:
+        """How the inputs came out, as the JSON has it."""
+        return [{"tensor": name, "status": None if node is None else node.status} for name, node in self.inputs]
 
 
 @dataclass(frozen=True, slots=True)

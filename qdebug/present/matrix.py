@@ -7,7 +7,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from qdebug.compare.result.result import NodeResult, RunComparison
+from qdebug.model.json_object import JsonObject
 from qdebug.numerics.agreement import Agreement
+from qdebug.numerics.stats import ErrorStats
 from qdebug.present import numbers
 from qdebug.present.rows import Cell, badness
 from qdebug.present.text import safe_text
@@ -36,17 +38,44 @@ class MatrixRow:
     alike: str
 
     @property
+    def stats(self) -> list[ErrorStats | None]:
+        """Its error in each backend."""
+        return [None if result is None else result.metrics for result in self.results]
+
+    @property
     def worst(self) -> tuple[int, float, float]:
         """A key that sorts the worst rows first."""
         return min(badness(result) for result in self.results if result is not None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Matrix:
+class Matrix(JsonObject):
     """The rows, in the order in which the first backend computes the tensors, and the names of the backends."""
+
+    json_keys = "value=metric backends nodes=tensors rows=values agreement"
 
     backends: Sequence[str]
     rows: Sequence[MatrixRow]
+
+    @property
+    def metric(self) -> str:
+        """Name of the metric in the cells."""
+        return "sqnr_db"
+
+    @property
+    def tensors(self) -> list[str]:
+        """The reference tensor of each row."""
+        return [row.tensor for row in self.rows]
+
+    @property
+    def values(self) -> list[list[float | None]]:
+        """The metric in each backend, row by row; None where it has none."""
+        return [[None if stats is None else stats.sqnr_db for stats in row.stats] for row in self.rows]
+
+    @property
+    def agreement(self) -> list[Agreement | None]:
+        """Whether the backends are wrong alike, row by row."""
+        return [row.agreement for row in self.rows]
 
     def worst_rows(self, most: int) -> list[MatrixRow]:
         """Return the rows with a difference, the worst first."""

@@ -118,7 +118,7 @@ def comparison_rows(found: FingerprintComparison, *, everything: bool = False) -
         (
             safe_text(kind.title),
             said.get(kind.verdict, kind.verdict),
-            *(safe_text(words or numbers.MISSING) for words in kind.words),
+            *(safe_text(words or numbers.MISSING) for words in (kind.first, kind.second)),
         )
         for kind in found.kinds
         if everything or kind.verdict != "same"

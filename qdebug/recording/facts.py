@@ -111,7 +111,7 @@ _DECODERS: dict[str, Callable[[Any], AttrValue]] = {
 def plain_facts(info: RunInfo) -> dict[str, Any]:
     """Return the facts of a run as JSON can hold them."""
     plain = info.to_dict()
-    plain["options"] = {str(name): _plain_option(value) for name, value in plain["options"].items()}
+    plain["options"] = {str(name): _plain_option(value) for name, value in info.options.items()}
     return plain
 
 

@@ -6,7 +6,6 @@ and the other wrong say anything of it.
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,11 +14,11 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.compare.result.result import json_safe
 from qdebug.compare.result.scores import winner_rank
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Recording, Role, RunInfo, operators
 from qdebug.model.dtypes import is_integer, logical_dtype
+from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import places_of, quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
@@ -73,7 +72,7 @@ class AccuracyOptions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Measure:
+class Measure(JsonObject):
     """How good one run is by one measure.
 
     Args:
@@ -84,24 +83,17 @@ class Measure:
         ties: The least and the largest value, as ties are broken; None if that does not matter.
     """
 
+    json_keys = "name value interval ties"
+
     name: str
     value: float
     interval: Interval | None
     right: np.ndarray | None = None
     ties: Interval | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the measure as plain values."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "interval": None if self.interval is None else list(self.interval),
-            "ties": None if self.ties is None else list(self.ties),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class RunAccuracy:
+class RunAccuracy(JsonObject):
     """How good one run is.
 
     Args:
@@ -115,6 +107,8 @@ class RunAccuracy:
         measures: Its accuracies.
     """
 
+    json_keys = "file backend=info.backend model=info.model quantized output|null rows classes|null broken measures"
+
     file: str
     info: RunInfo
     quantized: bool
@@ -124,23 +118,9 @@ class RunAccuracy:
     broken: int
     measures: tuple[Measure, ...]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the run as plain values."""
-        return {
-            "file": self.file,
-            "backend": self.info.backend,
-            "model": self.info.model,
-            "quantized": self.quantized,
-            "output": self.output or None,
-            "rows": self.rows,
-            "classes": self.classes or None,
-            "broken": self.broken,
-            "measures": [each.to_dict() for each in self.measures],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loss:
+class Loss(JsonObject):
     """How much worse a run is than its reference by one measure.
 
     Args:
@@ -152,6 +132,8 @@ class Loss:
         won: Rows that the backend alone has right; None of a metric.
         needed: Samples that would decide; None if it is decided, or if no number of samples would.
     """
+
+    json_keys = "name value interval margin lost won decision needed"
 
     name: str
     value: float
@@ -169,27 +151,14 @@ class Loss:
         low, high = self.interval
         return Decision.WITHIN if high <= self.margin else Decision.WORSE if low > self.margin else Decision.UNDECIDED
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the loss as plain values."""
-        return {
-            "name": self.name,
-            "value": self.value,
-            "interval": None if self.interval is None else list(self.interval),
-            "margin": self.margin,
-            "lost": self.lost,
-            "won": self.won,
-            "decision": str(self.decision),
-            "needed": self.needed,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PairAccuracy:
+class PairAccuracy(JsonObject):
     """One run beside its reference.
 
     Args:
-        reference: Position of the reference among the runs.
-        backend: Position of the other one.
+        reference: The reference.
+        backend: The other run.
         same_backend: Whether one backend ran both.
         losses: The loss by each measure.
         agreement: Share of the rows in which both put the same class first; None of a metric.
@@ -197,29 +166,19 @@ class PairAccuracy:
         worst_row: The first row in which it has that place.
     """
 
-    reference: int
-    backend: int
+    json_keys = "reference=reference.file backend=backend.file same_backend losses agreement worst_rank worst_row"
+
+    reference: RunAccuracy
+    backend: RunAccuracy
     same_backend: bool
     losses: tuple[Loss, ...]
     agreement: float | None = None
     worst_rank: int | None = None
     worst_row: int | None = None
 
-    def to_dict(self, runs: Sequence[RunAccuracy]) -> dict[str, Any]:
-        """Return the pair as plain values."""
-        return {
-            "reference": runs[self.reference].file,
-            "backend": runs[self.backend].file,
-            "same_backend": self.same_backend,
-            "losses": [each.to_dict() for each in self.losses],
-            "agreement": self.agreement,
-            "worst_rank": self.worst_rank,
-            "worst_row": self.worst_row,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AccuracyReport:
+class AccuracyReport(JsonObject):
     """What was found.
 
     Args:
@@ -229,6 +188,9 @@ class AccuracyReport:
         notes: What is to be known of it.
         shortcomings: What is missing and not allowed to be, a clause each.
     """
+
+    json_format = "accuracy"
+    json_keys = "verdict labels|null runs pairs notes shortcomings"
 
     runs: tuple[RunAccuracy, ...]
     pairs: tuple[PairAccuracy, ...]
@@ -252,26 +214,6 @@ class AccuracyReport:
             if self.losses(decision):
                 return str(decision)
         return str(Decision.WITHIN) if self.pairs else "alone"
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.accuracy",
-                "version": 1,
-                "verdict": self.verdict,
-                "labels": self.labels or None,
-                "runs": [run.to_dict() for run in self.runs],
-                "pairs": [pair.to_dict(self.runs) for pair in self.pairs],
-                "notes": list(self.notes),
-                "shortcomings": list(self.shortcomings),
-            }
-        )
-        return plain
-
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
 def accuracy(
@@ -307,7 +249,7 @@ def accuracy(
                 f"{other.name!r} has {other.rows} {first.unit}, and {first.name!r} has {first.rows}.",
                 hint="Record the same samples for all: qdebug record --inputs FILE.npz --samples N.",
             )
-    pairs = tuple(_pair(opened, one, other) for one, other in _pairs(opened))
+    pairs = tuple(_pair(opened[one], opened[other]) for one, other in _pairs(opened))
     for each in opened:
         if each.metric is not None and not each.found.measures:
             each.found = each.valued(each.metric, each)
@@ -519,12 +461,11 @@ def _pairs(runs: Sequence[_Scored]) -> Iterator[tuple[int, int]]:
             yield first, at
 
 
-def _pair(runs: list[_Scored], one: int, other: int) -> PairAccuracy:
-    reference, backend = runs[one], runs[other]
+def _pair(reference: _Scored, backend: _Scored) -> PairAccuracy:
     same = reference.found.info.backend == backend.found.info.backend
     if reference.metric is not None:
         loss = _metric_loss(reference.metric, reference, backend)
-        return PairAccuracy(reference=one, backend=other, same_backend=same, losses=(loss,))
+        return PairAccuracy(reference=reference.found, backend=backend.found, same_backend=same, losses=(loss,))
     if reference.scores.shape != backend.scores.shape:
         raise UsageError(
             f"{reference.name!r} has {reference.found.classes} classes, and {backend.name!r} {backend.found.classes}.",
@@ -540,8 +481,8 @@ def _pair(runs: list[_Scored], one: int, other: int) -> PairAccuracy:
     with np.errstate(invalid="ignore"):
         agree = (reference.scores.argmax(axis=-1) == backend.scores.argmax(axis=-1)) & ~np.isnan(backend.scores).any(-1)
     return PairAccuracy(
-        reference=one,
-        backend=other,
+        reference=reference.found,
+        backend=backend.found,
         same_backend=same,
         losses=tuple(losses),
         agreement=float(agree.mean()),
@@ -610,8 +551,9 @@ def _notes(runs: Sequence[_Scored], pairs: Sequence[PairAccuracy]) -> Iterator[s
         yield "no recording has integer codes: the first one is the reference"
     if all(run.found.quantized for run in runs) and len(runs) > 1:
         yield "no recording is float: the first one is the reference"
+    scored = {run.found: run for run in runs}
     for pair in pairs:
-        one, other = runs[pair.reference], runs[pair.backend]
+        one, other = scored[pair.reference], scored[pair.backend]
         if not _fed_alike(one.recording, other.recording):
             yield f"the inputs of {one.name} and {other.name} differ: are these the same samples in the same order?"
 

@@ -20,6 +20,7 @@ from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
+from qdebug.model.json_object import JsonObject
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.recording.arguments import as_array
 from qdebug.recording.opening import is_manifest, opened_recording
@@ -43,7 +44,8 @@ Prepare = Callable[[np.ndarray], np.ndarray]
 """Makes the array to record of the dumped one."""
 
 
-class NameMatch(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class NameMatch:
     """Which tensor a name of the dump is.
 
     Args:
@@ -59,7 +61,7 @@ class NameMatch(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ImportSummary:
+class ImportSummary(JsonObject):
     """What an import came to.
 
     Args:
@@ -77,6 +79,11 @@ class ImportSummary:
         notes: How tensors differ from what the graph says of them, and what was done.
         said: How the dump was understood.
     """
+
+    json_format = "import"
+    json_keys = (
+        "file=path source_format=form tensors files samples steps constants matched unmatched absent ignored notes said"
+    )
 
     path: Path
     form: str

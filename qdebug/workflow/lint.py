@@ -7,12 +7,11 @@ they differ. What was rewritten there names the finding.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -21,9 +20,9 @@ from qdebug.compare.align.align import align
 from qdebug.compare.align.expand import parts_of, says_nothing
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
-from qdebug.compare.result.result import json_safe
 from qdebug.errors import AlignmentError, KernelError, UsageError
 from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
+from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.workflow.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
@@ -51,8 +50,15 @@ _MOST_NODES = 60
 _INPUT_SEED = 0
 
 
+class UndecidedPart(TypedDict):
+    """A part that could not be decided, by the tensor that it makes, and why."""
+
+    tensor: str
+    reason: str
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LintReport:
+class LintReport(JsonObject):
     """What was found.
 
     Args:
@@ -63,11 +69,19 @@ class LintReport:
         undecided: Why a part could not be decided, by the tensor that it makes.
     """
 
+    json_format = "lint"
+    json_keys = "model=before model_after=after findings parts undecided=undecided_parts"
+
     before: str
     after: str | None
     findings: tuple[LintFinding, ...]
     parts: int
     undecided: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def undecided_parts(self) -> list[UndecidedPart]:
+        """The parts that could not be decided, as the JSON lists them."""
+        return [{"tensor": name, "reason": why} for name, why in self.undecided.items()]
 
     @property
     def bad(self) -> tuple[LintFinding, ...]:
@@ -78,25 +92,6 @@ class LintReport:
     def exit_code(self) -> int:
         """1 if there is a finding that is not allowed, 3 if nothing could be decided, else 0."""
         return 1 if self.bad else 3 if self.undecided and not self.parts else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the report as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.lint",
-                "version": 1,
-                "model": self.before,
-                "model_after": self.after,
-                "findings": [finding.to_dict() for finding in self.findings],
-                "parts": self.parts,
-                "undecided": [{"tensor": name, "reason": why} for name, why in self.undecided.items()],
-            }
-        )
-        return plain
-
-    def to_json(self) -> str:
-        """Return the report as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
 def open_model(path: Path, recording: Recording | None = None) -> LintModel:

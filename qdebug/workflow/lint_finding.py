@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
+from qdebug.model.json_object import JsonObject
 from qdebug.workflow.lint_replay import Span
 from qdebug.workflow.lint_search import Witness
 
@@ -34,7 +34,7 @@ KINDS: Mapping[str, str] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class LintFinding:
+class LintFinding(JsonObject):
     """A rewrite that changes numerics.
 
     Args:
@@ -51,6 +51,12 @@ class LintFinding:
         detail: What else is known, in a clause; "" for nothing.
     """
 
+    json_keys = (
+        "kind sentence detail|null model tensor nodes_before=before nodes_after=after "
+        "range_before=span_before range_after=span_after largest=witness.largest step|null "
+        "reached=witness.reached allowed witness"
+    )
+
     kind: str
     model: str
     before: tuple[str, ...]
@@ -63,21 +69,7 @@ class LintFinding:
     allowed: bool = False
     detail: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the finding as plain values."""
-        return {
-            "kind": self.kind,
-            "sentence": KINDS[self.kind],
-            "detail": self.detail or None,
-            "model": self.model,
-            "tensor": self.tensor,
-            "nodes_before": list(self.before),
-            "nodes_after": list(self.after),
-            "range_before": list(self.span_before),
-            "range_after": list(self.span_after),
-            "largest": self.witness.largest,
-            "step": self.step or None,
-            "reached": self.witness.reached,
-            "allowed": self.allowed,
-            "witness": self.witness.to_dict(),
-        }
+    @property
+    def sentence(self) -> str:
+        """What a finding of this kind says."""
+        return KINDS[self.kind]

@@ -10,12 +10,12 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from qdebug.errors import KernelError, QdebugError
 from qdebug.model import Node
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.rewrites import REWRITE_FLOAT_MAX_REL
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.workflow.lint_replay import LintModel, Span, bounds_of, coded, differing
@@ -77,7 +77,17 @@ class LintPart:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Witness:
+class WitnessTensor(JsonObject):
+    """One of the tensors that the parts read; `values` is None of a large one, `value` where it has no such place."""
+
+    tensor: str
+    shape: tuple[int, ...]
+    values: np.ndarray | None
+    value: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Witness(JsonObject):
     """An input by which two parts differ.
 
     Args:
@@ -90,6 +100,8 @@ class Witness:
         reached: Whether values that were computed from inputs of the network show a difference, too.
     """
 
+    json_keys = "tensors index before after"
+
     leaves: tuple[str, ...]
     values: tuple[np.ndarray, ...]
     index: tuple[int, ...]
@@ -98,26 +110,21 @@ class Witness:
     largest: float
     reached: bool
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the witness as plain values: all values of small arrays, and the one at the same place."""
-        tensors = []
+    @property
+    def tensors(self) -> tuple[WitnessTensor, ...]:
+        """What the parts read: all values of small arrays, and the value at the same place."""
+        entries = []
         for name, array in zip(self.leaves, self.values, strict=True):
-            whole = array.size <= _SHOWN
-            alike = len(self.index) == array.ndim and all(map(int.__lt__, self.index, array.shape))
-            tensors.append(
-                {
-                    "tensor": name,
-                    "shape": list(array.shape),
-                    "values": [float(each) for each in array.ravel()] if whole else None,
-                    "value": float(array[self.index]) if alike else None,
-                }
+            same_place = len(self.index) == array.ndim and all(map(int.__lt__, self.index, array.shape))
+            entries.append(
+                WitnessTensor(
+                    tensor=name,
+                    shape=array.shape,
+                    values=array if array.size <= _SHOWN else None,
+                    value=float(array[self.index]) if same_place else None,
+                )
             )
-        return {
-            "tensors": tensors,
-            "index": list(self.index),
-            "before": self.before,
-            "after": self.after,
-        }
+        return tuple(entries)
 
 
 _SHOWN = 64

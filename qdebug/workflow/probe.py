@@ -9,10 +9,10 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.measure.recordings import as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo, operators
+from qdebug.model.json_object import JsonObject
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
@@ -126,7 +127,7 @@ STATUSES = ("explained", "mixed", "unexplained", "unfused", "failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeEntry:
+class ProbeEntry(JsonObject):
     """The answer for one kind of node and its types.
 
     Args:
@@ -167,13 +168,9 @@ class ProbeEntry:
     tried: int = 0
     reason: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values."""
-        return {name: list(value) if isinstance(value, tuple) else value for name, value in asdict(self).items()}
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PresetScore:
+class PresetScore(JsonObject):
     """How a preset stands the probe.
 
     Args:
@@ -182,9 +179,21 @@ class PresetScore:
         conflicts: Those that it states something of and does not reproduce.
     """
 
+    json_keys = "name provenance about fits conflicts"
+
     name: str
     fits: tuple[str, ...]
     conflicts: tuple[str, ...]
+
+    @property
+    def provenance(self) -> str:
+        """How the preset is known."""
+        return PRESETS[self.name].provenance
+
+    @property
+    def about(self) -> str:
+        """What was measured or read."""
+        return PRESETS[self.name].about
 
     @property
     def stands(self) -> bool:
@@ -193,7 +202,7 @@ class PresetScore:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProbeResult:
+class ProbeResult(JsonObject):
     """What a probe has found.
 
     Args:
@@ -201,8 +210,16 @@ class ProbeResult:
         entries: One for each kind of node and types.
     """
 
+    json_format = "probe"
+    json_keys = "backend=run summary kinds=entries presets=scores"
+
     run: RunInfo
     entries: tuple[ProbeEntry, ...]
+
+    @property
+    def summary(self) -> Mapping[str, int]:
+        """How many kinds have each status."""
+        return {status: sum(entry.status == status for entry in self.entries) for status in STATUSES}
 
     @property
     def scores(self) -> tuple[PresetScore, ...]:
@@ -228,26 +245,6 @@ class ProbeResult:
         if statuses <= {"failed", "unfused"}:
             return 3
         return 1 if "unexplained" in statuses else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values."""
-        return {
-            "format": "qdebug.probe",
-            "version": 1,
-            "backend": self.run.to_dict(),
-            "summary": {status: sum(entry.status == status for entry in self.entries) for status in STATUSES},
-            "kinds": [entry.to_dict() for entry in self.entries],
-            "presets": [
-                {
-                    "name": score.name,
-                    "provenance": PRESETS[score.name].provenance,
-                    "about": PRESETS[score.name].about,
-                    "fits": list(score.fits),
-                    "conflicts": list(score.conflicts),
-                }
-                for score in self.scores
-            ],
-        }
 
 
 def run_probe(

@@ -8,13 +8,12 @@ minimal in the sense of delta debugging: without any one of them the goal is mis
 
 from __future__ import annotations
 
-import json
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 
@@ -23,9 +22,9 @@ from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.graph_checks.graph_check import GraphCheck
-from qdebug.compare.result.result import json_safe
 from qdebug.errors import KernelError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import RunInfo
+from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
 from qdebug.replay.variant import parse_variant
@@ -66,8 +65,16 @@ class RepairOptions:
     start: Sequence[str] = ()
 
 
+class GoalMetric(TypedDict):
+    """A metric, its unit, and the least value that is good."""
+
+    name: str
+    unit: str
+    goal: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Repair:
+class Repair(JsonObject):
     """What was found.
 
     Args:
@@ -91,6 +98,12 @@ class Repair:
         notes: What is to be known of it.
     """
 
+    json_format = "repair"
+    json_keys = (
+        "reference backend metric=goal_metric reached refuted minimal edits search held_out proof replays "
+        "replay_sqnr_db=faithful replayed arithmetic stopped|null hand_over notes"
+    )
+
     reference: RunInfo
     backend: RunInfo
     metric: Metric
@@ -108,6 +121,11 @@ class Repair:
     failed: str = ""
     stopped: str = ""
     notes: tuple[str, ...] = ()
+
+    @property
+    def goal_metric(self) -> GoalMetric:
+        """The metric with its goal, as the JSON has them."""
+        return {"name": self.metric.name, "unit": self.metric.unit, "goal": self.goal}
 
     @property
     def exit_code(self) -> int:
@@ -140,40 +158,10 @@ class Repair:
             return self.goal
         return self.goal + (score.reference - self.search.reference)
 
-    def hand_over(self) -> dict[str, Any]:
-        """Return the edits as quantizers take them: names are those of the reference's nodes and tensors."""
+    @property
+    def hand_over(self) -> Mapping[str, Any]:
+        """The edits as quantizers take them: names are those of the reference's nodes and tensors."""
         return quantizer_forms(self.edits)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the repair as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.repair",
-                "version": 1,
-                "reference": self.reference.to_dict(),
-                "backend": self.backend.to_dict(),
-                "metric": {"name": self.metric.name, "unit": self.metric.unit, "goal": self.goal},
-                "reached": self.reached,
-                "refuted": list(self.refuted),
-                "minimal": self.minimal,
-                "edits": [edit.to_dict() for edit in self.edits],
-                "search": self.search.to_dict(),
-                "held_out": None if self.held_out is None else self.held_out.to_dict(),
-                "proof": None if self.proof is None else self.proof.to_dict(),
-                "replays": self.replays,
-                "replay_sqnr_db": self.faithful,
-                "replayed": self.replayed,
-                "arithmetic": self.arithmetic,
-                "stopped": self.stopped or None,
-                "hand_over": self.hand_over(),
-                "notes": list(self.notes),
-            }
-        )
-        return plain
-
-    def to_json(self) -> str:
-        """Return the repair as JSON."""
-        return json.dumps(self.to_dict(), indent=2, allow_nan=False)
 
 
 def find_repair(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -15,6 +14,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import own_error
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
@@ -40,7 +40,7 @@ KINDS: Mapping[str, str] = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Edit:
+class Edit(JsonObject):
     """One change of one node.
 
     Args:
@@ -56,6 +56,8 @@ class Edit:
         exact: The kind of edit that it takes along, where the backend's sums overflow or are not rounded to the nearest
             code: whatever is changed is computed exactly. "" elsewhere.
     """
+
+    json_keys = "kind node=unit.node.name op=unit.node.op tensor reference_node=reference_node.name macs bytes=size"
 
     kind: str
     unit: ChangeableNode
@@ -74,6 +76,11 @@ class Edit:
         return f"{self.kind} {self.unit.node.name}"
 
     @property
+    def tensor(self) -> str:
+        """The tensor that the node makes."""
+        return self.unit.tensor or self.unit.node.outputs[0]
+
+    @property
     def other_codes(self) -> QuantParams | None:
         """What the codes of the result become; None if they stay."""
         return self.change.quants.get(self.unit.tensor) if self.kind in ("16-bit", "range") else None
@@ -84,18 +91,6 @@ class Edit:
         if self.kind == "float" and self.unit.node.name == other.unit.node.name:
             return True
         return not (mine.constants.keys().isdisjoint(theirs.constants) and mine.quants.keys().isdisjoint(theirs.quants))
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the edit as plain values."""
-        return {
-            "kind": self.kind,
-            "node": self.unit.node.name,
-            "op": self.unit.node.op,
-            "tensor": self.unit.tensor or self.unit.node.outputs[0],
-            "reference_node": None if self.reference_node is None else self.reference_node.name,
-            "macs": self.macs,
-            "bytes": self.size,
-        }
 
 
 class EditCatalog:

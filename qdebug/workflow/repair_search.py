@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
+from qdebug.model.json_object import JsonObject
 from qdebug.model.outline import shape_of
 from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
@@ -29,7 +30,7 @@ _AT_ONCE = 6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Score:
+class Score(JsonObject):
     """A metric over some samples.
 
     Args:
@@ -45,16 +46,6 @@ class Score:
     after: float
     reference: float
     interval: tuple[float, float] | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the score as plain values."""
-        return {
-            "samples": self.samples,
-            "before": self.before,
-            "after": self.after,
-            "reference": self.reference,
-            "interval": None if self.interval is None else list(self.interval),
-        }
 
 
 class Tried(NamedTuple):

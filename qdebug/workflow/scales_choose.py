@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from qdebug.compare.measure.recordings import as_compared, with_understood_graph
-from qdebug.compare.result.result import json_safe
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import is_integer
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
 from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
 from qdebug.numerics.quant_error import QuantError
@@ -56,7 +55,7 @@ OnTensor = Callable[[int, int, str], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleChoice:
+class ScaleChoice(JsonObject):
     """What a calibrator chooses for a tensor.
 
     Args:
@@ -70,6 +69,11 @@ class ScaleChoice:
         error: What holding the values to the codes loses; None if that cannot be told.
     """
 
+    json_keys = (
+        "calibrator scale=quant.scale zero_point=quant.zero_point qmin=quant.qmin qmax=quant.qmax low high "
+        "score unit reason error"
+    )
+
     calibrator: str
     quant: QuantParams | None = None
     low: float | None = None
@@ -79,27 +83,9 @@ class ScaleChoice:
     reason: str = ""
     error: QuantError | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the choice as plain values."""
-        quant = self.quant
-        plain: dict[str, Any] = {
-            "calibrator": self.calibrator,
-            "scale": None if quant is None else quant.scale.ravel().tolist(),
-            "zero_point": None if quant is None else quant.zero_point.ravel().tolist(),
-            "qmin": None if quant is None else quant.qmin,
-            "qmax": None if quant is None else quant.qmax,
-            "low": self.low,
-            "high": self.high,
-            "score": self.score,
-            "unit": self.unit,
-            "reason": self.reason,
-            "error": None if self.error is None else self.error.to_dict(),
-        }
-        return plain
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleRow:
+class ScaleRow(JsonObject):
     """One tensor.
 
     Args:
@@ -119,6 +105,11 @@ class ScaleRow:
         weight: Whether it is a weight, and no activation.
     """
 
+    json_keys = (
+        "tensor backend_tensor|null node|null op|null count low high dtype recorded choices best granularity "
+        "weight flags"
+    )
+
     tensor: str
     backend_tensor: str = ""
     node: str = ""
@@ -134,28 +125,9 @@ class ScaleRow:
     granularity: str = "tensor"
     weight: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the row as plain values."""
-        return {
-            "tensor": self.tensor,
-            "backend_tensor": self.backend_tensor or None,
-            "node": self.node or None,
-            "op": self.op or None,
-            "count": self.count,
-            "low": self.low,
-            "high": self.high,
-            "dtype": self.dtype,
-            "recorded": None if self.recorded is None else self.recorded.to_dict(),
-            "choices": [choice.to_dict() for choice in self.choices],
-            "best": self.best,
-            "granularity": self.granularity,
-            "weight": self.weight,
-            "flags": [flag.to_dict() for flag in self.flags],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenScales:
+class ChosenScales(JsonObject):
     """The scales of a net.
 
     Args:
@@ -165,6 +137,9 @@ class ChosenScales:
         notes: What is to be known of the whole.
         scheme: How scales were made of ranges; its codes are those of a tensor's recorded ones where it has such.
     """
+
+    json_format = "scales"
+    json_keys = "scheme tensors=rows flags left_out notes"
 
     rows: tuple[ScaleRow, ...]
     flags: tuple[ScaleFlag, ...]
@@ -176,26 +151,6 @@ class ChosenScales:
     def exit_code(self) -> int:
         """1 if a flag is one of `WRONG`, which no choice of range makes right; else 0."""
         return 1 if any(flag.kind in WRONG for flag in self.flags) else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.scales",
-                "version": 1,
-                "scheme": {
-                    "kind": self.scheme.kind,
-                    "bits": self.scheme.bits,
-                    "narrow": self.scheme.narrow,
-                    "rule": self.scheme.rule,
-                },
-                "tensors": [row.to_dict() for row in self.rows],
-                "flags": [flag.to_dict() for flag in self.flags],
-                "left_out": dict(self.left_out),
-                "notes": list(self.notes),
-            }
-        )
-        return plain
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.errors import QdebugError
 from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.checks import SCALE_MAX_REL_DIFFERENCE
 from qdebug.model.thresholds.scales import BIAS_STEP_MAX_OUTPUT_STEPS, CLIPPED_MAX_SHARE, USED_CODES_MIN_SHARE
 from qdebug.numerics.quant_error import QuantError
@@ -28,7 +29,7 @@ _INT16_END = 2**15
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleFlag:
+class ScaleFlag(JsonObject):
     """Something odd about a scale.
 
     Args:
@@ -49,10 +50,6 @@ class ScaleFlag:
     amount: float | None = None
     limit: float | None = None
     unit: str = ""
-
-    def to_dict(self) -> dict[str, object]:
-        """Return the flag as plain values."""
-        return {name: getattr(self, name) for name in ("kind", "tensor", "node", "sentence", "amount", "limit", "unit")}
 
 
 def coded_quant(graph: Graph, tensor: str) -> QuantParams | None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -16,11 +16,11 @@ from qdebug.backends.interpreter import backend as interpreter
 from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.measure.pair_values import PairReader
 from qdebug.compare.measure.recordings import as_compared, with_understood_graph
-from qdebug.compare.result.result import json_safe
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import code_limits, is_integer
 from qdebug.model.forwarding import ForwardingRecording
+from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import places_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
@@ -36,8 +36,24 @@ OnSample = Callable[[int, int, str], object]
 """Called with the samples that are replayed, their number, and which is next."""
 
 
+class OutputErrors(TypedDict):
+    """The error of an output in short, see `ErrorStats`."""
+
+    rel_l2: float | None
+    sqnr_db: float | None
+    max_abs: float | None
+    cosine: float | None
+
+
+class TensorErrors(TypedDict):
+    """What the parameters in use and those that are tried lose on the values of a tensor."""
+
+    now: QuantError | None
+    trial: QuantError
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputEffect:
+class OutputEffect(JsonObject):
     """An output of the network before and after.
 
     Args:
@@ -47,20 +63,31 @@ class OutputEffect:
         against: What both are held against: "reference" or "recorded".
     """
 
+    json_keys = "output against now=errors_now trial=errors_trial"
+
     output: str
     now: ErrorStats
     trial: ErrorStats
     against: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the effect as plain values."""
-        names = ("rel_l2", "sqnr_db", "max_abs", "cosine")
-        return {
-            "output": self.output,
-            "against": self.against,
-            "now": {name: getattr(self.now, name) for name in names},
-            "trial": {name: getattr(self.trial, name) for name in names},
-        }
+    @property
+    def errors_now(self) -> OutputErrors:
+        """The error with the recorded scales, in short."""
+        return _short(self.now)
+
+    @property
+    def errors_trial(self) -> OutputErrors:
+        """The error with the scale that is tried, in short."""
+        return _short(self.trial)
+
+
+def _short(stats: ErrorStats) -> OutputErrors:
+    return {
+        "rel_l2": stats.rel_l2,
+        "sqnr_db": stats.sqnr_db,
+        "max_abs": stats.max_abs,
+        "cosine": stats.cosine,
+    }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +117,7 @@ class Replay:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ScaleTrial:
+class ScaleTrial(JsonObject):
     """What another scale does.
 
     Args:
@@ -104,6 +131,13 @@ class ScaleTrial:
         replay: What becomes of the outputs.
     """
 
+    json_format = "scale_trial"
+    json_keys = (
+        "node tensor backend_tensor|null now trial tensor_error outputs=replay.outputs "
+        "replayed=replay.samples same_as_recorded=replay.same arithmetic=replay.arithmetic "
+        "notes=replay.remarks"
+    )
+
     node: str
     tensor: str
     backend_tensor: str
@@ -113,29 +147,10 @@ class ScaleTrial:
     trial_error: QuantError
     replay: Replay
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return all of it as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.scale_trial",
-                "version": 1,
-                "node": self.node,
-                "tensor": self.tensor,
-                "backend_tensor": self.backend_tensor or None,
-                "now": None if self.now is None else self.now.to_dict(),
-                "trial": self.trial.to_dict(),
-                "tensor_error": {
-                    "now": None if self.now_error is None else self.now_error.to_dict(),
-                    "trial": self.trial_error.to_dict(),
-                },
-                "outputs": [output.to_dict() for output in self.replay.outputs],
-                "replayed": self.replay.samples,
-                "same_as_recorded": self.replay.same,
-                "arithmetic": self.replay.arithmetic,
-                "notes": list(self.replay.remarks),
-            }
-        )
-        return plain
+    @property
+    def tensor_error(self) -> TensorErrors:
+        """What both lose on the tensor's values, as the JSON has it."""
+        return {"now": self.now_error, "trial": self.trial_error}
 
 
 class TrialBench:

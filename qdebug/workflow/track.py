@@ -17,15 +17,15 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus
 from qdebug.compare.result.node_result import Status
-from qdebug.compare.result.result import RunComparison, json_safe
+from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import RunInfo
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS, HISTORY_MAX_SQNR_DROP, HISTORY_SQNR_CEILING
 from qdebug.recording.environment import cpu_model
 from qdebug.version import __version__
@@ -119,7 +119,7 @@ class Tracked:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Movement:
+class Movement(JsonObject):
     """How one number moved over the runs of a series.
 
     Args:
@@ -138,6 +138,11 @@ class Movement:
         why: One clause on what got worse; "" if nothing did.
     """
 
+    json_keys = (
+        "verb network backend cpu name|null measure values commits status worse moved best last_good_commit "
+        "first_bad_commit why|null"
+    )
+
     verb: str
     network: str
     backend: str
@@ -153,36 +158,25 @@ class Movement:
     why: str = ""
 
     @property
+    def last_good_commit(self) -> str | None:
+        """The commit of the last good run; None if there is none."""
+        return None if self.last_good is None else self.commits[self.last_good]
+
+    @property
+    def first_bad_commit(self) -> str | None:
+        """The commit of the run after it; None if nothing got worse."""
+        return None if not self.worse or self.last_good is None else self.commits[self.last_good + 1]
+
+    @property
     def moved(self) -> bool:
         """Whether the last run differs from the last good one, or got worse."""
         if self.worse or self.last_good is None:
             return self.worse
         return self.values[-1] != self.values[self.last_good]
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the movement as plain values."""
-        first_bad = None if not self.worse or self.last_good is None else self.commits[self.last_good + 1]
-        return {
-            "verb": self.verb,
-            "network": self.network,
-            "backend": self.backend,
-            "cpu": self.cpu,
-            "name": self.name or None,
-            "measure": self.measure,
-            "values": list(self.values),
-            "commits": list(self.commits),
-            "status": self.status,
-            "worse": self.worse,
-            "moved": self.moved,
-            "best": self.best,
-            "last_good_commit": None if self.last_good is None else self.commits[self.last_good],
-            "first_bad_commit": first_bad,
-            "why": self.why or None,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class History:
+class History(JsonObject):
     """What a history says of the last run of each series.
 
     Args:
@@ -190,6 +184,9 @@ class History:
         series: How many series they make.
         movements: Each number of each series.
     """
+
+    json_format = "history"
+    json_keys = "runs series worse=worse_count movements"
 
     runs: int
     series: int
@@ -201,23 +198,14 @@ class History:
         return tuple(each for each in self.movements if each.worse)
 
     @property
+    def worse_count(self) -> int:
+        """How much got worse."""
+        return len(self.worse)
+
+    @property
     def exit_code(self) -> int:
         """1 if anything got worse beyond its margin."""
         return 1 if self.worse else 0
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the history as plain values, ready for JSON."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.history",
-                "version": 1,
-                "runs": self.runs,
-                "series": self.series,
-                "worse": len(self.worse),
-                "movements": [each.to_dict() for each in self.movements],
-            }
-        )
-        return plain
 
 
 def _run(
@@ -240,14 +228,14 @@ def _run(
 def tracked_accuracy(report: AccuracyReport) -> list[Tracked]:
     """Return what a history keeps of accuracies: an entry for each run."""
     found, worse = [], {(pair.backend, loss.name) for pair, loss in report.losses(Decision.WORSE)}
-    for at, run in enumerate(report.runs):
+    for run in report.runs:
         values = [
             TrackedValue(
                 name="",
                 measure=measure.name,
                 value=measure.value,
-                status="worse" if (at, measure.name) in worse else "good",
-                good=(at, measure.name) not in worse,
+                status="worse" if (run, measure.name) in worse else "good",
+                good=(run, measure.name) not in worse,
                 right=measure.right,
             )
             for measure in run.measures

@@ -8,7 +8,6 @@ from qdebug.compare.measure.agreement import agreements
 from qdebug.numerics.metric_table import METRICS
 from qdebug.present.reports.definitions import definitions_json
 from qdebug.present.reports.matrix import diffs_dict
-from qdebug.present.reports.profile import profile_dict
 from qdebug.session import DiffSession
 
 ROWS = {entry["name"] for entry in definitions_json()["metrics"]}
@@ -59,7 +58,7 @@ def test_every_number_of_a_node_is_defined(session):
 
 def test_every_number_of_one_node_in_full_is_defined(session):
     profile = session.profile("y")
-    assert not without_a_row(profile_dict(profile))
+    assert not without_a_row(profile.to_dict())
     assert not without_a_row(type(profile.worst[0]).__dataclass_fields__)
 
 

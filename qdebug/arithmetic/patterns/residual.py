@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any
 
 import numpy as np
 
 from qdebug.arithmetic.patterns.wrong_evidence import Evidence, Trait
 from qdebug.arithmetic.patterns.wrong_places import WrongPlace, places
 from qdebug.arithmetic.patterns.wrong_values import traits
+from qdebug.model.json_object import JsonObject
 
 __all__ = ["PATTERNS", "Residual", "residual"]
 
@@ -51,7 +51,7 @@ _SHOWN = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Residual:
+class Residual(JsonObject):
     """What the best arithmetic leaves of a node.
 
     Args:
@@ -65,6 +65,8 @@ class Residual:
         against: Text of the variant that the recording was held against.
     """
 
+    json_keys = "max_lsb wrong total pattern detail likely=cause elements against"
+
     wrong: int
     total: int
     max_lsb: int
@@ -74,18 +76,10 @@ class Residual:
     elements: tuple[tuple[int, ...], ...] = ()
     against: str = ""
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the residual as plain values, with the keys of the explain JSON."""
-        return {
-            "max_lsb": self.max_lsb,
-            "wrong": self.wrong,
-            "total": self.total,
-            "pattern": self.pattern,
-            "detail": self.detail,
-            "likely": f"likely: {self.likely}",
-            "elements": [list(index) for index in self.elements],
-            "against": self.against,
-        }
+    @property
+    def cause(self) -> str:
+        """The likely cause, with the word that says so."""
+        return f"likely: {self.likely}"
 
 
 def residual(evidence: Evidence) -> Residual | None:

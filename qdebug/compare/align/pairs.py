@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from qdebug.model.json_object import JsonObject
+
 __all__ = [
     "Alignment",
     "Match",
@@ -121,7 +123,7 @@ class Pair:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unmatched:
+class Unmatched(JsonObject):
     """A tensor that was not compared.
 
     Args:
@@ -136,6 +138,8 @@ class Unmatched:
         nearest: The other side's tensor whose values are nearest to its own, where that was looked for.
         distance: Relative distance from that.
     """
+
+    json_keys = "side tensor kind reason nearest distance"
 
     side: Side
     tensor: str

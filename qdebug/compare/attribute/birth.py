@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from qdebug.model.json_object import JsonObject
 
 __all__ = ["Birth", "BirthOperand", "BirthRule", "Selector"]
 
@@ -65,7 +66,7 @@ class Selector:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Birth:
+class Birth(JsonObject):
     """A NaN or an infinity that no input of its node accounts for.
 
     Args:
@@ -85,6 +86,10 @@ class Birth:
         largest: The largest number of that format; None likewise.
         selected: Inputs with whose reference values the result is finite, or not finite as in the reference.
     """
+
+    json_keys = (
+        "node op tensor sample step index value elements rule function operands exact format largest selected sentence"
+    )
 
     node: str
     op: str
@@ -134,10 +139,6 @@ class Birth:
             BirthRule.ARITHMETIC: f"its node makes it: the exact result is {size}",
             BirthRule.UNKNOWN: "its node makes it, of finite inputs",
         }[self.rule]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return asdict(self) | {"index": list(self.index), "rule": str(self.rule), "sentence": self.sentence}
 
 
 def _said(value: float) -> str:

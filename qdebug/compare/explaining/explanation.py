@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any
@@ -12,8 +12,8 @@ from typing import Any
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.limits import Limits
-from qdebug.compare.result.result import json_safe
 from qdebug.model import Fidelity, RunInfo
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.verdict import UNJUDGED_MAX_SHARE
 
 __all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "PresetMatch", "Recorded", "RunnerUp"]
@@ -86,7 +86,7 @@ class Band:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeExplanation:
+class NodeExplanation(JsonObject):
     """What accounts for one output of one node.
 
     Args:
@@ -120,6 +120,12 @@ class NodeExplanation:
         on_codes: Whether its output holds codes.
     """
 
+    json_keys = (
+        "node op tensor reason kind dtypes elements words alone siblings match witnesses witness_elements "
+        "tried accepted on_codes status variants presets=preset_names provenance runner_up residual recorded "
+        "band"
+    )
+
     node: str
     op: str
     tensor: str
@@ -145,24 +151,19 @@ class NodeExplanation:
     accepted: str | None = None
     on_codes: bool = False
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the explain JSON."""
-        made = {
-            "status": str(self.status),
-            "variants": list(self.variants),
-            "presets": [preset.name for preset in self.presets],
-            "provenance": {preset.name: f"{preset.provenance}: {preset.detail}" for preset in self.presets},
-            "runner_up": None if self.runner_up is None else asdict(self.runner_up),
-            "residual": None if self.residual is None else self.residual.to_dict(),
-            "recorded": None if self.recorded is None else asdict(self.recorded),
-            "band": None if self.band is None else asdict(self.band),
-        }
-        left_out = {*made, "members"}
-        return {own.name: getattr(self, own.name) for own in fields(self) if own.name not in left_out} | made
+    @property
+    def preset_names(self) -> tuple[str, ...]:
+        """Names of the presets."""
+        return tuple(preset.name for preset in self.presets)
+
+    @property
+    def provenance(self) -> Mapping[str, str]:
+        """How each preset is known, by its name."""
+        return {preset.name: f"{preset.provenance}: {preset.detail}" for preset in self.presets}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ExplainedRun:
+class ExplainedRun(JsonObject):
     """The explanation of a whole recording.
 
     Args:
@@ -173,6 +174,9 @@ class ExplainedRun:
         exceptions: By the same keys, how many explained nodes that variant does not reproduce, in words.
         limits: What may be missing.
     """
+
+    json_format = "explain"
+    json_keys = "backend=run summary arithmetic nodes"
 
     run: RunInfo
     nodes: Sequence[NodeExplanation]
@@ -272,20 +276,6 @@ class ExplainedRun:
             for node in self.nodes
         )
         return replace(self, nodes=nodes, limits=limits)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the explanation as plain values; non-finite numbers are strings."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.explain",
-                "version": 1,
-                "backend": self.run.to_dict(),
-                "summary": dict(self.summary),
-                "arithmetic": dict(self.arithmetic),
-                "nodes": [node.to_dict() for node in self.nodes],
-            }
-        )
-        return plain
 
 
 def _allowed(node: NodeExplanation, limits: Limits) -> str | None:

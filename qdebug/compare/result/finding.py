@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
+
+from qdebug.model.json_object import JsonObject
 
 __all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Status", "apart"]
 
@@ -79,7 +80,7 @@ class FindingRole(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class Finding(JsonObject):
     """One thing that was found out about a node.
 
     Args:
@@ -94,6 +95,8 @@ class Finding:
         evidence: Name of the constant, attribute, tensor or format that it is about; None if there is no one name.
     """
 
+    json_keys = "kind role node sentence amount limit unit evidence"
+
     kind: FindingKind
     role: FindingRole
     node: str
@@ -104,22 +107,9 @@ class Finding:
     given: bool = False
     evidence: str | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the finding as plain values, with the keys of the diff JSON."""
-        return {
-            "kind": str(self.kind),
-            "role": str(self.role),
-            "node": self.node,
-            "sentence": self.sentence,
-            "amount": self.amount,
-            "limit": self.limit,
-            "unit": self.unit,
-            "evidence": self.evidence,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class Judged(JsonObject):
     """The number that a derived limit is held against.
 
     Args:
@@ -131,10 +121,6 @@ class Judged:
     amount: float
     limit: float
     unit: str
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the number as plain values, with the keys of the diff JSON."""
-        return {"amount": self.amount, "limit": self.limit, "unit": self.unit}
 
 
 def apart(amount: float, limit: float, *, digits: int = 3) -> str:

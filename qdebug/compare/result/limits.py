@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.errors import UsageError
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
@@ -110,7 +111,7 @@ class LimitRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledgement:
+class Acknowledgement(JsonObject):
     """A node that may be beyond its limit: it stays visible, and counts for nothing until it expires.
 
     Args:
@@ -120,14 +121,12 @@ class Acknowledgement:
         expired: Whether that day is over.
     """
 
+    json_keys = "reason expires expired"
+
     node: str
     reason: str
     expires: str | None = None
     expired: bool = False
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the acknowledgement as plain values, without the name: a result carries it."""
-        return {"reason": self.reason, "expires": self.expires, "expired": self.expired}
 
 
 class Named(Protocol):

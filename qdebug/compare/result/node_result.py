@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
-from qdebug.numerics.metric_table import METRICS, MetricGroup
+from qdebug.model.json_object import JsonObject
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = [
@@ -27,10 +26,6 @@ __all__ = [
     "is_doubt",
     "is_excused",
 ]
-
-_PLAIN = tuple(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
-"""Fields of `ErrorStats` in the order of the JSON keys."""
-_RAILS = tuple(spec.name for spec in METRICS if spec.group is MetricGroup.SATURATION)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,7 +46,7 @@ class SampleError:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SampleResult:
+class SampleResult(JsonObject):
     """The comparison of one tensor for one sample, all its steps together.
 
     Args:
@@ -63,6 +58,8 @@ class SampleResult:
         propagated: Error that reaches it through its inputs; None likewise.
     """
 
+    json_keys = "sample max_abs sqnr_db status introduced propagated"
+
     sample: int
     max_abs: float | None
     sqnr_db: float | None
@@ -70,20 +67,9 @@ class SampleResult:
     introduced: SampleError | None = None
     propagated: SampleError | None = None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return {
-            "sample": self.sample,
-            "max_abs": self.max_abs,
-            "sqnr_db": self.sqnr_db,
-            "status": str(self.status),
-            "introduced": None if self.introduced is None else asdict(self.introduced),
-            "propagated": None if self.propagated is None else asdict(self.propagated),
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodeResult:
+class NodeResult(JsonObject):
     """The comparison of one backend tensor with its reference.
 
     Args:
@@ -139,6 +125,13 @@ class NodeResult:
         ('QLinearConv', <Status.WITHIN: 'within'>, 45)
     """
 
+    json_keys = (
+        "index node op tensor reference_tensor match match_reason confidence status reason note basis metrics "
+        "introduced propagated constants arithmetic clipping judged findings born declared attribution_note "
+        "judged_by failed_replay gain relative_gain explained reproduced precision saturation quant samples "
+        "placement acknowledged"
+    )
+
     index: int
     node: str
     op: str
@@ -176,46 +169,6 @@ class NodeResult:
     samples: tuple[SampleResult, ...] = ()
     placement: str | None = None
     acknowledged: Acknowledgement | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return {
-            "index": self.index,
-            "node": self.node,
-            "op": self.op,
-            "tensor": self.tensor,
-            "reference_tensor": self.reference_tensor,
-            "match": str(self.match),
-            "match_reason": self.match_reason,
-            "confidence": self.confidence,
-            "status": str(self.status),
-            "reason": self.reason,
-            "note": self.note,
-            "basis": self.basis,
-            "metrics": _metrics_dict(self.metrics),
-            "introduced": _metrics_dict(self.introduced),
-            "propagated": _metrics_dict(self.propagated),
-            "constants": _metrics_dict(self.constants),
-            "arithmetic": _metrics_dict(self.arithmetic),
-            "clipping": _metrics_dict(self.clipping),
-            "judged": None if self.judged is None else self.judged.to_dict(),
-            "findings": [finding.to_dict() for finding in self.findings],
-            "born": None if self.born is None else self.born.to_dict(),
-            "declared": self.declared,
-            "attribution_note": self.attribution_note,
-            "judged_by": str(self.judged_by),
-            "failed_replay": self.failed_replay,
-            "gain": self.gain,
-            "relative_gain": self.relative_gain,
-            "explained": self.explained,
-            "reproduced": self.reproduced,
-            "precision": self.precision,
-            "saturation": _rails_dict(self.saturation),
-            "quant": None if self.quant is None else self.quant.to_dict(),
-            "samples": [sample.to_dict() for sample in self.samples],
-            "placement": self.placement,
-            "acknowledged": None if self.acknowledged is None else self.acknowledged.to_dict(),
-        }
 
 
 _BEYOND = (Status.DIVERGED, Status.NONFINITE)
@@ -260,17 +213,3 @@ def is_excused(node: NodeResult) -> bool:
 def is_beyond(node: NodeResult) -> bool:
     """Tell whether a tensor breaks its limit and is not excused: what verdicts and exit codes count."""
     return breaks_limit(node) and not is_excused(node)
-
-
-def _metrics_dict(stats: ErrorStats | None) -> dict[str, Any] | None:
-    if stats is None:
-        return None
-    plain: dict[str, Any] = {name: getattr(stats, name) for name in _PLAIN}
-    plain["worst_index"] = None if stats.worst_index is None else list(stats.worst_index)
-    return plain
-
-
-def _rails_dict(rails: Rails | None) -> dict[str, int] | None:
-    if rails is None:
-        return None
-    return {name: getattr(rails, name) for name in _RAILS}

@@ -5,20 +5,20 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.attribute.graph_walk import between
 from qdebug.compare.result.finding import Status
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph
+from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.verdict import NONFINITE_PATH_ENDS
 
 __all__ = ["Nonfinite", "nonfinite_of"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Nonfinite:
+class Nonfinite(JsonObject):
     """The birth of a NaN or an infinity, and its way through the network.
 
     Args:
@@ -29,20 +29,13 @@ class Nonfinite:
         output: The output of the network that it reaches; None if it reaches none.
     """
 
+    json_keys = "born path left_out output"
+
     row: int
     born: Birth
     path: tuple[str, ...]
     left_out: int = 0
     output: str | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return {
-            "born": self.born.to_dict(),
-            "path": list(self.path),
-            "left_out": self.left_out,
-            "output": self.output,
-        }
 
 
 def nonfinite_of(of: ResultTable, graph: Graph) -> Nonfinite | None:

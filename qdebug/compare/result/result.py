@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
 
@@ -15,6 +14,7 @@ from qdebug.compare.result.inputs import input_finding
 from qdebug.compare.result.node_result import JudgedBy, NodeResult, SampleError, SampleResult, Status
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
+from qdebug.model.json_object import JsonObject
 
 __all__ = [
     "NUMERICS_VERSION",
@@ -38,7 +38,7 @@ NUMERICS_VERSION = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OutputRanking:
+class OutputRanking(JsonObject):
     """Where the reference's winners stand in the backend, for a network output that may hold scores.
 
     A score vector is the output for one sample and step. See `qdebug.compare.result.scores` for what they are.
@@ -65,13 +65,9 @@ class OutputRanking:
     worst_rank: int | None
     worst_sample: int | None
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judgements:
+class Judgements(JsonObject):
     """By what how many of the compared tensors were judged.
 
     Args:
@@ -97,41 +93,21 @@ class Judgements:
             failed_replays=sum(node.failed_replay for node in nodes),
         )
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the counts as plain values, with the keys of the diff JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Coverage:
+class Coverage(JsonObject):
     """What was compared, by what it was judged, and what was not compared, with reasons."""
+
+    json_keys = "compared samples unmatched"
 
     compared: int
     unmatched: Sequence[Unmatched]
     samples: int = 0
     judged: Judgements = field(default_factory=Judgements)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the coverage as plain values, with the keys of the diff JSON."""
-        return {
-            "compared": self.compared,
-            "samples": self.samples,
-            "unmatched": [
-                {
-                    "side": str(u.side),
-                    "tensor": u.tensor,
-                    "kind": str(u.kind),
-                    "reason": u.reason,
-                    "nearest": u.nearest,
-                    "distance": u.distance,
-                }
-                for u in self.unmatched
-            ],
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Compounding:
+class Compounding(JsonObject):
     """A node that enlarges the error that reaches it far more than others of its kind.
 
     Args:
@@ -150,13 +126,9 @@ class Compounding:
     usual: float
     nodes: int
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Contributor:
+class Contributor(JsonObject):
     """A node whose own error alone, brought to an output of the network, is known or bounded.
 
     Args:
@@ -174,13 +146,9 @@ class Contributor:
     sqnr_db: float
     how: str
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return asdict(self)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Together:
+class Together(JsonObject):
     """What the nodes that contribute most make of an output of the network together.
 
     Args:
@@ -192,10 +160,6 @@ class Together:
     nodes: tuple[str, ...]
     sqnr_db: float
     without_db: float | None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the entry as plain values, with the keys of the diff JSON."""
-        return {"nodes": list(self.nodes), "sqnr_db": self.sqnr_db, "without_db": self.without_db}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,7 +184,7 @@ class Contributions:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(JsonObject):
     """The answer in one word, one place and one sentence.
 
     Args:
@@ -239,6 +203,8 @@ class Verdict:
         short: Backend tensors that are outputs beyond the limit of outputs while no node is beyond its own.
     """
 
+    json_keys = "status first_divergence origin worst_sample compounding contributors together nonfinite sentence"
+
     status: Status
     first_divergence: str | None
     origin: str | None
@@ -252,23 +218,9 @@ class Verdict:
     way: tuple[str, ...] = ()
     short: tuple[str, ...] = ()
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the verdict as plain values, with the keys of the diff JSON."""
-        return {
-            "status": str(self.status),
-            "first_divergence": self.first_divergence,
-            "origin": self.origin,
-            "worst_sample": self.worst_sample,
-            "compounding": [entry.to_dict() for entry in self.compounding],
-            "contributors": [entry.to_dict() for entry in self.contributors],
-            "together": None if self.together is None else self.together.to_dict(),
-            "nonfinite": None if self.nonfinite is None else self.nonfinite.to_dict(),
-            "sentence": self.sentence,
-        }
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunComparison:
+class RunComparison(JsonObject):
     """The comparison of a backend recording with a reference recording.
 
     Args:
@@ -282,6 +234,12 @@ class RunComparison:
         outputs: For each network output that may hold scores, whether its winner is still the same.
         network_outputs: Backend tensors that are outputs of the network and were compared.
     """
+
+    json_format = "diff"
+    json_keys = (
+        "numerics_version reference backend fidelity limits verdict shortcomings judged=coverage.judged "
+        "coverage outputs network_outputs nodes"
+    )
 
     reference: RunInfo
     backend: RunInfo
@@ -321,31 +279,14 @@ class RunComparison:
         return self.verdict.origin
 
     @property
+    def numerics_version(self) -> int:
+        """`NUMERICS_VERSION`, of which a change says that the same recordings may give other numbers."""
+        return NUMERICS_VERSION
+
+    @property
     def fidelity(self) -> Mapping[str, Fidelity]:
         """Whether recording changed the result, for each side."""
         return {"reference": self.reference.fidelity, "backend": self.backend.fidelity}
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the result as plain values; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"."""
-        plain: dict[str, Any] = json_safe(
-            {
-                "format": "qdebug.diff",
-                "version": 1,
-                "numerics_version": NUMERICS_VERSION,
-                "reference": self.reference.to_dict(),
-                "backend": self.backend.to_dict(),
-                "fidelity": {side: str(fidelity) for side, fidelity in self.fidelity.items()},
-                "limits": dict(self.limits),
-                "verdict": self.verdict.to_dict(),
-                "shortcomings": list(self.shortcomings),
-                "judged": self.coverage.judged.to_dict(),
-                "coverage": self.coverage.to_dict(),
-                "outputs": [output.to_dict() for output in self.outputs],
-                "network_outputs": list(self.network_outputs),
-                "nodes": [node.to_dict() for node in self.nodes],
-            }
-        )
-        return plain
 
     def to_rows(self) -> list[dict[str, Any]]:
         """Return one flat dictionary a tensor, for pandas.DataFrame(rows) and the like.
@@ -353,14 +294,3 @@ class RunComparison:
         What is not known is None: polars must see all rows, polars.DataFrame(rows, infer_schema_length=None).
         """
         return [flat_row(node) for node in self.nodes]
-
-
-def json_safe(value: Any) -> Any:
-    """Replace non-finite numbers, at any depth, by the strings that the JSON formats use for them."""
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {key: json_safe(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [json_safe(item) for item in value]
-    return value

@@ -53,9 +53,7 @@ def _title(report: AccuracyReport) -> Title:
     worse, open_ = report.losses(Decision.WORSE), report.losses(Decision.UNDECIDED)
     if worse:
         pair, loss = max(worse, key=lambda each: each[1].value)
-        said = (
-            f"{safe_text(report.runs[pair.backend].file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
-        )
+        said = f"{safe_text(pair.backend.file)} loses {_amount(loss, loss.value)} of {safe_text(loss.name)}"
         return Title("WORSE", f"{said}, and {_amount(loss, loss.margin)} is allowed", "bold red")
     if open_:
         needed = [loss.needed for _, loss in open_]
@@ -80,8 +78,8 @@ def _losses(report: AccuracyReport) -> Grid:
         for loss in pair.losses:
             rows.append(
                 (
-                    safe_text(report.runs[pair.backend].file, limit=_NAME),
-                    safe_text(report.runs[pair.reference].file, limit=_NAME),
+                    safe_text(pair.backend.file, limit=_NAME),
+                    safe_text(pair.reference.file, limit=_NAME),
                     safe_text(loss.name, limit=_NAME),
                     _amount(loss, loss.value),
                     _ends(loss, loss.interval),

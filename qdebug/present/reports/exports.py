@@ -25,9 +25,10 @@ import numpy as np
 from qdebug.compare.measure.pair_values import PairedValues
 from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.compare.result.node_result import breaks_limit, is_excused
-from qdebug.compare.result.result import NodeResult, RunComparison, json_safe
+from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model import Graph, Recording
+from qdebug.model.json_object import json_safe
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.block_error import real_differences
 from qdebug.present import numbers, sentences

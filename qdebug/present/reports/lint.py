@@ -61,11 +61,9 @@ def _facts(finding: LintFinding, *, alone: bool) -> Iterator[Fact]:
     instead = "and in truth" if alone else "before and"
     said = f"element ({places}) is {_number(shown.before)} {instead} {_number(shown.after)}{'' if alone else ' after'}"
     yield Fact("witness", said)
-    for tensor in shown.to_dict()["tensors"]:
-        at = f", there {_number(tensor['value'])}" if tensor["value"] is not None else ""
-        yield Fact(
-            "", f"with {safe_text(repr(tensor['tensor']), limit=_NAME)} {numbers.shape(tuple(tensor['shape']))}{at}"
-        )
+    for each in shown.tensors:
+        at = "" if each.value is None else f", there {_number(each.value)}"
+        yield Fact("", f"with {safe_text(repr(each.tensor), limit=_NAME)} {numbers.shape(each.shape)}{at}")
     steps = f", {numbers.number(shown.largest / finding.step)} steps" if finding.step else ""
     yield Fact("largest", f"difference {_number(shown.largest)}{steps}")
     if not shown.reached:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from qdebug.compare.result.result import RunComparison, json_safe
+from qdebug.compare.result.result import RunComparison
+from qdebug.model.json_object import JsonObject
 from qdebug.numerics.agreement import Agreement
 from qdebug.present import numbers
 from qdebug.present.matrix import Matrix, MatrixRow, agreement_sentence, matrix_of
 from qdebug.present.reports.document import Block, Document, Grid, Paragraph, Section
 from qdebug.present.text import safe_text, shorten
 
-__all__ = ["diffs_dict", "diffs_json", "matrix_document"]
+__all__ = ["Diffs", "diffs_dict", "matrix_document"]
 
 _SHOWN = 12
 """Rows of the matrix that a report shows, the worst ones; the JSON has them all."""
@@ -23,42 +24,26 @@ _BACKEND_WIDTH = 24
 _NODE_WIDTH = 40
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Diffs(JsonObject):
+    """Several backends compared with one reference, and the matrix of their SQNR."""
+
+    json_format = "diffs"
+
+    diffs: tuple[RunComparison, ...]
+    matrix: Matrix
+
+
 def diffs_dict(
     results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None = None
 ) -> dict[str, Any]:
-    """Return several comparisons and the matrix of their SQNR as plain values.
+    """Return several comparisons and the matrix of their SQNR as JSON has them.
 
     Args:
         results: One comparison for each backend, by the name shown for it.
         agreement: Whether the backends are wrong alike, by reference tensor; None if nobody asked.
     """
-    known = matrix_of(results, agreement)
-    matrix = {
-        "value": "sqnr_db",
-        "backends": list(known.backends),
-        "nodes": [row.tensor for row in known.rows],
-        "rows": [[cell.value for cell in row.cells] for row in known.rows],
-        "agreement": [_plain(row.agreement) for row in known.rows],
-    }
-    diffs = [result.to_dict() for result in results.values()]
-    plain: dict[str, Any] = json_safe({"format": "qdebug.diffs", "version": 1, "diffs": diffs, "matrix": matrix})
-    return plain
-
-
-def _plain(agreement: Agreement | None) -> dict[str, int] | None:
-    if agreement is None:
-        return None
-    return {"elements": agreement.elements, "differ": agreement.differ, "same": agreement.same}
-
-
-def diffs_json(
-    results: Mapping[str, RunComparison],
-    agreement: Mapping[str, Agreement] | None = None,
-    *,
-    indent: int | None = 2,
-) -> str:
-    """Return several comparisons as JSON text."""
-    return json.dumps(diffs_dict(results, agreement), indent=indent, allow_nan=False)
+    return Diffs(diffs=tuple(results.values()), matrix=matrix_of(results, agreement)).to_dict()
 
 
 def matrix_document(results: Mapping[str, RunComparison], agreement: Mapping[str, Agreement] | None) -> Document:

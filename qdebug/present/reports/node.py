@@ -5,9 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from qdebug.compare.result.result import RunComparison, json_safe
-from qdebug.model import TensorInfo
-from qdebug.numerics.stats import WorstElement
+from qdebug.compare.result.result import RunComparison
 from qdebug.present import numbers, sentences
 from qdebug.present.detail import (
     WORST_TITLES,
@@ -20,7 +18,7 @@ from qdebug.present.detail import (
     worst_rows,
 )
 from qdebug.present.reports.document import Block, Document, Fact, FactList, Grid, Items, Paragraph, Section, Title
-from qdebug.present.reports.profile import profile_blocks, profile_dict
+from qdebug.present.reports.profile import profile_blocks
 from qdebug.present.rows import STYLES
 from qdebug.present.text import safe_text
 
@@ -101,43 +99,4 @@ def with_detail(result: RunComparison, detail: NodeDetail) -> dict[str, Any]:
         result: The comparison; verdict and coverage stay those of the whole.
         detail: The node.
     """
-    plain = result.to_dict()
-    inputs = [
-        {"tensor": tensor, "status": None if node is None else str(node.status)} for tensor, node in detail.inputs
-    ]
-    node = {
-        **detail.result.to_dict(),
-        "reference_info": _info(detail.reference),
-        "backend_info": _info(detail.backend),
-        "inputs": inputs,
-        "worst_elements": [_element(element) for element in detail.worst],
-        "detail": None if detail.profile is None else profile_dict(detail.profile),
-    }
-    plain["nodes"] = [json_safe(node)]
-    return plain
-
-
-def _info(info: TensorInfo | None) -> dict[str, Any] | None:
-    if info is None:
-        return None
-    return {
-        "name": info.name,
-        "dtype": info.dtype,
-        "shape": None if info.shape is None else list(info.shape),
-        "layout": info.layout,
-        "quant": None if info.quant is None else info.quant.to_dict(),
-    }
-
-
-def _element(element: WorstElement) -> dict[str, Any]:
-    return {
-        "index": list(element.index),
-        "sample": element.sample,
-        "step": element.step,
-        "reference": element.reference,
-        "backend": element.backend,
-        "difference": element.difference,
-        "lsb": element.lsb,
-        "reference_code": element.reference_code,
-        "backend_code": element.backend_code,
-    }
+    return result.to_dict() | {"nodes": [detail.result.to_dict() | detail.to_dict()]}

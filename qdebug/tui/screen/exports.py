@@ -179,7 +179,7 @@ def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) ->
     if made is not None:
         return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
     if not view.of_all and scene.outcome is not None:
-        from qdebug.compare.result.result import json_safe  # long loaded where there is a result
+        from qdebug.model.json_object import json_safe  # long loaded where there is a result
 
         told = json.dumps(json_safe(scene.outcome.to_dict()), indent=2, allow_nan=False) + "\n"
         return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")

@@ -8,7 +8,6 @@ from qdebug.numerics.agreement import Agreement
 from qdebug.numerics.metric_table import METRICS, Better, MetricGroup, metric
 from qdebug.numerics.profile import profile_tensor
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
-from qdebug.present.reports.profile import profile_dict
 from qdebug.present.reports.schema import load_schema
 
 
@@ -34,7 +33,7 @@ def test_every_saturation_count_has_a_row():
 
 
 def test_what_a_node_in_full_adds_has_rows():
-    plain = profile_dict(profile_tensor(np.zeros(3), np.zeros(3)))
+    plain = profile_tensor(np.zeros(3), np.zeros(3)).to_dict()
     assert names(MetricGroup.DETAIL) == list(plain)
     fields = [name for name in WorstElement.__dataclass_fields__ if name not in ("index", "sample", "step")]
     assert names(MetricGroup.ELEMENT) == fields

@@ -1,10 +1,12 @@
 """What a recording holds, told without reading a value."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.present.contents import Contents, contents_dict, contents_facts, tensor_rows
+from qdebug.present.contents import Contents, contents_facts, tensor_rows
 
 
 @pytest.fixture
@@ -45,7 +47,7 @@ def contents():
 
 
 def test_the_json_has_the_keys_of_the_contract(contents):
-    plain = contents_dict(contents)
+    plain = contents.to_dict()
     assert plain["format"] == "qdebug.info"
     assert plain["version"] == 1
     assert (plain["backend"], plain["complete"], plain["fidelity"]) == ("npu", False, "differs")
@@ -61,7 +63,7 @@ def test_the_json_has_the_keys_of_the_contract(contents):
 
 
 def test_every_tensor_is_listed_on_request(contents):
-    listed = {entry["name"]: entry for entry in contents_dict(contents, tensors=True)["tensor_list"]}
+    listed = {entry["name"]: entry for entry in replace(contents, listed=True).to_dict()["tensor_list"]}
     assert list(listed) == ["x", "h", "y", "w"]
     assert listed["w"]["quant"]["scale"] == [0.1]
     assert (listed["h"]["stored"], listed["y"]["stored"]) == (False, True)

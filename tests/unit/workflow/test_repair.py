@@ -232,7 +232,7 @@ def test_a_net_on_codes_is_repaired_by_the_cheapest_edits(digits):
     assert dear.reached
     assert sum(edit.macs for edit in found.edits) < sum(edit.macs for edit in dear.edits)
     jsonschema.Draft202012Validator(load_schema("repair")).validate(found.to_dict())
-    excluded = dear.hand_over()["onnxruntime"]["nodes_to_exclude"]
+    excluded = dear.hand_over["onnxruntime"]["nodes_to_exclude"]
     assert set(excluded) <= {node.name for node in digits[0].graph.nodes}
     assert len(excluded) == len(dear.edits)
 

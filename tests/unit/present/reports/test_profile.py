@@ -9,7 +9,7 @@ from rich.console import Console
 
 from qdebug.numerics.profile import profile_tensor
 from qdebug.present.reports.markdown import markdown_blocks
-from qdebug.present.reports.profile import profile_blocks, profile_dict
+from qdebug.present.reports.profile import profile_blocks
 from qdebug.present.reports.terminal import terminal
 
 F32 = np.float32
@@ -53,7 +53,7 @@ def test_what_is_not_there_takes_no_table():
 
 
 def test_plain_values_add_up_and_are_json(profile):
-    plain = profile_dict(profile)
+    plain = profile.to_dict()
     json.dumps(plain, allow_nan=False)
     for name in ("errors_by_exponent", "relative_by_exponent"):
         assert sum(plain[name]["counts"]) + plain[name]["zeros"] == 150
@@ -61,5 +61,5 @@ def test_plain_values_add_up_and_are_json(profile):
     assert plain["ulp_type"] == "float32"
     assert plain["shape"] == [3, 50]
     assert [len(plain[f"channel_{name}"]) for name in ("max_abs", "rmse", "sqnr_db", "nonfinite")] == [3, 3, 3, 3]
-    codes = profile_dict(profile_tensor(np.int8([1]), np.int8([1])))
+    codes = profile_tensor(np.int8([1]), np.int8([1])).to_dict()
     assert {codes[name] for name in ("max_ulp", "ulp_counts", "channel_axis", "channel_rmse")} == {None}

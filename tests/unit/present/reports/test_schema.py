@@ -1,8 +1,8 @@
 """What is printed as JSON validates against the committed schemas, and the schemas can fail."""
 
 import copy
-import json
 import math
+from dataclasses import replace
 
 import jsonschema
 import numpy as np
@@ -13,9 +13,9 @@ from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
 from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
-from qdebug.present.contents import Contents, contents_dict
+from qdebug.present.contents import Contents
 from qdebug.present.detail import NodeDetail
-from qdebug.present.reports.matrix import diffs_dict, diffs_json
+from qdebug.present.reports.matrix import diffs_dict
 from qdebug.present.reports.node import with_detail
 from qdebug.present.reports.schema import SCHEMAS, load_schema
 
@@ -69,7 +69,7 @@ def test_one_node_in_full_is_valid_too(result, made):
 
 def test_several_comparisons_are_valid_and_lined_up_by_reference_tensor(made, result):
     other = made.result([made.node(1, metrics=made.stats(sqnr_db=-math.inf)), made.node(9)])
-    plain = json.loads(diffs_json({"a.h5": result, "b.h5": other}))
+    plain = diffs_dict({"a.h5": result, "b.h5": other})
     assert not mistakes("diffs", plain)
     matrix = plain["matrix"]
     assert matrix["backends"] == ["a.h5", "b.h5"]
@@ -98,8 +98,8 @@ def test_what_a_recording_holds_is_valid():
         outputs=["y"],
     )
     contents = Contents(recording=MemoryRecording.single(graph, {"y": np.zeros((1, 2), np.int8)}), path="a", size=3)
-    assert not mistakes("info", contents_dict(contents))
-    assert not mistakes("info", contents_dict(contents, tensors=True))
+    assert not mistakes("info", contents.to_dict())
+    assert not mistakes("info", replace(contents, listed=True).to_dict())
 
 
 @pytest.mark.parametrize(

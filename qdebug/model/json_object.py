@@ -1,0 +1,112 @@
+"""Encodes results as JSON: the fields of a dataclass are the keys of an object."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from enum import Enum
+from functools import cache
+from pathlib import PurePath
+from typing import Annotated, Any, ClassVar, NamedTuple
+
+import numpy as np
+
+__all__ = ["Count", "JsonKey", "JsonObject", "json_keys_of", "json_safe"]
+
+Count = Annotated[int, {"minimum": 0}]
+"""A count; the dictionary goes into the JSON Schema, as that of every `Annotated` type does."""
+
+
+class JsonObject:
+    """A dataclass that is an object of the JSON.
+
+    A subclass may set `json_keys`: the keys in the order of the JSON, apart by blanks. Without it they are the fields.
+    A key is the name of a field or property, or `key=attribute` where the names differ; the attribute may be a path
+    (`largest=witness.largest`). `key?` is left out where the value is None. `key|null` is null where the value is empty
+    or 0. A subclass with a `json_format` is a whole document.
+
+    Example:
+        >>> @dataclass(frozen=True, slots=True)
+        ... class Place(JsonObject):
+        ...     json_keys = "name sample=index step|null"
+        ...     name: str
+        ...     index: int
+        ...     step: int = 0
+        >>> Place("conv1", 3).to_dict()
+        {'name': 'conv1', 'sample': 3, 'step': None}
+    """
+
+    __slots__ = ()
+    json_format: ClassVar[str] = ""
+    json_keys: ClassVar[str] = ""
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the object as JSON has it; non-finite numbers are the strings "NaN", "Infinity", "-Infinity"."""
+        head = {"format": f"qdebug.{self.json_format}", "version": 1} if self.json_format else {}
+        return head | _object(self)
+
+    def to_json(self, *, indent: int | None = 2) -> str:
+        """Return the object as JSON text.
+
+        Args:
+            indent: Blanks for each level; None for one line.
+        """
+        return json.dumps(self.to_dict(), indent=indent, allow_nan=False)
+
+
+class JsonKey(NamedTuple):
+    """A key of an object.
+
+    Args:
+        key: Its name.
+        path: Names of the attributes that lead to the value; null if one of them is None.
+        optional: Whether the key is left out where the value is None.
+        nullable: Whether it is null where the value is empty or 0.
+    """
+
+    key: str
+    path: tuple[str, ...]
+    optional: bool
+    nullable: bool
+
+
+@cache
+def json_keys_of(cls: type) -> tuple[JsonKey, ...]:
+    """Return the keys of a dataclass in the order of the JSON."""
+    entries = str(getattr(cls, "json_keys", "")).split() or [entry.name for entry in fields(cls)]
+    keys = []
+    for entry in entries:
+        text = entry.removesuffix("?").removesuffix("|null")
+        key, _, path = text.partition("=")
+        keys.append(JsonKey(key, tuple((path or key).split(".")), entry.endswith("?"), entry.endswith("|null")))
+    return tuple(keys)
+
+
+def _object(of: Any) -> dict[str, Any]:
+    plain = {}
+    for key, path, optional, nullable in json_keys_of(of.__class__):
+        value: Any = of
+        for name in path:
+            value = None if value is None else getattr(value, name)
+        if value is not None or not optional:
+            plain[key] = None if nullable and not value else json_safe(value)
+    return plain
+
+
+def json_safe(value: Any) -> Any:
+    """Return a value as JSON has it, at any depth: non-finite numbers by name, arrays flat, dataclasses as objects."""
+    if isinstance(value, float):
+        if math.isfinite(value):
+            return value
+        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if value is None or isinstance(value, int | str | PurePath | Enum):
+        return value.value if isinstance(value, Enum) else str(value) if isinstance(value, PurePath) else value
+    if isinstance(value, JsonObject):
+        return value.to_dict()
+    if isinstance(value, Mapping):
+        return {json_safe(key): json_safe(entry) for key, entry in value.items()}
+    if isinstance(value, Sequence | np.ndarray):
+        return [json_safe(entry) for entry in (value.ravel().tolist() if isinstance(value, np.ndarray) else value)]
+    return _object(value) if is_dataclass(value) else value
