@@ -12,10 +12,10 @@ from functools import cache
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from qdebug.errors import UsageError
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.regular_file import read_regular
 from qdebug.replay.variant import Variant, describe, parse_variant
 
@@ -67,7 +67,7 @@ class KindDifference(JsonObject):
     """
 
     title: str
-    verdict: str
+    verdict: Annotated[str, SchemaPart(enum=[*VERDICTS])]
     first: str | None
     second: str | None
 
@@ -128,7 +128,7 @@ class FingerprintComparison(JsonObject):
         return sum(kind.verdict == verdict for kind in self.kinds)
 
     @property
-    def summary(self) -> Mapping[str, int]:
+    def summary(self) -> Annotated[Mapping[str, int], SchemaPart(required=[*VERDICTS])]:
         """How many kinds have each verdict."""
         return {verdict: self.counted(verdict) for verdict in VERDICTS}
 

@@ -13,6 +13,7 @@ import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -24,7 +25,7 @@ from qdebug.compare.output_path import OutputPath
 from qdebug.compare.own_error import PARTS
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph, RunInfo
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.numerics.checkpoint import checkpoint
 
 __all__ = [
@@ -68,7 +69,7 @@ class NodeShare(JsonObject):
     reference_tensor: str
     share: float
     sqnr_db: float
-    parts: Mapping[str, float] = field(default_factory=dict)
+    parts: Annotated[Mapping[str, float], SchemaPart(propertyNames={"enum": [*PARTS]})] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,10 +13,17 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 
-__all__ = ["Count", "JsonKey", "JsonObject", "json_keys_of", "json_safe"]
+__all__ = ["Count", "JsonKey", "JsonObject", "SchemaPart", "json_keys_of", "json_safe"]
 
-Count = Annotated[int, {"minimum": 0}]
-"""A count; the dictionary goes into the JSON Schema, as that of every `Annotated` type does."""
+
+class SchemaPart(dict[str, Any]):
+    """What the JSON Schema of an `Annotated` type says besides the type."""
+
+    __hash__ = object.__hash__  # type: ignore[assignment]  # typing looks types up by their hash
+
+
+Count = Annotated[int, SchemaPart(minimum=0)]
+"""A count."""
 
 
 class JsonObject:

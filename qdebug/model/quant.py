@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from qdebug.model.dtypes import code_limits
 from qdebug.model.frozen import frozen_array, rebuild
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 
 __all__ = ["QuantParams", "is_same_scale"]
 
@@ -83,7 +83,7 @@ class QuantParams(JsonObject):
 
     dtype: str
     scale: np.ndarray
-    zero_point: np.ndarray = 0  # type: ignore[assignment]
+    zero_point: Annotated[np.ndarray, SchemaPart(items={"type": "integer"})] = 0  # type: ignore[assignment]
     axis: int | None = None
     block_size: int | None = None
     qmin: int | None = None

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+import numpy.typing as npt
 
 from qdebug.errors import UsageError
 from qdebug.numerics.affine import BLOCK
@@ -36,7 +37,7 @@ class ChannelErrors:
     max_abs: np.ndarray
     rmse: np.ndarray
     sqnr_db: np.ndarray
-    nonfinite: np.ndarray
+    nonfinite: npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

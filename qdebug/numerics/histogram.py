@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
+import numpy.typing as npt
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
@@ -46,7 +47,7 @@ class ExponentHistogram:
     """
 
     lowest: int
-    counts: np.ndarray
+    counts: npt.NDArray[np.int64]
     zeros: int
     nonfinite: int
 
@@ -181,7 +182,7 @@ class ValueHistogram:
 
     low: float
     high: float
-    counts: np.ndarray
+    counts: npt.NDArray[np.int64]
     below: int = 0
     above: int = 0
     nan: int = 0

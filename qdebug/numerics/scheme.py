@@ -11,11 +11,12 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
 
 from qdebug.errors import UsageError
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.fixedpoint import round_values
 
@@ -57,8 +58,8 @@ class QuantScheme(JsonObject):
 
     json_keys = "kind bits narrow rule"
 
-    kind: str = "asymmetric"
-    bits: int = 8
+    kind: Annotated[str, SchemaPart(enum=[*SCHEMES])] = "asymmetric"
+    bits: Annotated[int, SchemaPart(enum=[*BITS])] = 8
     signed: bool = True
     narrow: bool = False
     rule: str = "qdebug"

@@ -19,6 +19,7 @@ from functools import cache
 
 import ml_dtypes
 import numpy as np
+import numpy.typing as npt
 
 from qdebug.errors import UsageError
 from qdebug.model.quant import QuantParams
@@ -193,7 +194,7 @@ class UlpErrors:
 
     dtype: str
     max_ulp: int | None
-    counts: np.ndarray
+    counts: npt.NDArray[np.int64]
 
 
 @cache

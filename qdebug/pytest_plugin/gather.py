@@ -12,7 +12,7 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, TypedDict
 
 from qdebug.pytest_plugin.options import Settings, file_name
 
@@ -22,6 +22,53 @@ if TYPE_CHECKING:
 __all__ = ["ComparisonLedger"]
 
 _SHOWN = 20
+
+
+class PytestComparison(TypedDict):
+    """A comparison of a test.
+
+    Args:
+        test: The node id of the test.
+        worker: The worker of pytest-xdist; empty if there are none.
+        kind: Compared with the reference of a marker, or with the golden recording of qdebug_regression.
+        outcome: Status of the comparison, or what was done instead.
+        failed: Whether the comparison fails its test.
+        reference: Path of the reference, or of the golden recording.
+        backend: Path of what was recorded; None if that was in memory, or written as golden.
+        first_divergence: The first node beyond its limit; None if there is none.
+        sentence: The verdict, or why nothing could be compared; None if a golden recording was written.
+        exit_code: What `qdebug diff` would exit with; None if nothing was compared.
+        compared: How many tensors were compared; None if none could be.
+    """
+
+    test: str
+    worker: str
+    kind: Literal["reference", "golden"]
+    outcome: Literal[
+        "identical",
+        "within",
+        "accumulated",
+        "diverged",
+        "nonfinite",
+        "incomplete",
+        "not compared",
+        "golden recording written",
+    ]
+    failed: bool
+    reference: str
+    backend: str | None
+    first_divergence: str | None
+    sentence: str | None
+    exit_code: Literal[0, 1, 3] | None
+    compared: int | None
+
+
+class PytestReport(TypedDict):
+    """What was compared in a run of pytest (--qdebug-report), ordered by the name of the test."""
+
+    format: str
+    version: int
+    comparisons: list[PytestComparison]
 
 
 class ComparisonLedger:
@@ -58,7 +105,7 @@ class ComparisonLedger:
         partial.write_text(json.dumps({**entry, "worker": self.worker}, allow_nan=False), encoding="utf-8")
         partial.replace(whole)
 
-    def entries(self) -> list[dict[str, Any]]:
+    def entries(self) -> list[PytestComparison]:
         """Return every comparison of every worker, in the order of the tests' names."""
         if self._folder is None:
             return []
@@ -72,7 +119,7 @@ class ComparisonLedger:
             OSError: It cannot be written.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        report = {"format": "qdebug.pytest", "version": 1, "comparisons": self.entries()}
+        report: PytestReport = {"format": "qdebug.pytest", "version": 1, "comparisons": self.entries()}
         path.write_text(json.dumps(report, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
     def summary(self, settings: Settings) -> list[str]:

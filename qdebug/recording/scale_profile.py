@@ -24,13 +24,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any
+from typing import Any, NotRequired, TypedDict
 
 import h5py
 import numpy as np
 
 from qdebug.errors import FormatVersionError, NotARecordingError, RecordingError, UsageError
 from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model.json_object import Count, json_safe
 from qdebug.model.kept import Statistics
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.calibration import MinMax, calibrate
@@ -289,14 +290,78 @@ def _readable(header: Mapping[str, Any]) -> str:
     return written(header, "") + "\n"
 
 
-def _plain(profile: ScaleProfile, *, arrays: bool) -> tuple[dict[str, Any], list[RangeHistogram]]:
+class ProfileHistogram(TypedDict):
+    """A histogram of a tensor or of a channel, as files have it; the arrays are not in the JSON of an HDF5 file.
+
+    Args:
+        exponent: A bin is 2**exponent wide.
+        first: Number of the first bin: bin k begins at k * 2**exponent.
+        ranges: Smallest and largest value of each array.
+    """
+
+    exponent: int
+    first: int
+    size: Count
+    count: Count
+    low: float
+    high: float
+    zeros: Count
+    nan: Count
+    infinite: Count
+    percentiles: Mapping[str, float]
+    arrays: Count
+    counts: NotRequired[list[Count]]
+    ranges: NotRequired[list[tuple[float, float]]]
+
+
+class ProfileTensor(TypedDict):
+    """A tensor of a profile, as files have it.
+
+    Args:
+        scale: Of int8 codes for the whole range.
+    """
+
+    name: str
+    node: str
+    op: str
+    axis: int | None
+    scale: float | None
+    offset: int | None
+    histogram: ProfileHistogram
+    channels: list[ProfileHistogram]
+
+
+class ProfiledRun(TypedDict):
+    """A run that a profile counts."""
+
+    backend: str
+    model: str
+    samples: Count
+
+
+class ProfileHeader(TypedDict):
+    """A histogram of each tensor.
+
+    Args:
+        left_out: Tensors without a histogram, with the reason.
+    """
+
+    format: str
+    version: int
+    bins: Count
+    runs: list[ProfiledRun]
+    left_out: Mapping[str, str]
+    tensors: list[ProfileTensor]
+
+
+def _plain(profile: ScaleProfile, *, arrays: bool) -> tuple[ProfileHeader, list[RangeHistogram]]:
     histograms: list[RangeHistogram] = []
 
-    def plain(histogram: RangeHistogram) -> dict[str, Any]:
+    def plain(histogram: RangeHistogram) -> ProfileHistogram:
         histograms.append(histogram)
         return _plain_histogram(histogram, arrays=arrays)
 
-    tensors = []
+    tensors: list[ProfileTensor] = []
     for tensor in profile.tensors.values():
         scale, offset = _scale_and_offset(tensor.histogram)
         tensors.append(
@@ -311,11 +376,11 @@ def _plain(profile: ScaleProfile, *, arrays: bool) -> tuple[dict[str, Any], list
                 "channels": [plain(channel) for channel in tensor.channels],
             }
         )
-    header = {
+    header: ProfileHeader = {
         "format": _FORMAT,
         "version": _VERSION,
         "bins": profile.bins,
-        "runs": [dict(run) for run in profile.runs],
+        "runs": [{"backend": run["backend"], "model": run["model"], "samples": run["samples"]} for run in profile.runs],
         "left_out": dict(profile.left_out),
         "tensors": tensors,
     }
@@ -330,14 +395,14 @@ def _scale_and_offset(histogram: RangeHistogram) -> tuple[float | None, int | No
     return float(quant.scale[0]), int(quant.zero_point[0])
 
 
-def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> dict[str, Any]:
-    plain: dict[str, Any] = {
+def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> ProfileHistogram:
+    plain: ProfileHistogram = {
         "exponent": histogram.exponent,
         "first": histogram.first,
         "size": int(histogram.counts.size),
         "count": histogram.total,
-        "low": _number(histogram.low),
-        "high": _number(histogram.high),
+        "low": json_safe(histogram.low),
+        "high": json_safe(histogram.high),
         "zeros": histogram.zeros,
         "nan": histogram.nan,
         "infinite": histogram.infinite,
@@ -346,7 +411,7 @@ def _plain_histogram(histogram: RangeHistogram, *, arrays: bool) -> dict[str, An
     }
     if arrays:
         plain["counts"] = histogram.counts.tolist()
-        plain["ranges"] = [[_number(low), _number(high)] for low, high in histogram.ranges.tolist()]
+        plain["ranges"] = json_safe(histogram.ranges.tolist())
     return plain
 
 
@@ -358,12 +423,6 @@ def _percentiles(histogram: RangeHistogram) -> dict[str, float]:
     ends = np.clip(histogram.edges[1:], histogram.low, histogram.high)
     places = np.minimum(np.searchsorted(share, np.array(_PERCENTILES) / 100.0), ends.size - 1)
     return {f"{percent:g}": float(ends[place]) for percent, place in zip(_PERCENTILES, places, strict=True)}
-
-
-def _number(value: float) -> float | str:
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
 def read_profile(path: Path) -> ScaleProfile:

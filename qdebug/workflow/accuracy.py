@@ -10,7 +10,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from qdebug.compare.result.scores import winner_rank
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Recording, Role, RunInfo, operators
 from qdebug.model.dtypes import is_integer, logical_dtype
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.recording import places_of, quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
@@ -208,7 +208,7 @@ class AccuracyReport(JsonObject):
         return 3 if self.shortcomings else 1 if self.losses(Decision.WORSE) else 0
 
     @property
-    def verdict(self) -> str:
+    def verdict(self) -> Annotated[str, SchemaPart(enum=[*Decision, "alone"])]:
         """The worst decision; "alone" where there is nothing to compare."""
         for decision in (Decision.WORSE, Decision.UNDECIDED):
             if self.losses(decision):

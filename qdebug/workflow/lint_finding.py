@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
+from typing import Annotated
 
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.workflow.lint_replay import Span
 from qdebug.workflow.lint_search import Witness
 
@@ -57,7 +58,7 @@ class LintFinding(JsonObject):
         "reached=witness.reached allowed witness"
     )
 
-    kind: str
+    kind: Annotated[str, SchemaPart(enum=[*KINDS])]
     model: str
     before: tuple[str, ...]
     after: tuple[str, ...]

@@ -12,7 +12,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Annotated, TypeVar
 
 import numpy as np
 
@@ -26,7 +26,7 @@ from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.compare.measure.recordings import as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo, operators
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
@@ -154,7 +154,7 @@ class ProbeEntry(JsonObject):
 
     kind: str
     title: str
-    status: str
+    status: Annotated[str, SchemaPart(enum=[*STATUSES])]
     key: str = ""
     variants: tuple[str, ...] = ()
     words: str | None = None
@@ -217,7 +217,7 @@ class ProbeResult(JsonObject):
     entries: tuple[ProbeEntry, ...]
 
     @property
-    def summary(self) -> Mapping[str, int]:
+    def summary(self) -> Annotated[Mapping[str, int], SchemaPart(required=[*STATUSES])]:
         """How many kinds have each status."""
         return {status: sum(entry.status == status for entry in self.entries) for status in STATUSES}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from typing import Annotated
 
 import numpy as np
 
@@ -14,7 +15,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.own_error import own_error
 from qdebug.errors import KernelError, NotRecordedError, UsageError
 from qdebug.model import Node, QuantParams, operators
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
 from qdebug.replay.real_form import real_form
@@ -59,7 +60,7 @@ class Edit(JsonObject):
 
     json_keys = "kind node=unit.node.name op=unit.node.op tensor reference_node=reference_node.name macs bytes=size"
 
-    kind: str
+    kind: Annotated[str, SchemaPart(enum=[*KINDS])]
     unit: ChangeableNode
     change: Change
     macs: float

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
+from typing import Annotated
 
 import numpy as np
 
@@ -12,7 +13,7 @@ from qdebug.compare.measure.recordings import as_compared, with_understood_graph
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import is_integer
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.scales import BRANCH_MIN_RANGE_RATIO
 from qdebug.numerics.calibration import RANGE_ALONE, Calibrator, MinMax, calibrate, calibrator_named
 from qdebug.numerics.quant_error import QuantError
@@ -122,7 +123,7 @@ class ScaleRow(JsonObject):
     choices: tuple[ScaleChoice, ...]
     best: str | None
     flags: tuple[ScaleFlag, ...] = ()
-    granularity: str = "tensor"
+    granularity: Annotated[str, SchemaPart(pattern="^(tensor|channel|block:[0-9]+)$")] = "tensor"
     weight: bool = False
 
 

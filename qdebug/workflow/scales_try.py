@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import TypedDict
+from typing import Annotated, TypedDict
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from qdebug.errors import KernelError, UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import code_limits, is_integer
 from qdebug.model.forwarding import ForwardingRecording
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.recording import places_of
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
@@ -68,7 +68,7 @@ class OutputEffect(JsonObject):
     output: str
     now: ErrorStats
     trial: ErrorStats
-    against: str
+    against: Annotated[str, SchemaPart(enum=["reference", "recorded"])]
 
     @property
     def errors_now(self) -> OutputErrors:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from qdebug.arithmetic.patterns.residual import Residual
 from qdebug.compare.align.pairs import Side, Unmatched, UnmatchedKind
 from qdebug.compare.result.limits import Limits
 from qdebug.model import Fidelity, RunInfo
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.verdict import UNJUDGED_MAX_SHARE
 
 __all__ = ["Band", "ExplainStatus", "ExplainedRun", "NodeExplanation", "PresetMatch", "Recorded", "RunnerUp"]
@@ -185,7 +185,7 @@ class ExplainedRun(JsonObject):
     limits: Limits = field(default_factory=Limits)
 
     @property
-    def summary(self) -> Mapping[str, Any]:
+    def summary(self) -> Annotated[Mapping[str, Any], SchemaPart(required=[*ExplainStatus, "by_op"])]:
         """How many nodes have each status, as a whole and by operator."""
         by_op: dict[str, Counter[str]] = {}
         for node in self.nodes:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Annotated
 
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 
 __all__ = ["Finding", "FindingKind", "FindingRole", "Judged", "JudgedBy", "Status", "apart"]
 
@@ -120,7 +121,7 @@ class Judged(JsonObject):
 
     amount: float
     limit: float
-    unit: str
+    unit: Annotated[str, SchemaPart(enum=["LSB", "elements", "integers", "bound"])]
 
 
 def apart(amount: float, limit: float, *, digits: int = 3) -> str:

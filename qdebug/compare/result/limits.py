@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase, translate
 from numbers import Real
-from typing import Any, Protocol
+from typing import Annotated, Any, Protocol
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.errors import UsageError
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR, DERIVED_LSB, OUTPUT_MIN_SQNR
 from qdebug.numerics.stats import ErrorStats
 
@@ -20,6 +20,7 @@ __all__ = [
     "ALL_BOUNDS",
     "BOUNDS",
     "DECIBELS",
+    "LIMITS_SCHEMA",
     "Acknowledgement",
     "LimitRule",
     "Limits",
@@ -37,6 +38,20 @@ ALL_BOUNDS = (*BOUNDS, "min_output_sqnr")
 
 DECIBELS = ("min_sqnr", "min_output_sqnr")
 """Limits in dB, the only ones that may be below 0."""
+
+LIMITS_SCHEMA = SchemaPart(
+    {
+        "required": ["source"],
+        "properties": {
+            "source": {"enum": ["derived", "given", "default"]},
+            "file": {"type": "string"},
+            "rules": {"type": "array", "items": {"type": "object"}},
+            "acknowledged": {"type": "array", "items": {"type": "object", "required": ["node", "reason"]}},
+            "allow": {"type": "object"},
+        },
+    }
+)
+"""JSON Schema of `Limits.to_dict`, as far as its keys do not depend on the limits."""
 
 _WILD = re.compile(r"[*?\[]")
 
@@ -125,7 +140,7 @@ class Acknowledgement(JsonObject):
 
     node: str
     reason: str
-    expires: str | None = None
+    expires: Annotated[str, SchemaPart(pattern="^[0-9]{4}-[0-9]{2}-[0-9]{2}$")] | None = None
     expired: bool = False
 
 

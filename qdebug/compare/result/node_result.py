@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Annotated
 
 from qdebug.compare.align.pairs import Match
 from qdebug.compare.attribute.birth import Birth
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Judged, JudgedBy, Status
 from qdebug.compare.result.limits import Acknowledgement
 from qdebug.model import QuantParams
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = [
@@ -143,7 +144,7 @@ class NodeResult(JsonObject):
     confidence: float = 1.0
     reason: str | None = None
     note: str | None = None
-    basis: str = "full"
+    basis: Annotated[str, SchemaPart(enum=["full", "elements", "stats"])] = "full"
     lacking: bool = False
     metrics: ErrorStats | None = None
     introduced: ErrorStats | None = None

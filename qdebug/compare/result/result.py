@@ -6,15 +6,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import Annotated, Any
 
 from qdebug.compare.align.pairs import Unmatched
 from qdebug.compare.result.flat_rows import flat_row
 from qdebug.compare.result.inputs import input_finding
+from qdebug.compare.result.limits import LIMITS_SCHEMA
 from qdebug.compare.result.node_result import JudgedBy, NodeResult, SampleError, SampleResult, Status
 from qdebug.compare.result.nonfinite import Nonfinite
 from qdebug.model import Fidelity, RunInfo
-from qdebug.model.json_object import JsonObject
+from qdebug.model.json_object import JsonObject, SchemaPart
 
 __all__ = [
     "NUMERICS_VERSION",
@@ -144,7 +145,7 @@ class Contributor(JsonObject):
     tensor: str
     output: str
     sqnr_db: float
-    how: str
+    how: Annotated[str, SchemaPart(enum=["exact", "bounded"])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -246,7 +247,7 @@ class RunComparison(JsonObject):
     verdict: Verdict
     coverage: Coverage
     nodes: Sequence[NodeResult]
-    limits: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
+    limits: Annotated[Mapping[str, Any], LIMITS_SCHEMA] = field(default_factory=lambda: MappingProxyType({}))
     shortcomings: tuple[str, ...] = ()
     outputs: tuple[OutputRanking, ...] = ()
     network_outputs: tuple[str, ...] = ()
@@ -284,7 +285,7 @@ class RunComparison(JsonObject):
         return NUMERICS_VERSION
 
     @property
-    def fidelity(self) -> Mapping[str, Fidelity]:
+    def fidelity(self) -> Annotated[Mapping[str, Fidelity], SchemaPart(required=["reference", "backend"])]:
         """Whether recording changed the result, for each side."""
         return {"reference": self.reference.fidelity, "backend": self.backend.fidelity}
 

@@ -8,26 +8,11 @@ from typing import Any
 
 from qdebug.errors import UsageError
 
-__all__ = ["SCHEMAS", "load_schema"]
+__all__ = ["FOLDER", "SCHEMAS", "load_schema"]
 
-SCHEMAS = (
-    "accuracy",
-    "budget",
-    "diff",
-    "diffs",
-    "explain",
-    "history",
-    "import",
-    "info",
-    "lint",
-    "probe",
-    "probe-comparison",
-    "profile",
-    "pytest",
-    "repair",
-    "scale_trial",
-    "scales",
-)
+FOLDER = resources.files("qdebug.present.reports") / "schemas"
+_ENDING = ".schema.json"
+SCHEMAS = tuple(sorted(path.name.removesuffix(_ENDING) for path in FOLDER.iterdir()))
 """Names of the schemas: the part of a document's "format" after "qdebug."."""
 
 
@@ -44,8 +29,5 @@ def load_schema(name: str) -> dict[str, Any]:
         raise UsageError(
             f"There is no JSON schema {name!r}; known are: {', '.join(SCHEMAS)}.", hint="Give one of these names."
         )
-    text = (
-        resources.files("qdebug.present.reports").joinpath("schemas", f"{name}.schema.json").read_text(encoding="utf-8")
-    )
-    schema: dict[str, Any] = json.loads(text)
+    schema: dict[str, Any] = json.loads((FOLDER / f"{name}{_ENDING}").read_text(encoding="utf-8"))
     return schema

@@ -60,4 +60,4 @@ def test_one_sample_is_said_in_the_headline_and_in_every_format(samples):
         said = "1 sample" if samples == 1 else "3 samples"
         for text in (str(result), diff_markdown(result), diff_junit({"int8": result})):
             assert said in text
-    assert "samples" in load_schema("diff")["properties"]["coverage"]["properties"]
+    assert "samples" in load_schema("diff")["$defs"]["Coverage"]["properties"]

@@ -23,7 +23,7 @@ def test_every_error_metric_of_the_json_has_a_row_and_the_other_way_round(made):
 
 
 def test_the_schema_of_the_json_has_every_metric():
-    listed = load_schema("diff")["$defs"]["metrics"]["properties"]
+    listed = load_schema("diff")["$defs"]["ErrorStats"]["properties"]
     assert set(listed) == {*names(MetricGroup.ERROR), *names(MetricGroup.COUNTS)}
 
 
