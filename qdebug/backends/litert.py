@@ -35,6 +35,7 @@ from qdebug.backends.protocol import (
 )
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Graph, Recording, TensorInfo
+from qdebug.plural import plural
 from qdebug.recording.environment import cpu_flags
 from qdebug.recording.fidelity import FidelityCheck
 
@@ -385,7 +386,7 @@ class _Work:
                 self._pass(taps, tapped)
             self._tell(len(self._moments), "")
         if self._repeated:
-            many = "1 run" if self._repeated == 1 else f"{self._repeated} runs"
+            many = plural(self._repeated, "run")
             self._recorder.remark(f"{many} with taps gave other outputs and were repeated by a new interpreter")
 
     def _first_pass(self) -> None:

@@ -33,6 +33,7 @@ from qdebug.backends.protocol import (
 from qdebug.errors import UsageError
 from qdebug.model import Graph, QuantParams, Recording, TensorInfo
 from qdebug.model.dtypes import logical_dtype
+from qdebug.plural import plural
 from qdebug.recording.environment import cpu_flags
 
 if TYPE_CHECKING:
@@ -283,7 +284,7 @@ class _Work:
         for taps, tapped in harmless_parts(list(self._taps), self._attempt, self._refuse, self._split):
             self._pass(taps, tapped)
             runs += 1
-        self._recorder.remark(f"{len(self._taps)} taps in {runs} run{'' if runs == 1 else 's'} a sample")
+        self._recorder.remark(f"{len(self._taps)} taps in {plural(runs, 'run')} a sample")
 
     def _attempt(self, taps: Sequence[str]) -> _Compiled | None:
         """Return a model that taps some tensors at once; None if its outputs are not those of the plain one.

@@ -459,6 +459,7 @@ def _incomplete(result: RunComparison) -> str:
     from qdebug.compare.align.pairs import UnmatchedKind
     from qdebug.compare.result.result import Status
     from qdebug.model import Fidelity
+    from qdebug.plural import plural
 
     sides = (result.reference, result.backend)
     causes = {
@@ -471,7 +472,7 @@ def _incomplete(result: RunComparison) -> str:
     said = list(result.shortcomings)
     incomparable = sum(node.status is Status.INCOMPARABLE for node in result.nodes)
     if incomparable:
-        said.append(f"{incomparable} pair{'s' if incomparable > 1 else ''} could not be compared")
+        said.append(f"{plural(incomparable, 'pair')} could not be compared")
     ways = [way for way, applies in causes.items() if applies] if result.shortcomings else []
     accept = f"; accept it with {' '.join(ways)}" if ways else ""
     return safe_text("; ".join(said) + accept)

@@ -257,4 +257,4 @@ _SHOWN = 20
 def _count(number: int, what: str) -> str:
     from qdebug.present import numbers
 
-    return f"{numbers.grouped(number)} {what}{'' if number == 1 else 's'}"
+    return numbers.counted(number, what)

@@ -116,7 +116,7 @@ def _lines(summary: ImportSummary, *, graph: bool) -> Iterable[str]:
 
     size = numbers.byte_size(summary.path.stat().st_size)
     counted = [
-        f"{numbers.grouped(many)} {thing if many == 1 else thing + 's'}"
+        numbers.counted(many, thing)
         for many, thing in ((summary.tensors, "tensor"), (summary.samples, "sample"), (summary.files, "array"))
     ]
     yield f"{command(summary.path)}: {counted[0]}, {counted[1]}, {size}, made of {counted[2]}"

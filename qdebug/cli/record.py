@@ -350,7 +350,7 @@ def _summary(recording: Recording, output: Path) -> str:
 
     info = recording.info
     shown = ", ".join(
-        f"{numbers.grouped(many)} {thing if many == 1 else thing + 's'}"
+        numbers.counted(many, thing)
         for many, thing in ((len(recording.names), "tensor"), (recording.samples, "sample"))
     )
     size = numbers.byte_size(output.stat().st_size)

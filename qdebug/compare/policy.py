@@ -45,6 +45,7 @@ from qdebug.model.thresholds.verdict import (
     UNJUDGED_MAX_SHARE,
 )
 from qdebug.numerics.stats import ErrorStats
+from qdebug.plural import agreeing, plural
 
 __all__ = [
     "costs_that_count",
@@ -153,13 +154,14 @@ def shortcomings(
     missed = limits.not_allowed(lost)
     if missed:
         first = missed[0]
-        count = "1 tensor was" if len(missed) == 1 else f"{len(missed)} tensors were"
+        count = f"{plural(len(missed), 'tensor')} {agreeing(len(missed), 'was')}"
         found.append(f"{count} lost to the comparison (the first: {first.side} tensor {first.tensor!r})")
     incomparable = limits.not_allowed(_unheld(of))
     if incomparable:
         first = incomparable[0]
-        count = "1 tensor" if len(incomparable) == 1 else f"{len(incomparable)} tensors"
-        found.append(f"{count} could not be compared (the first: {first.tensor!r}: {first.reason})")
+        found.append(
+            f"{plural(len(incomparable), 'tensor')} could not be compared (the first: {first.tensor!r}: {first.reason})"
+        )
     unjudged = () if of.breaking.any() else limits.not_allowed(_as_lost(_without_judgement(of, failed=False)))
     if len(unjudged) > UNJUDGED_MAX_SHARE * len(of):
         first = unjudged[0]
@@ -215,7 +217,7 @@ def _codes_apart(of: ResultTable) -> str:
     if not found:
         return ""
     node, first = found[0]
-    more = "" if len(found) == 1 else f" {len(found) - 1} more {'does' if len(found) == 2 else 'do'} so."
+    more = "" if len(found) == 1 else f" {len(found) - 1} more {agreeing(len(found) - 1, 'does')} so."
     return f" Codes differ first at {node.op} {node.node!r}: {first.sentence}.{more}"
 
 
@@ -223,16 +225,16 @@ def _said_unjudged(of: ResultTable) -> str:
     unjudged = _without_judgement(of, failed=True)
     if not unjudged:
         return ""
-    count = "1 of them was" if len(unjudged) == 1 else f"{len(unjudged)} of them were"
-    return f" {count} not judged (the first: {unjudged[0].tensor!r})."
+    many = len(unjudged)
+    return f" {many} of them {agreeing(many, 'was')} not judged (the first: {unjudged[0].tensor!r})."
 
 
 def _partly(of: ResultTable) -> str:
     """Say how many tensors were judged by a part of them."""
     some = int(np.count_nonzero(of.on("elements")))
     proved = int(np.count_nonzero(of.on("stats") & ~of.having(Status.INCOMPARABLE)))
-    text = f" {some} {_was(some)} compared by the elements that both kept, not by all." if some else ""
-    return text + (f" {proved} {_was(proved)} judged by hashes or statistics alone." if proved else "")
+    text = f" {some} {agreeing(some, 'was')} compared by the elements that both kept, not by all." if some else ""
+    return text + (f" {proved} {agreeing(proved, 'was')} judged by hashes or statistics alone." if proved else "")
 
 
 def _short(of: ResultTable) -> str:
@@ -242,7 +244,7 @@ def _short(of: ResultTable) -> str:
         return ""
     name = first.precision
     alike = sum(node.precision == name for node in of.nodes) - 1
-    more = f" and of {alike} more {'tensor' if alike == 1 else 'tensors'}" if alike else ""
+    more = f" and of {plural(alike, 'more tensor')}" if alike else ""
     return f" The values of {first.tensor!r}{more} are exactly representable in {name}; the reference's are not."
 
 
@@ -261,10 +263,6 @@ def _overruled(of: ResultTable) -> str:
     node, first = found[0]
     text = f" Found within the given limits at {node.op} {node.node!r}: {first.sentence}"
     return text + (f", and {len(found) - 1} more." if len(found) > 1 else ".")
-
-
-def _was(many: int) -> str:
-    return "was" if many == 1 else "were"
 
 
 def verdict(
@@ -442,7 +440,7 @@ def _accumulated(short: Sequence[NodeResult], floor: float) -> str:
     if part is not None:
         text = f"The output {short[0].tensor!r} has an SQNR of {level} dB, but {part.sentence}"
     others = len(short) - 1
-    text += f" (and {others} more {'output' if others == 1 else 'outputs'})" if others else ""
+    text += f" (and {plural(others, 'more output')})" if others else ""
     return f"{text}, though no node is beyond its limit."
 
 
@@ -461,7 +459,7 @@ def _said_costs(costs: Sequence[NodeResult], *, judged: bool) -> str:
     if first is None:
         return ""
     others = len(costs) - 1
-    more = f", and so it is at {others} more {'tensor' if others == 1 else 'tensors'}" if others else ""
+    more = f", and so it is at {plural(others, 'more tensor')}" if others else ""
     text = f" At {costs[0].op} {first.node!r}, {first.sentence}{more}."
     return text if judged else f"{text} No output that it leads to was compared."
 
@@ -475,7 +473,7 @@ def _contributed(of: ResultTable, short: Sequence[NodeResult], contributing: Con
     others = len(contributing.why) - 1
     why = "".join(contributing.why[:1])
     if others > 0:
-        why += f", and {others} other {'reason' if others == 1 else 'reasons'}"
+        why += f", and {plural(others, 'other reason')}"
     if not exact:
         return f" Which nodes contribute most is not known: {why}." if left else ""
     counting = [each for each in exact if each.sqnr_db < exact[0].sqnr_db + CONTRIBUTOR_MAX_DISTANCE]
@@ -516,7 +514,7 @@ def _selected(of: ResultTable, graph: Graph, outputs: Sequence[str]) -> str:
     if not found:
         return ""
     node, said = found[0]
-    more = f" So it is at {len(found) - 1} more {'tensor' if len(found) == 2 else 'tensors'}." if found[1:] else ""
+    more = f" So it is at {plural(len(found) - 1, 'more tensor')}." if found[1:] else ""
     return f" At {node.op} {node.node!r}, {said}. That difference is within the limits.{more}"
 
 
@@ -564,7 +562,7 @@ def _compounded(compounding: Sequence[Compounding]) -> str:
     if not compounding:
         return ""
     first, others = compounding[0], len(compounding) - 1
-    more = f"; so {'does 1 more node' if others == 1 else f'do {others} more nodes'}" if others else ""
+    more = f"; so {agreeing(others, 'does')} {plural(others, 'more node')}" if others else ""
     usual = f"the median of {first.op} here is {first.usual:.3g}"
     return f" {first.op} {first.node!r} amplifies the error of its input {first.gain:.3g} times ({usual}){more}."
 
@@ -588,8 +586,7 @@ def _acknowledged(of: ResultTable) -> str:
     expired = np.flatnonzero(of.beyond & of.accepted)
     text = ""
     if excused.size:
-        count = "1 tensor" if excused.size == 1 else f"{excused.size} tensors"
-        text += f" {count} beyond the limit {'is' if excused.size == 1 else 'are'} acknowledged"
+        text += f" {plural(excused.size, 'tensor')} beyond the limit {agreeing(excused.size, 'is')} acknowledged"
         text += f" (the first: {of[excused[0]].tensor!r})."
     if expired.size:
         node = of[expired[0]]
@@ -644,7 +641,7 @@ def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | No
             text = f"The reference is wrong first at {place} (tensor {first.reference_tensor!r}): {first.reason}."
         over = int(np.count_nonzero(of.beyond & ~apart))
         if over or not incomparable:
-            text += f" {over} of {count} compared tensors {'is' if over == 1 else 'are'} beyond the limit."
+            text += f" {over} of {count} compared tensors {agreeing(over, 'is')} beyond the limit."
         else:
             text += f" {every} within the limit."
         if origin is not None and origin.node != first.node:
@@ -657,7 +654,7 @@ def _sentence(of: ResultTable, first: NodeResult | None, origin: NodeResult | No
     else:
         excused = int(np.count_nonzero(of.breaking & ~apart))
         within = count - excused
-        said = f"{within} of {count} compared tensors {'is' if within == 1 else 'are'}"
+        said = f"{within} of {count} compared tensors {agreeing(within, 'is')}"
         text = f"{said if excused else every} within the limit{_one_sample(of)}."
     if incomparable:
         text += f" {incomparable} could not be compared."

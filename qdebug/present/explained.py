@@ -128,7 +128,7 @@ def preset_sentences(explanation: ExplainedRun) -> list[str]:
         return []
     name, missed = known[0]
     others = f" (so do {numbers.grouped(len(known) - 1)} more)" if len(known) > 1 else ""
-    but = f", but for {numbers.grouped(missed)} {'node' if missed == 1 else 'nodes'}" if missed else ""
+    but = f", but for {numbers.counted(missed, 'node')}" if missed else ""
     return [f"{safe_text(name)}{but}{others}"]
 
 
@@ -276,7 +276,7 @@ def _class_facts(node: NodeExplanation) -> list[tuple[str, str]]:
         facts.append(("" if at else "known as", f"{preset.name} ({preset.provenance}{detail})"))
     if node.status is ExplainStatus.EXPLAINED and node.kind is not None and node.variants:
         facts.append(("of these", _pooled(node)))
-        held = f"{numbers.grouped(node.witness_elements)} element{'' if node.witness_elements == 1 else 's'}"
+        held = numbers.counted(node.witness_elements, "element")
         different = "sum or code" if node.witnesses == 1 else "different sums or codes"
         said = f"{numbers.grouped(node.witnesses)} {different} that the best other arithmetic gets wrong, in {held}"
         if node.witnesses:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import math
 
+from qdebug.plural import plural
+
 __all__ = [
     "MISSING",
     "byte_size",
@@ -64,6 +66,11 @@ def number(value: float | None, *, digits: int = 3) -> str:
 def grouped(value: int | None) -> str:
     """Return a count in full, digits grouped by threes with narrow spaces."""
     return MISSING if value is None else f"{value:,}".replace(",", _THIN)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a count and its noun, digits grouped."""
+    return plural(count, noun, number=grouped(count))
 
 
 def plain_digits(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.arithmetic.presets import PRESETS
+from qdebug.plural import agreeing
 from qdebug.present import numbers
 from qdebug.present.explained import share
 from qdebug.present.text import safe_text
@@ -102,7 +103,7 @@ def comparison_headline(found: FingerprintComparison) -> str:
     if not both:
         return "no kind of node is explained in both"
     alone = found.counted("first") + found.counted("second")
-    others = f"; {alone} more {'is' if alone == 1 else 'are'} explained in one alone" if alone else ""
+    others = f"; {alone} more {agreeing(alone, 'is')} explained in one alone" if alone else ""
     return f"{found.counted('differs')} of {both} kinds of node are computed in another way{others}"
 
 

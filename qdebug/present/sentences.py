@@ -13,6 +13,7 @@ from qdebug.compare.result.result import Compounding, NodeResult, OutputRanking,
 from qdebug.compare.timing import Timing
 from qdebug.model import Fidelity, RunInfo
 from qdebug.model.thresholds.verdict import DERIVED_LSB
+from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.text import QUOTED, safe_text
 
@@ -112,10 +113,9 @@ def _from_file(limits: Mapping[str, Any]) -> str:
         return ""
     rules, acknowledged = len(limits.get("rules", ())), limits.get("acknowledged", ())
     expired = sum(bool(entry.get("expired")) for entry in acknowledged)
-    said = [f"{rules} rule{'' if rules == 1 else 's'} for single tensors"] if rules else []
+    said = [f"{plural(rules, 'rule')} for single tensors"] if rules else []
     if acknowledged:
-        nodes = f"{len(acknowledged)} node{'' if len(acknowledged) == 1 else 's'}"
-        said.append(f"{nodes} acknowledged" + (f" ({expired} expired)" if expired else ""))
+        said.append(f"{plural(len(acknowledged), 'node')} acknowledged" + (f" ({expired} expired)" if expired else ""))
     return f"; {' and '.join(said) or 'nothing more'} in {safe_text(limits['file'], limit=200)}"
 
 

@@ -127,10 +127,11 @@ class ComparisonLedger:
         entries = self.entries()
         if not entries:
             return []
+        from qdebug.plural import plural
         from qdebug.present.text import safe_text
 
         counts = Counter(entry["outcome"] for entry in entries)
-        total = f"{len(entries)} comparison{'' if len(entries) == 1 else 's'}"
+        total = plural(len(entries), "comparison")
         lines = [f"{total}: {', '.join(f'{many} {outcome}' for outcome, many in sorted(counts.items()))}"]
         failed = [entry for entry in entries if entry["failed"]]
         for entry in failed[:_SHOWN]:

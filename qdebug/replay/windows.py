@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.plural import plural
 from qdebug.replay.blockwise import cut
 from qdebug.replay.registry import Call
 
@@ -204,7 +205,7 @@ def convolve(x: np.ndarray, weight: np.ndarray, window: Window, groups: int) -> 
     samples, channels = x.shape[:2]
     filters = weight.shape[0]
     if weight.shape[1] * groups != channels or filters % groups:
-        made = "1 group" if groups == 1 else f"{groups} groups"
+        made = plural(groups, "group")
         last = x.shape[-1] == weight.shape[1] * groups
         hint = "; if the channels come last, that is the attribute channels_last=1" if last else ""
         raise ValueError(

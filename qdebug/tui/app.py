@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError, RecordingError
+from qdebug.plural import plural
 from qdebug.tui.terminal import require_terminal, say_waiting, skeleton
 
 if TYPE_CHECKING:
@@ -218,7 +219,7 @@ def _unheeded(limits_file: Path) -> str:
     from qdebug.workflow.limits_file import load_limits
 
     many = sum(not entry.expired for entry in load_limits(limits_file).acknowledged)
-    nodes = "1 node" if many == 1 else f"{many} nodes"
+    nodes = plural(many, "node")
     return f"{limits_file} acknowledges {nodes}; to use it: --limits {limits_file}" if many else ""
 
 

@@ -37,24 +37,11 @@ from qdebug.workflow.track import History
 
 FOLDER = Path(__file__).parents[2] / "qdebug" / "present" / "reports" / "schemas"
 
-DOCUMENTS = {
-    "accuracy": AccuracyReport,
-    "budget": ErrorBudget,
-    "diff": RunComparison,
-    "diffs": Diffs,
-    "explain": ExplainedRun,
-    "history": History,
-    "import": ImportSummary,
-    "info": Contents,
-    "lint": LintReport,
-    "probe": ProbeResult,
-    "probe-comparison": FingerprintComparison,
-    "profile": ProfileHeader,
-    "pytest": PytestReport,
-    "repair": Repair,
-    "scale_trial": ScaleTrial,
-    "scales": ChosenScales,
-}
+RESULTS = (
+    *(AccuracyReport, ChosenScales, Contents, Diffs, ErrorBudget, ExplainedRun, FingerprintComparison, History),
+    *(ImportSummary, LintReport, ProbeResult, Repair, RunComparison, ScaleTrial),
+)
+DOCUMENTS = {cls.json_format: cls for cls in RESULTS} | {"profile": ProfileHeader, "pytest": PytestReport}
 
 TEXT = {"type": "string"}
 ADDED = {

@@ -36,6 +36,7 @@ from qdebug.model.thresholds.patterns import (
     TRAIT_MIN_SHARE,
 )
 from qdebug.numerics.checkpoint import checkpoint
+from qdebug.plural import plural
 
 __all__ = ["constants", "factors", "traits"]
 
@@ -329,7 +330,7 @@ def _stale(evidence: Evidence) -> Iterator[Trait]:
                     and not chance(max(usual, COINCIDENCE_MIN_SHARE), int(same.sum()), STALE_CHOICES)
                 ):
                     way = "before" if distance > 0 else "after"
-                    far = f"{abs(distance)} {name}{'s' if abs(distance) > 1 else ''} {way}"
+                    far = f"{plural(abs(distance), name)} {way}"
                     yield Trait(pattern="stale", detail=f"the wrong elements hold the values of {far}")
                     return
 

@@ -9,6 +9,7 @@ from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, Sta
 from qdebug.compare.result.node_result import NodeResult
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.model import Graph
+from qdebug.plural import plural
 
 __all__ = [
     "different_inputs",
@@ -45,7 +46,7 @@ def different_inputs_clause(different: Sequence[NodeResult]) -> str:
     """
     found, others = input_finding(different[0]), len(different) - 1
     said = "" if found is None else f" {found.sentence}"
-    more = f", and {others} more {'input' if others == 1 else 'inputs'}" if others else ""
+    more = f", and {plural(others, 'more input')}" if others else ""
     return f"the two runs were given different inputs ({different[0].tensor!r}{said}{more})"
 
 

@@ -6,6 +6,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
 from qdebug.present.text import safe_text
@@ -165,7 +166,7 @@ def history_document(found: History, *, everything: bool = False) -> Document:
     worse = found.worse
     blocks: list[Block] = []
     if worse:
-        count = "1 result" if len(worse) == 1 else f"{len(worse)} results"
+        count = plural(len(worse), "result")
         blocks.append(
             Title("WORSE", f"{count} of {len(found.movements)} got worse beyond the margin; {runs}", "bold red")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
+from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
 from qdebug.present.text import safe_text
@@ -116,7 +117,7 @@ def _score(repair: Repair, score: Score) -> str:
     text = f"{_value(repair, score.before)} before, {_value(repair, score.after)} after"
     if math.isfinite(score.reference):
         text += f", {_value(repair, score.reference)} in the reference"
-    samples = f"{score.samples} samples" if score.samples != 1 else "1 sample"
+    samples = plural(score.samples, "sample")
     if score.interval is not None:
         low, high = (_value(repair, each) for each in score.interval)
         text += f"; 95 % confidence {low} to {high}"

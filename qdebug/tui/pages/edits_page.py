@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdebug.errors import UsageError
+from qdebug.plural import agreeing, plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Grid
 from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, faithful_words
@@ -132,11 +133,11 @@ class EditsPage(Page):
         marks, gone = self._marked(scene), self._gone.pop(scene.backend, [])
         if not marks:
             marks[:] = gone
-            return f"{_count(len(gone), 'edit')} chosen again" if gone else "no edit is chosen"
+            return f"{plural(len(gone), 'edit')} chosen again" if gone else "no edit is chosen"
         self._gone[scene.backend] = list(marks)
         marks.clear()
         many = len(self._gone[scene.backend])
-        return f"{_count(many, 'edit')} {'is' if many == 1 else 'are'} no longer chosen; r brings them back"
+        return f"{plural(many, 'edit')} {agreeing(many, 'is')} no longer chosen; r brings them back"
 
     def enter(self, scene: Scene) -> ScreenId | Constant | str:
         """Open the node; go to that of an edit that is marked elsewhere."""
@@ -252,14 +253,14 @@ class EditsPage(Page):
         most, outputs, more = max(room - len(below) - 1, 1), effect.outputs, list[Line]()
         if len(outputs) > most:
             outputs = tuple(sorted(outputs, key=lambda each: worst_first(each.trial.sqnr_db))[: max(most - 1, 1)])
-            more = paragraph(f"{_count(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
-        of = f"sample {wish.sample}" if wish.sample is not None else _count(effect.samples, "sample")
+            more = paragraph(f"{plural(len(effect.outputs) - len(outputs), 'more output')}", scene, width)
+        of = f"sample {wish.sample}" if wish.sample is not None else plural(effect.samples, "sample")
         plain = (
             {} if facts.plain is None or not _far_off(facts) else {each.output: each for each in facts.plain.outputs}
         )
         replayed = [[output_error(plain[each.output].trial)] if each.output in plain else [] for each in outputs]
         grid = Grid(
-            titles=(of, "recorded", *(["replay"] if plain else []), f"with {_count(len(wish.edits), 'edit')}"),
+            titles=(of, "recorded", *(["replay"] if plain else []), f"with {plural(len(wish.edits), 'edit')}"),
             rows=[(*row[:2], *alone, row[2]) for row, alone in zip(output_rows(outputs), replayed, strict=True)],
             right=frozenset({1, 2, 3}),
             names=frozenset({0}),
@@ -323,10 +324,6 @@ def _known(scene: Scene) -> dict[str, Edit]:
     """Return the edits of the last answer by name, those of the node and those that are marked."""
     facts = _facts(scene)
     return {} if facts is None else {edit.name: edit for edit in (*facts.marked, *facts.edits)}
-
-
-def _count(many: int, what: str) -> str:
-    return f"{many} {what}{'' if many == 1 else 's'}"
 
 
 def _nothing(scene: Scene) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from qdebug.compare.result.result import NodeResult
+from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.detail import precision_sentence
 from qdebug.present.rows import judged_words
@@ -48,7 +49,7 @@ class ExplainPage(Page):
         self._lines, self._room = len(lines), max(height - 2, 1)
         self._top = min(self._top, max(self._lines - self._room, 0))
         left = self._lines - self._top - self._room
-        more = f"j for {left} more {'line' if left == 1 else 'lines'}" if left > 0 else "the end" if self._top else ""
+        more = f"j for {plural(left, 'more line')}" if left > 0 else "the end" if self._top else ""
         return [heading(scene, width, more), [], *lines[self._top : self._top + self._room]]
 
     def move(self, scene: Scene, lines: int) -> str:

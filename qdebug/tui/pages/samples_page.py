@@ -9,6 +9,7 @@ import numpy as np
 from rich.cells import cell_len
 
 from qdebug.compare.result.result import SampleResult, Status
+from qdebug.plural import agreeing
 from qdebug.present import numbers
 from qdebug.present.rows import metric_title, part_cell
 from qdebug.present.text import safe_text
@@ -332,7 +333,7 @@ def _agreement(scene: Scene) -> str:
     if failing and failing == compared == len(scene.backends):
         return f"all {compared} are beyond the limit here: look at reference, weights, calibration"
     if failing:
-        return f"{failing} of {compared} backends {'is' if failing == 1 else 'are'} beyond the limit here"
+        return f"{failing} of {compared} backends {agreeing(failing, 'is')} beyond the limit here"
     if not compared:
         return "not compared on any backend, or not yet"
     if compared < len(scene.backends):

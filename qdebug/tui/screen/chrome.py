@@ -11,6 +11,7 @@ from rich.cells import cell_len
 
 from qdebug.compare.result.node_result import NodeResult, Status, is_beyond
 from qdebug.errors import QdebugError
+from qdebug.plural import agreeing
 from qdebug.present import numbers
 from qdebug.present.rows import metric_title
 from qdebug.present.text import QUOTED, safe_text
@@ -227,7 +228,7 @@ def _short_clauses(navigator: Navigator, result: RunComparison, first: NodeResul
     over = sum(map(is_beyond, compared))
     if over:
         count = f"{numbers.grouped(over)} of {numbers.grouped(len(compared))} compared tensors"
-        yield f"{count} {'is' if over == 1 else 'are'} beyond the limit"
+        yield f"{count} {agreeing(over, 'is')} beyond the limit"
     if result.origin is not None and result.origin != first.node:
         yield f"The error of the output comes from {safe_text(result.origin)!r}"
     if result.verdict.worst_sample is not None and navigator.samples > 1:

@@ -21,6 +21,7 @@ import numpy as np
 from qdebug.errors import QdebugError, UsageError
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.checkpoint import asking
+from qdebug.plural import plural
 from qdebug.present import shell
 from qdebug.present.text import safe_text
 from qdebug.tui.nodes.rows import PlannedRow, State, shown_sample
@@ -179,9 +180,7 @@ def _json_writer(path: Path, scene: Scene, view: ScreenId, page: Page | None) ->
     if made is not None:
         return partial(_write_made, made=made, what=f"the {view}{page.written if page is not None else ''}")
     if not view.of_all and scene.outcome is not None:
-        from qdebug.model.json_object import json_safe  # long loaded where there is a result
-
-        told = json.dumps(json_safe(scene.outcome.to_dict()), indent=2, allow_nan=False) + "\n"
+        told = scene.outcome.to_json() + "\n"
         return partial(_write_text, text=told, what=f"the node {safe_text(scene.planned.node, limit=40)}")
     if scene.result is None:
         raise UsageError("Not every node is compared yet.", hint="Wait until the verdict stands.")
@@ -220,7 +219,7 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
 def _write_json(_: DiffSession, path: Path, *, result: RunComparison, notes: Sequence[Mapping[str, str]]) -> str:
     """Write the comparison as `qdebug diff --json` does, and what the user noted beside it."""
     whole = result.to_dict() | {"notes": list(notes)}
-    noted = f" and {len(notes)} {'mark' if len(notes) == 1 else 'marks'}" if notes else ""
+    noted = f" and {plural(len(notes), 'mark')}" if notes else ""
     text = json.dumps(whole, indent=2, allow_nan=False)
     return _write_text(_, path, text=text + "\n", what=f"the comparison{noted}")
 

@@ -1,0 +1,32 @@
+"""Words that follow a count: nouns and verbs in the number that it takes."""
+
+from __future__ import annotations
+
+__all__ = ["agreeing", "plural"]
+
+_MANY = {"is": "are", "was": "were", "does": "do"}
+
+
+def plural(count: int, noun: str, *, number: str | None = None) -> str:
+    """Return a count and its noun.
+
+    Args:
+        count: How many.
+        noun: A regular noun, in the singular.
+        number: The count as it is to be written; None for its digits.
+
+    Example:
+        >>> plural(1, "node"), plural(3, "node")
+        ('1 node', '3 nodes')
+    """
+    return f"{count if number is None else number} {noun}{'' if count == 1 else 's'}"
+
+
+def agreeing(count: int, verb: str) -> str:
+    """Return a verb in the number that a count takes.
+
+    Args:
+        count: How many.
+        verb: "is", "was" or "does".
+    """
+    return verb if count == 1 else _MANY[verb]
