@@ -31,7 +31,7 @@ def handed_over(folder, paths, arrays, edits, **options):
         runs.append(open_recording(out))
     repair = find_repair(DiffSession(*runs), RepairOptions(minutes=0, within=200, start=edits))
     assert [edit.name for edit in repair.edits] == edits
-    return repair.hand_over()
+    return repair.hand_over
 
 
 @pytest.fixture(scope="module")
