@@ -246,6 +246,8 @@ def products(unit: Unit) -> int:
 _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
 _WITNESSES = 1 << 16
+_GUESSED_ON = 1 << 10
+"""Elements that a guess is tried on first: most that are wrong are wrong there."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -373,8 +375,7 @@ class _Search:
     def run_known(self, first: Sequence[Variant]) -> SearchResult:
         """Go through the known variants until one reproduces the node."""
         for variant in first if self._elements else ():
-            if self._prepare(variant.sums):
-                self._try(variant.sums, [variant])
+            self._guess(variant)
             if self._matching:
                 return self._finding(ranked=False)
         for sums, known in self._known().items():
@@ -384,9 +385,28 @@ class _Search:
 
     def reproduces(self, variant: Variant) -> bool:
         """Try one variant."""
-        if self._elements and self._prepare(variant.sums):
-            self._try(variant.sums, [variant])
+        if self._elements:
+            self._guess(variant)
         return bool(self._matching)
+
+    def _guess(self, variant: Variant) -> None:
+        """Try one variant on a few elements, then on all: to choose those that decide takes longer."""
+        sums = variant.sums
+        if not self._accumulated(sums):
+            return
+        columns, recorded = self._columns[sums], self._recorded
+        few = np.arange(0, recorded.size, max(1, recorded.size // _GUESSED_ON))
+        found = all_codes(self._unit, columns.take(few), [variant])
+        rate = next((float(np.mean(same_values(codes, recorded[few]))) for _, codes in found), None)
+        if rate is None:
+            return
+        self._tried += 1
+        self._rates[variant] = rate
+        if rate == 1.0 and all(
+            same_values(finish(unit, columns, variant), recorded).all()
+            for unit, columns, recorded in self._every(sums, start=0)
+        ):
+            self._matching.append(variant)
 
     def _known(self) -> Mapping[HeavyPart, Sequence[Variant]]:
         """Group the known variants by the heavy part that they share; none of a node without elements."""
@@ -401,6 +421,14 @@ class _Search:
         return sum(self._sizes.values())
 
     def _prepare(self, sums: HeavyPart) -> bool:
+        """Compute a heavy part of the first sample, and choose what decides; tell whether that is possible."""
+        if not self._accumulated(sums):
+            return False
+        if sums not in self._deciding:
+            self._deciding[sums] = decisive(self._unit, self._columns[sums], self._recorded)
+        return True
+
+    def _accumulated(self, sums: HeavyPart) -> bool:
         """Compute a heavy part of the first sample; tell whether that is possible."""
         if sums in self._columns:
             return True
@@ -417,7 +445,6 @@ class _Search:
             self._failure = f"the replay gives shape {columns.shape} and the recording has {found}{hint}"
             return False
         self._columns[sums] = columns
-        self._deciding[sums] = decisive(self._unit, columns, self._recorded)
         return True
 
     def _try(self, sums: HeavyPart, variants: Sequence[Variant], *, rated: bool = True) -> None:

@@ -134,7 +134,7 @@ class UnitSource:
         alone = tuple((place,) for place in self.places)
         names = [name for name in (*self.computed.inputs, self.tensor) if name]
         varying = [name for name in dict.fromkeys(names) if not self.recording.graph.is_constant(name)]
-        if len(self.places) <= _TRIED or self.tensor not in varying or not self._apart(self.places[0], self.places[-1]):
+        if len(self.places) <= _TRIED or self.tensor not in varying:
             return alone
         found: list[list[Place]] = []
         shapes: object = None
@@ -146,7 +146,8 @@ class UnitSource:
                 shapes, room = own, _BATCH_ELEMENTS
             found[-1].append(place)
             room -= sum(math.prod(shape) for _, shape in own)
-        return tuple(map(tuple, found))
+        joined = len(found) < len(self.places) and self._apart(self.places[0], self.places[-1])
+        return tuple(map(tuple, found)) if joined else alone
 
     def _form(self, name: str, place: Place) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of a tensor."""
