@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import pickle
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +11,6 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from pathlib import Path
-from uuid import uuid4
 
 import numpy as np
 
@@ -321,7 +321,7 @@ class DiffSession:
         paths = reference.absolute(), backend.absolute()
         given = pickle.dumps((paths, sample, self.alignment.pairs, self.limits))  # once, not for each part
         self.workers = executor, *paths, sample
-        shared = _Shared(uuid4().hex, __version__, given)
+        shared = _Shared(os.urandom(16).hex(), __version__, given)
         self._shared = partial(self._by_workers, executor, partial(_examine_part, shared))
         self._replays_shared = partial(in_workers, executor, partial(_replay_part, shared))
 

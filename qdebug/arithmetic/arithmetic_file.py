@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, PRESETS, Preset, preset
+from qdebug.arithmetic.presets import ALIASES, DEFAULT_PRESET, Preset, known_presets, preset
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.regular_file import read_regular
@@ -44,7 +44,7 @@ def find_arithmetic(text: str) -> Preset:
     Raises:
         UsageError: No preset has this name and there is no such file, or the file is none.
     """
-    if text in PRESETS or text in ALIASES or not ("." in text or "/" in text or Path(text).is_file()):
+    if text in known_presets() or text in ALIASES or not ("." in text or "/" in text or Path(text).is_file()):
         return preset(text)
     return read_arithmetic(text)
 

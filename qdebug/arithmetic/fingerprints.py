@@ -9,7 +9,6 @@ import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
-from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Annotated, Any
@@ -194,6 +193,8 @@ def find_fingerprint(text: str) -> Fingerprint:
 @cache
 def packaged() -> Mapping[str, Fingerprint]:
     """Return the fingerprints that came with the package, by name."""
+    from importlib.resources import files
+
     folder = files("qdebug.data").joinpath("fingerprints")
     found = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".json"))
     read = (_decoded(name.removesuffix(".json"), folder.joinpath(name).read_bytes()) for name in found)

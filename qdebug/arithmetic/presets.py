@@ -26,12 +26,12 @@ from qdebug.replay.variant import DEFAULTS, Arithmetic, Variant, keys_of, kind_o
 __all__ = [
     "ALIASES",
     "DEFAULT_PRESET",
-    "PRESETS",
     "PROVENANCES",
     "ROWS",
     "KnownRuntime",
     "Preset",
     "is_known",
+    "known_presets",
     "names_of",
     "other_sums",
     "preset",
@@ -460,8 +460,14 @@ def _stated(row: Preset, found: Fingerprint) -> Iterator[tuple[Variant | None, t
         yield next((row.variants[each] for each in keys if each in row.variants), None), variants
 
 
-PRESETS: Mapping[str, Preset] = MappingProxyType({one.name: one for one in (*ROWS, *map(_probed, packaged().values()))})
-"""Presets by name: those above, and a fingerprint each."""
+@cache
+def known_presets() -> Mapping[str, Preset]:
+    """Return the presets by name: those above, and one for each packaged fingerprint.
+
+    The fingerprints are read when presets are first asked for, so that a comparison starts sooner.
+    """
+    return MappingProxyType({one.name: one for one in (*ROWS, *map(_probed, packaged().values()))})
+
 
 ALIASES: Mapping[str, str] = MappingProxyType({alias: one.name for one in ROWS for alias in one.aliases})
 """Other names that backends' arithmetics go by, and the preset that each stands for."""
@@ -474,14 +480,14 @@ def preset(name: str) -> Preset:
         UsageError: There is none of this name.
     """
     name = ALIASES.get(name, name)
-    if name not in PRESETS:
-        near = get_close_matches(name.lower().replace("_", "-"), PRESETS, n=3)
+    if name not in known_presets():
+        near = get_close_matches(name.lower().replace("_", "-"), known_presets(), n=3)
         meant = f" Near names: {', '.join(near)}." if near else ""
         raise UsageError(
-            f"There is no arithmetic {name!r}.{meant} Known are {', '.join(PRESETS)}.",
+            f"There is no arithmetic {name!r}.{meant} Known are {', '.join(known_presets())}.",
             hint="Choose one, or give the path of a file that qdebug explain --write-arithmetic wrote.",
         )
-    return PRESETS[name]
+    return known_presets()[name]
 
 
 def other_sums() -> Mapping[str, Arithmetic]:
@@ -512,7 +518,7 @@ class KnownRuntime:
     def ordered(self, names: Iterable[str]) -> list[str]:
         """Return presets with its own first, and then others of its backend."""
         own, backend = self.own, self.run.backend
-        return sorted(names, key=lambda name: (name != own, not backend or PRESETS[name].backend != backend))
+        return sorted(names, key=lambda name: (name != own, not backend or known_presets()[name].backend != backend))
 
     def variants(self, kind: str, dtypes: tuple[str, ...] = (), branch: str = "") -> frozenset[Variant]:
         """Return how units of a kind are computed: by its own fingerprint if it says, else by any of its backend.
@@ -542,7 +548,7 @@ class KnownRuntime:
         keys = keys_of(kind, branch, dtypes)
         return {
             name: next(found.variants[key] for key in keys if key in found.variants)
-            for name, found in PRESETS.items()
+            for name, found in known_presets().items()
             if found.backend and found.backend == self.run.backend and not found.variants.keys().isdisjoint(keys)
         }
 
@@ -550,7 +556,10 @@ class KnownRuntime:
 @cache
 def _all_variants() -> frozenset[Variant]:
     return frozenset(
-        variant for found in PRESETS.values() for own in (found.variants, found.also) for variant in own.values()
+        variant
+        for found in known_presets().values()
+        for own in (found.variants, found.also)
+        for variant in own.values()
     )
 
 
@@ -574,4 +583,4 @@ def names_of(variant: Variant, kind: str, dtypes: tuple[str, ...] = (), branch: 
         own = next((found.variants[key] for key in keys if key in found.variants), None)
         return variant in (own, found.also.get(kind))
 
-    return tuple(name for name, found in PRESETS.items() if states(found))
+    return tuple(name for name, found in known_presets().items() if states(found))

@@ -22,7 +22,7 @@ import numpy as np
 
 from qdebug.arithmetic.candidates import any_of, candidates, given_ratio, given_variants, ways
 from qdebug.arithmetic.functions import Shape, shape_of
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.arithmetic.selection import Decisive, decisive, parameters
 from qdebug.arithmetic.units import UnitSource
 from qdebug.errors import KernelError, UsageError
@@ -199,7 +199,7 @@ def known_variants(unit: Unit) -> tuple[Variant, ...]:
 @lru_cache(maxsize=64)
 def _stated(kind: str, branch: str, dtypes: tuple[str, ...]) -> tuple[Variant, ...]:
     keys = keys_of(kind, branch, dtypes)
-    variants = [known.variants for known in PRESETS.values()]
+    variants = [known.variants for known in known_presets().values()]
     return tuple(dict.fromkeys(own[key] for own in variants for key in keys if key in own))
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
-from qdebug.arithmetic.presets import DEFAULT_PRESET, PRESETS, Preset
+from qdebug.arithmetic.presets import DEFAULT_PRESET, Preset, known_presets
 from qdebug.backends import load_reader
 from qdebug.backends.protocol import (
     Feeds,
@@ -40,7 +40,7 @@ _OPTIONS = (
         name="arithmetic",
         default=DEFAULT_PRESET,
         help="how quantized operators are computed: a file that `qdebug explain --write-arithmetic` wrote, or one of "
-        + ", ".join(PRESETS),
+        + ", ".join(known_presets()),
     ),
 )
 

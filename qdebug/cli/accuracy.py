@@ -28,12 +28,11 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.model import Recording
     from qdebug.present.reports.document import Document
     from qdebug.workflow.accuracy import AccuracyReport
 
-__all__ = ["AccuracyArguments", "add_parser"]
+__all__ = ["AccuracyArguments", "fill_parser"]
 
 _DESCRIPTION = """\
 Say how often the right class is first (top-1) or among the first five (top-5) in each
@@ -86,12 +85,10 @@ class AccuracyArguments:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "accuracy", help="top-k of recordings, what quantization loses, and its history",
-        description=_DESCRIPTION, epilog=_EPILOG,
-    )  # fmt: skip
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("recordings", type=Path, nargs="*", metavar="RECORDING", help="recordings of the same samples")
     parser.add_argument(
         "--labels",

@@ -14,10 +14,9 @@ from qdebug.cli.sources import command
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.compare.budget import ErrorBudget
 
-__all__ = ["BudgetOptions", "add_parser"]
+__all__ = ["BudgetOptions", "fill_parser"]
 
 _DESCRIPTION = """\
 Say how much of each output's error every node makes by itself. A node's own error is
@@ -51,11 +50,10 @@ class BudgetOptions(PairOptions):
     everything: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "budget", help="what each node's own error does to the outputs", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     add_files(parser, "reference", "backend")
     parser.add_argument(
         "--least",

@@ -8,15 +8,11 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit
 from qdebug.cli.parser import Parser, add_common
 
-if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
-
-__all__ = ["Completable", "add_parser", "completables", "script"]
+__all__ = ["Completable", "completables", "fill_parser", "script"]
 
 _DESCRIPTION = """\
 Print the script with which a shell completes qdebug's verbs, options and choices,
@@ -53,7 +49,7 @@ class Completable:
     arguments: tuple[str, ...] = ()
 
 
-def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -> list[Completable]:
+def completables(parser: Parser, words: tuple[str, ...] = ()) -> list[Completable]:
     """Return what can follow at each level of a command line, the outermost first.
 
     Args:
@@ -65,7 +61,7 @@ def completables(parser: argparse.ArgumentParser, words: tuple[str, ...] = ()) -
     choices: dict[str, tuple[str, ...]] = {}
     arguments: tuple[str, ...] = ()
     below: list[Completable] = []
-    for action in parser._actions:  # noqa: SLF001  argparse has no public way to list its arguments
+    for action in parser.filled()._actions:  # noqa: SLF001  argparse has no public way to list its arguments
         if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001  nor a public name for this type
             lines = {each.dest: each.help or "" for each in action._choices_actions}  # noqa: SLF001
             for name, each in action.choices.items():
@@ -103,7 +99,7 @@ def _values(metavar: str) -> tuple[str, ...]:
     return ()
 
 
-def script(shell: str, parser: argparse.ArgumentParser) -> str:
+def script(shell: str, parser: Parser) -> str:
     """Return the completion script for a shell.
 
     Args:
@@ -113,9 +109,9 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
     return _SHELLS[shell](completables(parser))
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser("completion", help="completion for bash, zsh or fish", description=_DESCRIPTION)
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("shell", nargs="?", choices=list(_SHELLS), metavar="SHELL", help="bash, zsh or fish")
     what.add_argument("--nodes", type=Path, metavar="FILE", help="list the names of a recording's nodes, one a line")
@@ -127,7 +123,9 @@ def _run(arguments: argparse.Namespace) -> int:
     if arguments.nodes is not None:
         emit("\n".join(_node_names(arguments.nodes)))
     else:
-        emit(script(arguments.shell, arguments.whole))
+        from qdebug.cli.main import build_parser  # which loads this module
+
+        emit(script(arguments.shell, build_parser()))
     return 0
 
 

@@ -15,10 +15,9 @@ from qdebug.cli.sources import command
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.workflow.demo import DemoRun
 
-__all__ = ["DemoOptions", "add_parser", "run"]
+__all__ = ["DemoOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
 Show the whole story on a net that ships with qdebug: a small classifier of
@@ -44,11 +43,10 @@ class DemoOptions:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "demo", help="the whole story on a small built-in net", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument(
         "directory",
         nargs="?",

@@ -44,7 +44,6 @@ from qdebug.present.text import safe_text
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
-    from qdebug.cli.parser import Verbs
     from qdebug.cli.record import BackendChoice
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import RunComparison
@@ -55,7 +54,7 @@ if TYPE_CHECKING:
     from qdebug.present.rows import RowChoice
     from qdebug.session import DiffSession
 
-__all__ = ["DiffOptions", "add_parser", "run"]
+__all__ = ["DiffOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
 Compare a backend with a reference, each a recording or a model file: pair their
@@ -165,11 +164,10 @@ class _ExplainMetrics(argparse.Action):
         parser.exit(0)
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "diff", help="compare a backend with a reference, node by node", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
     parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
     parser.add_argument("--explain-metrics", action=_ExplainMetrics, nargs=0, help="say what every metric means")

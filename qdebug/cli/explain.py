@@ -30,11 +30,10 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.compare.explaining.explanation import ExplainedRun
     from qdebug.model import Recording
 
-__all__ = ["ExplainOptions", "add_parser", "run"]
+__all__ = ["ExplainOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
 Take each quantized node of a recording, compute it in every arithmetic that real
@@ -92,11 +91,10 @@ class ExplainOptions:
         return suffix_format(self.format, self.output)
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "explain", help="which arithmetic reproduces each node", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("backend", type=Path, metavar="BACKEND", help="recording of a backend run")
     parser.add_argument("--node", metavar="NAME", help="one node (or tensor) in full")
     parser.add_argument("--sample", type=natural, metavar="N", help="look at sample N alone, counted from 0")

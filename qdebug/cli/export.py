@@ -29,7 +29,7 @@ __all__ = [
     "NpzOptions",
     "ReproOptions",
     "add_forms",
-    "add_parser",
+    "fill_parser",
     "run_csv",
     "run_model_explorer",
     "run_netron",
@@ -285,9 +285,9 @@ class ReproOptions:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser("export", help="a part of a recording in another form", description=_DESCRIPTION)
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
     parser.set_defaults(run=lambda _: _nothing(parser))
     forms = parser.add_subparsers(title="forms", metavar="FORM", parser_class=Parser)
     _add_repro(forms)

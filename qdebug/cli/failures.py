@@ -7,7 +7,6 @@ import sys
 from qdebug.errors import QdebugError
 from qdebug.present.numbers import plain_digits
 from qdebug.present.text import safe_text
-from qdebug.requirements import missing_package, outdated_packages
 
 __all__ = ["CANCELLED", "COULD_NOT_RUN", "INCOMPLETE", "report_failure", "say"]
 
@@ -55,6 +54,8 @@ def report_failure(failure: BaseException) -> None:
 
 def _unexpected(failure: BaseException) -> tuple[str, str]:
     """Return message and hint of an error that nobody raised on purpose: a package is missing or too old, or a bug."""
+    from qdebug.requirements import missing_package, outdated_packages
+
     missing = missing_package(failure) if isinstance(failure, ImportError) else None
     outdated = outdated_packages() if isinstance(failure, AttributeError | ImportError | TypeError) else []
     what = f"{type(failure).__name__}: {failure}"

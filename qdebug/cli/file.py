@@ -16,7 +16,7 @@ from qdebug.present.text import safe_text
 if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
 
-__all__ = ["JoinOptions", "PackOptions", "RecoverOptions", "VerifyOptions", "add_parser"]
+__all__ = ["JoinOptions", "PackOptions", "RecoverOptions", "VerifyOptions", "fill_parser"]
 
 _DESCRIPTION = """\
 Look after recordings: check every byte of one, rebuild what a run left behind that
@@ -108,11 +108,10 @@ class PackOptions:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "file", help="look after recordings: verify, recover, pack, join", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.set_defaults(run=lambda _: parser.error("an action is missing"))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=Parser)
     _add_verify(actions)

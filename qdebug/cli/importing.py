@@ -15,10 +15,9 @@ from qdebug.cli.parser import Parser, add_common, add_untrusted, typed
 from qdebug.cli.sources import command
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.workflow.import_dump import ImportSummary
 
-__all__ = ["ImportOptions", "add_parser", "run"]
+__all__ = ["ImportOptions", "fill_parser", "run"]
 
 _SHOWN = 8
 """Lines of one kind that are printed; --json has all."""
@@ -66,11 +65,10 @@ class ImportOptions:
     json: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "import", help="make a recording of what another tool dumped", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("source", type=Path, metavar="SOURCE", help="a folder, an .npz file or a .json description")
     parser.add_argument("-o", "--output", type=Path, required=True, metavar="OUT.h5", help="the recording to write")
     parser.add_argument("--force", action="store_true", help="overwrite OUT.h5 if it exists")

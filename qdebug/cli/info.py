@@ -5,17 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from qdebug.cli.output import check_target, write_result
 from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_untrusted, suffix_format, typed
 from qdebug.cli.reports import contents_text
 from qdebug.cli.sources import open_source
 
-if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
-
-__all__ = ["InfoOptions", "add_parser", "run"]
+__all__ = ["InfoOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
 Say what a recording holds: what ran, with which options and versions, on which
@@ -41,9 +37,10 @@ class InfoOptions:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser("info", help="what a recording holds", description=_DESCRIPTION, epilog=_EPILOG)
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("file", type=Path, metavar="FILE", help="a recording")
     parser.add_argument("--tensors", action="store_true", help="list every tensor too")
     add_format(parser)

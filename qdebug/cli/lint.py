@@ -16,11 +16,10 @@ from qdebug.present.text import safe_text
 from qdebug.workflow.model_files import is_model
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.workflow.lint import LintReport
     from qdebug.workflow.lint_replay import LintModel
 
-__all__ = ["LintArguments", "add_parser"]
+__all__ = ["LintArguments", "fill_parser"]
 
 _DESCRIPTION = """\
 Look for rewrites that change what a network computes. With MODEL_AFTER, the two are
@@ -73,11 +72,10 @@ class LintArguments:
     untrusted: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "lint", help="rewrites that change numerics, each with a witness", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("model", type=Path, metavar="MODEL", help="ONNX or TFLite model, or a recording with weights")
     parser.add_argument("after", type=Path, nargs="?", metavar="MODEL_AFTER", help="the same network, rewritten")
     parser.add_argument(

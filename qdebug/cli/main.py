@@ -8,20 +8,16 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from importlib import import_module
 from pathlib import Path
 from types import MappingProxyType
+from typing import NamedTuple
 
 from qdebug import __version__
 from qdebug.cli.failures import CANCELLED, COULD_NOT_RUN, INCOMPLETE, report_failure
-from qdebug.cli.guarded import run_guarded
-from qdebug.cli.interrupts import interrupts_kept
-from qdebug.cli.output import choose_color
 from qdebug.cli.parser import Parser
-from qdebug.cli.sources import forget_caches, sources_closed, verify_sources
 from qdebug.errors import PayloadMismatchError, UsageError
 
-__all__ = ["VERBS", "build_parser", "main"]
+__all__ = ["VERBS", "Verb", "build_parser", "main"]
 
 _DESCRIPTION = """\
 qdebug finds the node at which a quantized network goes wrong.
@@ -55,45 +51,50 @@ qdebug VERB --help explains a verb, qdebug help answers common questions,
 qdebug help agent tells scripts and coding agents how to use it."""
 
 
-VERBS: Mapping[str, str] = MappingProxyType(
-    {
-        "demo": "demo",
-        "record": "record",
-        "import": "importing",
-        "info": "info",
-        "diff": "diff",
-        "explain": "explain",
-        "tui": "tui",
-        "probe": "probe",
-        "scales": "scales",
-        "budget": "budget",
-        "repair": "repair",
-        "lint": "lint",
-        "accuracy": "accuracy",
-        "export": "export",
-        "file": "file",
-        "help": "topics",
-        "completion": "completion",
-    }
-)
-"""The module of each verb, in the order in which they are used."""
-
-_NEEDS_ALL = "completion"
-"""The verb that works on the whole command line."""
-
-
-def build_parser(verb: str | None = None) -> Parser:
-    """Make the parser of the command line.
+class Verb(NamedTuple):
+    """A verb of the command line.
 
     Args:
-        verb: The only verb that is going to be parsed, so that the others need not be loaded; None for the whole.
+        module: The module of `qdebug.cli` that holds it.
+        summary: A line on what it does.
     """
+
+    module: str
+    summary: str
+
+
+VERBS: Mapping[str, Verb] = MappingProxyType(
+    {
+        "demo": Verb("demo", "the whole story on a small built-in net"),
+        "record": Verb("record", "run a model and keep every tensor"),
+        "import": Verb("importing", "make a recording of what another tool dumped"),
+        "info": Verb("info", "what a recording holds"),
+        "diff": Verb("diff", "compare a backend with a reference, node by node"),
+        "explain": Verb("explain", "which arithmetic reproduces each node"),
+        "tui": Verb("tui", "the same comparison, to walk through in the terminal"),
+        "probe": Verb("probe", "which arithmetic a backend computes with"),
+        "scales": Verb("scales", "profile values, choose scales, try one"),
+        "budget": Verb("budget", "what each node's own error does to the outputs"),
+        "repair": Verb("repair", "the fewest changes that bring the outputs back"),
+        "lint": Verb("lint", "rewrites that change numerics, each with a witness"),
+        "accuracy": Verb("accuracy", "top-k of recordings, what quantization loses, and its history"),
+        "export": Verb("export", "a part of a recording in another form"),
+        "file": Verb("file", "look after recordings: verify, recover, pack, join"),
+        "help": Verb("topics", "the guide, page by page"),
+        "completion": Verb("completion", "completion for bash, zsh or fish"),
+    }
+)
+"""The verbs in the order in which they are used."""
+
+
+def build_parser() -> Parser:
+    """Make the parser of the command line; the module of a verb is loaded when its parser is filled."""
     parser = Parser(prog="qdebug", description=_DESCRIPTION, epilog=_STORY)
     parser.add_argument("--version", action="version", version=f"qdebug {__version__}")
-    parser.set_defaults(run=None, debug=False, color="auto", untrusted=False, whole=parser)
+    parser.set_defaults(run=None, debug=False, color="auto", untrusted=False)
     verbs = parser.add_subparsers(title="verbs", metavar="VERB", parser_class=Parser)
-    for module in VERBS.values() if verb is None else [VERBS[verb]]:
-        import_module(f"qdebug.cli.{module}").add_parser(verbs)
+    for name, verb in VERBS.items():
+        verbs.add_parser(name, help=verb.summary, module=f"qdebug.cli.{verb.module}")
     return parser
 
 
@@ -111,8 +112,7 @@ def main(argv: Sequence[str] | None = None, *, begin: Callable[[], None] | None 
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")  # no name may stop a report in a poor locale
     words = sys.argv[1:] if argv is None else list(argv)
-    known = bool(words) and words[0] in VERBS and words[0] != _NEEDS_ALL
-    parser = build_parser(words[0] if known else None)
+    parser = build_parser()
     arguments = parser.parse_args(words)
     if arguments.run is None:
         parser.print_help(sys.stderr)
@@ -147,6 +147,11 @@ def _tell_of_crashes() -> None:
 def _run(
     arguments: argparse.Namespace, begin: Callable[[], None] | None, words: Sequence[str], *, guarded: bool
 ) -> int:
+    from qdebug.cli.guarded import run_guarded
+    from qdebug.cli.interrupts import interrupts_kept
+    from qdebug.cli.output import choose_color
+    from qdebug.cli.sources import forget_caches, sources_closed, verify_sources
+
     try:
         if begin is not None:
             begin()

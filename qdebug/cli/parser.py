@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import math
 from collections.abc import Callable, Iterable, Sequence
-from difflib import get_close_matches
+from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self, TypeVar
 
 from qdebug.cli.failures import COULD_NOT_RUN, say
 from qdebug.errors import UsageError
@@ -76,15 +75,30 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
 
 
 class Parser(argparse.ArgumentParser):
-    """An argument parser that keeps the line breaks of its texts and says errors as the rest of qdebug does."""
+    """An argument parser that keeps the line breaks of its texts and says errors as the rest of qdebug does.
 
-    def __init__(self, *args: Any, **options: Any) -> None:
+    Args:
+        args: Those of `argparse.ArgumentParser`.
+        module: A module whose `fill_parser` adds the arguments before the parser is first used; "" for none.
+        options: Those of `argparse.ArgumentParser`.
+    """
+
+    def __init__(self, *args: Any, module: str = "", **options: Any) -> None:
         options.setdefault("formatter_class", _Formatter)
         options.setdefault("allow_abbrev", False)
         super().__init__(*args, **options)
+        self._module = module
+
+    def filled(self) -> Self:
+        """Return this parser with the arguments of its module."""
+        module, self._module = self._module, ""
+        if module:
+            import_module(module).fill_parser(self)
+        return self
 
     def parse_known_args(self, *args: Any, **options: Any) -> tuple[Any, list[str]]:
         """Parse, and refuse what is not known here: whoever asked a verb for it is told by the verb's own parser."""
+        self.filled()
         known, left = super().parse_known_args(*args, **options)
         if left:
             near = [self._near(word, self._option_string_actions) for word in left if word.startswith("-")]
@@ -100,6 +114,8 @@ class Parser(argparse.ArgumentParser):
 
     @staticmethod
     def _near(word: str, known: Iterable[str]) -> str:
+        from difflib import get_close_matches
+
         near = get_close_matches(word.partition("=")[0], list(known), n=1)
         return f". Did you mean {near[0]}?" if near else ""
 
@@ -273,5 +289,7 @@ def typed(kind: Callable[..., T], arguments: argparse.Namespace) -> T:
         kind: A dataclass whose fields are the arguments of a verb.
         arguments: What argparse made.
     """
-    names: Sequence[str] = [field.name for field in dataclasses.fields(kind)]  # type: ignore[arg-type]
+    from dataclasses import fields
+
+    names: Sequence[str] = [field.name for field in fields(kind)]  # type: ignore[arg-type]
     return kind(**{name: getattr(arguments, name) for name in names})

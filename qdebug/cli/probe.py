@@ -14,10 +14,9 @@ from qdebug.cli.reports import document_text
 
 if TYPE_CHECKING:
     from qdebug.arithmetic.fingerprints import FingerprintComparison
-    from qdebug.cli.parser import Verbs
     from qdebug.workflow.probe import ProbeResult
 
-__all__ = ["ProbeOptions", "add_parser", "run"]
+__all__ = ["ProbeOptions", "fill_parser", "run"]
 
 _DESCRIPTION = """\
 Make small models that tell arithmetics apart, run them on a backend, and name the
@@ -59,11 +58,10 @@ class ProbeOptions:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "probe", help="which arithmetic a backend computes with", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument(
         "--backend",

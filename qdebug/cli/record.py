@@ -15,10 +15,9 @@ from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.model import Recording
 
-__all__ = ["BackendChoice", "RecordOptions", "add_parser", "add_shape", "backend_choice", "run"]
+__all__ = ["BackendChoice", "RecordOptions", "add_shape", "backend_choice", "fill_parser", "run"]
 
 _TAPS = ("faithful", "all", "outputs")
 
@@ -143,14 +142,10 @@ class _ListBackends(argparse.Action):
         parser.exit(0)
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "record",
-        help="run a model and keep every tensor",
-        description=_DESCRIPTION,
-        epilog=_EPILOG,
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("model", type=Path, metavar="MODEL", help="a model file or a recording")
     parser.add_argument(
         "--backend",

@@ -18,11 +18,10 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.workflow.repair import Repair
     from qdebug.workflow.repair_search import EditCost
 
-__all__ = ["RepairArguments", "add_parser"]
+__all__ = ["RepairArguments", "fill_parser"]
 
 _DESCRIPTION = """\
 Look for the fewest changes of a quantized net that bring its outputs back, and say
@@ -80,11 +79,10 @@ class RepairArguments(PairOptions):
     write_model: Path | None
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "repair", help="the fewest changes that bring the outputs back", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     add_files(parser, "float net", "quantized net")
     parser.add_argument(
         "--metric", default="output-sqnr", metavar="NAME", help="what is to be good (default: output-sqnr)"

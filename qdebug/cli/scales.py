@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from qdebug.workflow.scales_choose import ChosenScales
     from qdebug.workflow.scales_try import ScaleTrial
 
-__all__ = ["ChooseOptions", "ProfileOptions", "TryOptions", "add_parser"]
+__all__ = ["ChooseOptions", "ProfileOptions", "TryOptions", "fill_parser"]
 
 _DESCRIPTION = """\
 Choose scales and zero points: count the values that tensors really have, see what
@@ -153,11 +153,10 @@ class TryOptions:
     force: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "scales", help="profile values, choose scales, try one", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.set_defaults(run=lambda _: parser.error("an action is missing"))
     actions = parser.add_subparsers(title="actions", metavar="ACTION", parser_class=Parser)
     _add_profile(actions)

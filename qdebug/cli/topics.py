@@ -7,16 +7,12 @@ import re
 from collections.abc import Mapping, Sequence
 from importlib import resources
 from types import MappingProxyType
-from typing import TYPE_CHECKING
 
 from qdebug.cli.output import emit, rendered, terminal_width
 from qdebug.cli.parser import Parser, add_common
 from qdebug.present.shell import command
 
-if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
-
-__all__ = ["OTHER_NAMES", "TOPICS", "add_parser", "topic_text"]
+__all__ = ["OTHER_NAMES", "TOPICS", "fill_parser", "topic_text"]
 
 TOPICS: Mapping[str, str] = MappingProxyType(
     {
@@ -81,12 +77,11 @@ def topic_text(topic: str) -> str:
     return _MARK.sub("", resources.files("qdebug.guide").joinpath(page).read_text(encoding="utf-8"))
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
     listed = "\n".join(f"  {name:12}{about}" for name, about in TOPICS.items())
-    parser: Parser = verbs.add_parser(
-        "help", help="the guide, page by page", description=_DESCRIPTION, epilog=f"topics:\n{listed}"
-    )
+    parser.description = _DESCRIPTION
+    parser.epilog = f"topics:\n{listed}"
     parser.add_argument(
         "topic",
         nargs="?",
@@ -127,6 +122,6 @@ def _verb_help(verb: str) -> str:
     """Return what `--help` says of a verb."""
     from qdebug.cli.main import build_parser
 
-    actions = build_parser(verb)._actions  # noqa: SLF001  argparse has no public way to list its arguments
+    actions = build_parser()._actions  # noqa: SLF001  argparse has no public way to list its arguments
     verbs = next(each for each in actions if isinstance(each, argparse._SubParsersAction))  # noqa: SLF001  as above
-    return str(verbs.choices[verb].format_help())
+    return str(verbs.choices[verb].filled().format_help())

@@ -22,11 +22,10 @@ from qdebug.present.text import safe_text
 from qdebug.tui.screens import VIEWS
 
 if TYPE_CHECKING:
-    from qdebug.cli.parser import Verbs
     from qdebug.cli.record import BackendChoice
     from qdebug.compare.result.limits import Limits
 
-__all__ = ["SCREENS", "THEMES", "TuiOptions", "add_parser", "run"]
+__all__ = ["SCREENS", "THEMES", "TuiOptions", "fill_parser", "run"]
 
 SCREENS = tuple(map(str, VIEWS))
 """Names of the screens."""
@@ -85,11 +84,10 @@ class TuiOptions:
     untrusted: bool
 
 
-def add_parser(verbs: Verbs) -> None:
-    """Add the verb."""
-    parser: Parser = verbs.add_parser(
-        "tui", help="the same comparison, to walk through in the terminal", description=_DESCRIPTION, epilog=_EPILOG
-    )
+def fill_parser(parser: Parser) -> None:
+    """Add the arguments of the verb."""
+    parser.description = _DESCRIPTION
+    parser.epilog = _EPILOG
     parser.add_argument("reference", type=Path, metavar="REF", help="recording or model of the reference")
     parser.add_argument("backends", type=Path, nargs="+", metavar="BACKEND", help="recording or model of a backend")
     add_models(parser.add_argument_group("models in place of recordings (recorded first, into qdebug-runs/)"))

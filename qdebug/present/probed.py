@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from qdebug.arithmetic.fingerprints import FingerprintComparison
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.plural import agreeing
 from qdebug.present import numbers
 from qdebug.present.explained import share
@@ -79,7 +79,7 @@ def preset_rows(result: ProbeResult, *, everything: bool = False) -> list[tuple[
             score.name,
             str(len(score.fits)),
             safe_text(", ".join(score.conflicts), limit=_SIZE) or "0",
-            f"{PRESETS[score.name].provenance}: {PRESETS[score.name].about}",
+            f"{known_presets()[score.name].provenance}: {known_presets()[score.name].about}",
         )
         for score in scores
     ]

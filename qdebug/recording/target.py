@@ -10,7 +10,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import secrets
 import stat
 import struct
 import time
@@ -66,7 +65,7 @@ def whole_file(path: Path) -> Iterator[Path]:
         OSError: It cannot be written; the error names `path`.
     """
     target = path.resolve()
-    partial = target.with_name(f".{target.name[:40]}.{secrets.token_hex(6)}.part")
+    partial = target.with_name(f".{target.name[:40]}.{os.urandom(6).hex()}.part")
     with naming_file(path, partial):
         os.close(os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode_of(target) or 0o666))
         try:

@@ -17,7 +17,7 @@ from typing import Annotated, TypeVar
 import numpy as np
 
 from qdebug.arithmetic.functions import same_functions, shape_of
-from qdebug.arithmetic.presets import PRESETS, Preset
+from qdebug.arithmetic.presets import Preset, known_presets
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.backends import WRITERS, load_backend, write_model
 from qdebug.backends.protocol import Backend
@@ -188,12 +188,12 @@ class PresetScore(JsonObject):
     @property
     def provenance(self) -> str:
         """How the preset is known."""
-        return PRESETS[self.name].provenance
+        return known_presets()[self.name].provenance
 
     @property
     def about(self) -> str:
         """What was measured or read."""
-        return PRESETS[self.name].about
+        return known_presets()[self.name].about
 
     @property
     def stands(self) -> bool:
@@ -225,7 +225,7 @@ class ProbeResult(JsonObject):
     def scores(self) -> tuple[PresetScore, ...]:
         """Presets of which something was probed, those that stand first, and those that state most of them first."""
         scores = []
-        for name in PRESETS:
+        for name in known_presets():
             fits = tuple(entry.title for entry in self.entries if name in entry.presets)
             conflicts = tuple(entry.title for entry in self.entries if name in entry.conflicts)
             if fits or conflicts:
@@ -372,7 +372,7 @@ def _entry(model: ProbeModel, recording: Recording) -> ProbeEntry:
     rival = max(rivals, key=lambda runner: runner.match) if rivals else None
     status = "unexplained" if wrong else "explained" if common else "mixed"
     keys = _keys(model.kind, recording)
-    stating = {name: found for name, found in PRESETS.items() if not found.variants.keys().isdisjoint(keys)}
+    stating = {name: found for name, found in known_presets().items() if not found.variants.keys().isdisjoint(keys)}
     known = fitting_nodes(model.kind, recording, {name: _chosen_by(found) for name, found in stating.items()})
     variants = worst.variants[:1] if wrong else common or tuple(mixture)
     return ProbeEntry(

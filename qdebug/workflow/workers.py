@@ -5,7 +5,6 @@ Processes are started fresh, since a copy of this one would share its open files
 
 from __future__ import annotations
 
-import asyncio
 import multiprocessing
 import os
 import signal
@@ -221,6 +220,8 @@ def _end_with_parent() -> None:
 
 @contextmanager
 def _dask(address: str) -> Iterator[Executor]:
+    import asyncio
+
     try:
         from distributed import Client
     except ImportError:
@@ -242,6 +243,8 @@ def _dask(address: str) -> Iterator[Executor]:
 
 async def _workers_of(address: str) -> int:
     """Ask a scheduler how many workers it has; a client that fails to connect would go on trying."""
+    import asyncio
+
     from distributed import Security, rpc
 
     arguments = Security().get_connection_args("client")

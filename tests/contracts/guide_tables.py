@@ -14,7 +14,7 @@ from pathlib import Path
 
 import kernel_page
 
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.model.thresholds import TABLE
 from qdebug.present.reports.definitions import definitions_json
 from qdebug.tui.keys import markdown_table
@@ -54,7 +54,7 @@ def metrics() -> str:
 
 def presets() -> str:
     """Return all presets by name, with where they are known from."""
-    return "".join(f"- `{each.name}` ({each.provenance}): {each.about}\n" for each in PRESETS.values())
+    return "".join(f"- `{each.name}` ({each.provenance}): {each.about}\n" for each in known_presets().values())
 
 
 TABLES = {

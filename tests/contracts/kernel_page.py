@@ -16,7 +16,7 @@ import kernel_words as words
 
 from qdebug.arithmetic.canonical import canonical
 from qdebug.arithmetic.fingerprints import packaged
-from qdebug.arithmetic.presets import PRESETS, PROVENANCES, Preset
+from qdebug.arithmetic.presets import PROVENANCES, Preset, known_presets
 from qdebug.replay.scaling import NUMBERS, Multiplier
 from qdebug.replay.steps import STEPS, Step
 from qdebug.replay.unit import KINDS
@@ -97,7 +97,7 @@ class Kernel:
 def kernels() -> list[Kernel]:
     """Return the arithmetics that presets and fingerprints state, by section."""
     found: dict[Variant, Kernel] = {}
-    for preset in PRESETS.values():
+    for preset in known_presets().values():
         for variant, use in _uses(preset):
             uses = found.setdefault(variant, Kernel(variant)).uses
             if use not in uses:
@@ -423,7 +423,7 @@ def page() -> str:
     named = list(zip(range(1, len(found) + 1), titles(found), found, strict=True))
     counts = [(sum(each.known == known for each in found), known) for known in PROVENANCES]
     said = ", ".join(f"{count} {known}" for count, known in counts if count)
-    lines = ["## The arithmetics", "", f"{len(found)} arithmetics are known, from {len(PRESETS)} presets."]
+    lines = ["## The arithmetics", "", f"{len(found)} arithmetics are known, from {len(known_presets())} presets."]
     lines[-1] += f" By the best evidence of each: {said}."
     lines += ["", "### By kind of node", ""]
     for kind in KINDS:

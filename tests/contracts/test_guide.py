@@ -8,7 +8,7 @@ import pytest
 from shown_commands import qdebug_commands, refusal
 
 from qdebug.arithmetic.arithmetic_file import read_arithmetic
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.present.rows import columns
 from qdebug.pytest_plugin.options import add_options
 from qdebug.workflow.limits_file import load_limits
@@ -102,7 +102,7 @@ def test_the_arithmetic_file_shown_is_read(pages, tmp_path):
     path.write_text(block, encoding="utf-8")
     found = read_arithmetic(path)
     assert found.name == "my-npu"
-    assert found.variant("mul") == PRESETS["gemmlowp"].variant("mul")
+    assert found.variant("mul") == known_presets()["gemmlowp"].variant("mul")
 
 
 def test_the_checks_can_fail(root):

@@ -7,7 +7,7 @@ import kernel_words
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.form_codes import apply_function, fused
@@ -408,7 +408,7 @@ def test_rounding_twice_in_one_shift_is_rounding_twice():
 
 
 def test_what_a_preset_computes_some_nodes_by_is_said_so():
-    stated = {(kind, preset.name) for preset in PRESETS.values() for kind in preset.also}
+    stated = {(kind, preset.name) for preset in known_presets().values() for kind in preset.also}
     assert stated == {(use.kind, use.preset) for kernel in KERNELS for use in kernel.uses if use.some}
     kernel = next(each for each in KERNELS if str(each.variant) == "bias=float steps=scale,bias,inv,even,zp,sat")
     assert any("`fbgemm`, `onednn` (some nodes of conv, linear)" in line for line in kernel_page._users(kernel.uses))
@@ -417,10 +417,10 @@ def test_what_a_preset_computes_some_nodes_by_is_said_so():
 
 
 def test_types_are_said_where_others_are_computed_otherwise():
-    variants = PRESETS["tflite-opt-avx"].variants
+    variants = known_presets()["tflite-opt-avx"].variants
     assert kernel_page._said("lookup.Tanh:int16,int16", variants) == "lookup.Tanh of int16/int16"
     assert kernel_page._said("lookup.LeakyRelu", variants) == "lookup.LeakyRelu"
-    assert kernel_page._said("conv:uint8,int8,uint8", PRESETS["fbgemm-nonvnni"].variants) == "conv"
+    assert kernel_page._said("conv:uint8,int8,uint8", known_presets()["fbgemm-nonvnni"].variants) == "conv"
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.replay import Arithmetic, known_kernels, registry, run_graph, run_node
@@ -94,7 +94,7 @@ def test_a_node_between_codes_answers_or_refuses(domain, op):
     draws.asked = dict.fromkeys(
         ("activation", "axes", "axis", "channels_last", "group", "kernel_shape", "mode", "transA")
     )
-    presets = [Arithmetic(variants=preset.variants) for preset in PRESETS.values()]
+    presets = [Arithmetic(variants=preset.variants) for preset in known_presets().values()]
     for _ in range(CODED_CALLS):
         arrays = draws.arrays(CODES)
         node, values = draws.node(arrays, 1)

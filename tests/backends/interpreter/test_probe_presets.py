@@ -4,7 +4,7 @@ from itertools import combinations
 
 import pytest
 
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.workflow.probe import run_probe
 from qdebug.workflow.probe_models import PROBED
 
@@ -39,20 +39,20 @@ def stands(result):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", list(known_presets()))
 def test_every_preset_is_explained_and_named(name, results):
     result = results(name)
     assert result.exit_code == 0, [(entry.title, entry.reason) for entry in result.entries]
     assert {entry.status for entry in result.entries} <= {"explained", "mixed", "unfused"}
     assert conflicts(result, name) == set()
-    if PRESETS[name].states:
+    if known_presets()[name].states:
         assert name in stands(result)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("one", "other"), list(combinations(PRESETS, 2)))
+@pytest.mark.parametrize(("one", "other"), list(combinations(known_presets(), 2)))
 def test_presets_that_differ_are_told_apart(one, other, results):
-    first, second = PRESETS[one], PRESETS[other]
+    first, second = known_presets()[one], known_presets()[other]
     against = conflicts(results(one), other), conflicts(results(other), one)
     if {one, other} != SAME:
         assert any(against)

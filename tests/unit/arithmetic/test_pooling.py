@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from qdebug.arithmetic.pooling import pool, standing_for
-from qdebug.arithmetic.presets import PRESETS, KnownRuntime
+from qdebug.arithmetic.presets import KnownRuntime, known_presets
 from qdebug.arithmetic.search import SearchResult
 from qdebug.arithmetic.units import UnitSource
 from qdebug.model import Node, RunInfo
@@ -76,7 +76,7 @@ def test_of_as_many_nodes_what_a_backend_computes_comes_first_and_the_runtimes_o
     both = finding(A, B), finding(A, B)
     measured = KnownRuntime(RunInfo(backend="made-up"))
     assert pool(dict(enumerate(both)), measured)[0].usual == A
-    reference = PRESETS["litert-2.3.0-reference-avx2"]
+    reference = known_presets()["litert-2.3.0-reference-avx2"]
     own = reference.variants["conv:int8,int8,int8"]
     run = RunInfo(
         backend="litert", versions={"ai-edge-litert": "2.3.0"}, options={"kernels": "reference"}, cpu_flags=("avx2",)

@@ -9,7 +9,7 @@ import pytest
 
 import qdebug
 from qdebug.arithmetic.arithmetic_file import read_arithmetic
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.backends import load_backend
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording, RunInfo
@@ -40,12 +40,14 @@ QUICK = {
 """Each way of scaling and rounding that is known, once."""
 
 
-@pytest.mark.parametrize("name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in PRESETS])
+@pytest.mark.parametrize(
+    "name", [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in known_presets()]
+)
 def test_every_known_backend_is_named(tmp_path, name):
     found = explain(run(tmp_path, name))
     assert not found.of(ExplainStatus.UNEXPLAINED)
     for node in found.nodes:
-        if node.kind in NARROWED and node.kind in PRESETS[name].states:
+        if node.kind in NARROWED and node.kind in known_presets()[name].states:
             assert name in [preset.name for preset in node.presets], node.node
 
 

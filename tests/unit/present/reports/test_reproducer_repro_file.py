@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from qdebug.arithmetic.candidates import candidates
-from qdebug.arithmetic.presets import PRESETS
+from qdebug.arithmetic.presets import known_presets
 from qdebug.model import Node, RunInfo
 from qdebug.present.reports.reproducer import ArrayPool, reference_code, reproducer_text
 from qdebug.replay import Operand, Target, Unit
@@ -110,10 +110,10 @@ def test_the_reference_is_the_arithmetic_for_every_known_variant(make):
     assert plain > 20
 
 
-@pytest.mark.parametrize("name", list(PRESETS))
+@pytest.mark.parametrize("name", list(known_presets()))
 def test_the_text_runs_for_every_preset(name):
     unit = conv_unit(channels_last=True)
-    variant = PRESETS[name].variant("conv")
+    variant = known_presets()[name].variant("conv")
     names = ran(reproducer_text(made(unit, variant), FILE))
     names["test_the_backend_gives_the_codes_of_the_reference"]()
     names["test_the_reference_gives_what_it_gave_when_this_file_was_made"]()
@@ -122,7 +122,7 @@ def test_the_text_runs_for_every_preset(name):
 
 def test_a_wrong_code_fails_and_is_counted():
     unit = linear_unit()
-    variant = PRESETS["ort-mlas"].variant("linear")
+    variant = known_presets()["ort-mlas"].variant("linear")
     recorded = compute(unit, variant)
     recorded[3, 2] ^= 5
     names = ran(reproducer_text(made(unit, variant, recorded), FILE))
@@ -131,7 +131,7 @@ def test_a_wrong_code_fails_and_is_counted():
 
 
 def test_the_output_of_a_device_is_checked_in_place_of_the_recording():
-    unit, variant = linear_unit(), PRESETS["ort-mlas"].variant("linear")
+    unit, variant = linear_unit(), known_presets()["ort-mlas"].variant("linear")
     recorded = compute(unit, variant)
     recorded[3, 2] ^= 5
     names = ran(reproducer_text(made(unit, variant, recorded, inputs=(unit.operands[0].codes,)), FILE))
@@ -154,7 +154,7 @@ def test_a_known_runtime_is_right_up_to_ties(name, last):
     bounded = conv_unit(out=target(clamp=(101, 180)), channels_last=last)
     wide = conv_unit(out=replace(target(), zero_point=np.asarray(101)))  # as a harness may say it
     for unit in (conv_unit(), bounded, plain, biased, wide):
-        variant = PRESETS[name].variant(unit.kind)
+        variant = known_presets()[name].variant(unit.kind)
         names = ran(reproducer_text(made(unit, variant), FILE))
         names["test_a_known_runtime_is_within_one_step_of_the_reference"]()
         right = names["on_onnxruntime"]
@@ -169,7 +169,7 @@ def test_no_runtime_stands_for_sums_that_it_does_not_make():
 
 
 def test_what_has_no_plain_form_is_stored():
-    variant = PRESETS["ort-mlas"].variant("softmax")
+    variant = known_presets()["ort-mlas"].variant("softmax")
     unit = Unit(
         kind="softmax",
         operands=(operand(codes(4, 10), 0.1, 3),),
@@ -188,7 +188,7 @@ def test_codes_of_four_bits_are_held_in_bytes():
     unit = Unit(kind="linear", operands=(operand(codes(5, 30), 0.02, 7), weight), out=target(), op="QLinearMatMul")
     found = made(
         unit,
-        PRESETS["ort-mlas"].variant("linear"),
+        known_presets()["ort-mlas"].variant("linear"),
         run=RunInfo(backend="onnxruntime"),
         inputs=(unit.operands[0].codes, narrow),
         constant=(False, True),
@@ -203,7 +203,7 @@ def test_recorded_text_cannot_leave_the_docstring():
     unit = linear_unit()
     found = made(
         unit,
-        PRESETS["ort-mlas"].variant("linear"),
+        known_presets()["ort-mlas"].variant("linear"),
         node=Node(name=evil, op=evil, inputs=(evil,), outputs=("y",)),
         run=RunInfo(backend=evil, model=evil, versions={evil: evil}, cpu_flags=(f"amx{evil}",)),
         kept=evil,
@@ -220,7 +220,7 @@ def test_attributes_that_came_with_a_recording_are_only_values():
     unit = conv_unit()
     found = made(
         unit,
-        PRESETS["ort-mlas"].variant("conv"),
+        known_presets()["ort-mlas"].variant("conv"),
         node=Node(name="n", op="QLinearConv", inputs=("x",), outputs=("y",), attrs={"a');import os;('": "\u202e\n'"}),
         run=RunInfo(backend="onnxruntime"),
         inputs=(unit.operands[0].codes, None),
@@ -233,17 +233,17 @@ def test_attributes_that_came_with_a_recording_are_only_values():
 
 
 def test_nothing_is_imported_in_vain():
-    text = reproducer_text(made(mul_unit(), PRESETS["ort-mlas"].variant("mul")), FILE)
+    text = reproducer_text(made(mul_unit(), known_presets()["ort-mlas"].variant("mul")), FILE)
     assert "importlib" not in text
     short = Unit(kind="mul", operands=(operand(codes(2), 1, 0), operand(codes(2), 1, 0)), out=target(), op="QLinearMul")
-    text = reproducer_text(made(short, PRESETS["ort-mlas"].variant("mul")), FILE)
+    text = reproducer_text(made(short, known_presets()["ort-mlas"].variant("mul")), FILE)
     assert "import base64" not in text
     ran(text)["test_the_backend_gives_the_codes_of_the_reference"]()
 
 
 def test_the_text_is_the_same_every_time():
     unit = conv_unit()
-    found = made(unit, PRESETS["glow-cpu"].variant("conv"))
+    found = made(unit, known_presets()["glow-cpu"].variant("conv"))
     assert reproducer_text(found, FILE) == reproducer_text(found, FILE)
 
 
