@@ -1,12 +1,11 @@
 """The HDF5 file under a recording: opened, checked, its tables and payloads read. What they mean is not known here.
 
-A file that this package wrote is read without the library of HDF5, any other through it and its checks. Contiguous data
-is read by us, never by the library. What is refused is a ValueError; who opens the file says which file it is.
+The library of HDF5 finds where data lies, and every object is checked. Contiguous data is read by us, never by the
+library. What is refused is a ValueError; who opens the file says which file it is.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -44,7 +43,6 @@ from qdebug.recording.hdf5_checks import (
     read_integer_attribute,
     read_text_attribute,
 )
-from qdebug.recording.hdf5_file import ForeignFile, OwnFile
 from qdebug.recording.journal import MAGIC as JOURNAL_MAGIC
 from qdebug.recording.payload import array_hash, chunks_of, decompress, read_bytes
 from qdebug.recording.target import (
@@ -93,13 +91,14 @@ class Container:
             self.size = found.st_size
             self._known = _identity(found)
             self.room = max(found.st_blocks * _BLOCK, _LEAST_ROOM)
-            self._own = self._opened_as_own()
             self.complete = self._check_format()
-            self.graph_hash = self._text("graph_hash")
+            self.graph_hash = read_text_attribute(self._library, b"graph_hash")
             known = (graphs or {}).get(self.graph_hash or "", {})
             self.tables = self.read_tables(known)
-            self.optional = {name: self._table(name) for name in OPTIONAL_TABLES if self._has(name)}
-            self.payloads = self._own.payloads if self._own else int(self._group_of_payloads.get_num_objs())
+            self.optional = {
+                name: self._table(name) for name in OPTIONAL_TABLES if self._library.links.exists(name.encode())
+            }
+            self.payloads = int(self._group_of_payloads.get_num_objs())
         except BAD_FILE as exc:
             self.close()
             _check_finished(path)
@@ -112,13 +111,6 @@ class Container:
         except BaseException:
             self.close()
             raise
-
-    def _opened_as_own(self) -> OwnFile | None:
-        """Open the file without the library of HDF5; None if it has to be read by it."""
-        try:
-            return OwnFile(self.fd, self.size, self.room)
-        except ForeignFile:
-            return None
 
     @property
     def _library(self) -> Any:
@@ -152,11 +144,11 @@ class Container:
 
     def _check_format(self) -> bool:
         """Check format and version before anything else is looked at; tell whether the run finished."""
-        if self._text("format") != FORMAT_NAME:
+        if read_text_attribute(self._library, b"format") != FORMAT_NAME:
             raise NotARecordingError(f"{str(self.path)!r} is an HDF5 file but no qdebug recording.", hint=HOW_TO_RECORD)
-        version = self._integer("format_version")
+        version = read_integer_attribute(self._library, b"format_version")
         if version > FORMAT_VERSION:
-            writer = self._text("created_by")
+            writer = read_text_attribute(self._library, b"created_by")
             raise FormatVersionError(
                 f"{str(self.path)!r} has recording format {version}{f', written by {writer}' if writer else ''}; "
                 f"this qdebug reads up to {FORMAT_VERSION}.",
@@ -164,26 +156,7 @@ class Container:
             )
         if version < 1:
             raise ValueError(f"its format version is {version}")
-        return bool(self._integer("complete"))
-
-    def _text(self, name: str) -> str | None:
-        """Read an attribute of fixed-length text; None if there is none, or it is anything else."""
-        if self._own is None:
-            return read_text_attribute(self._library, name.encode())
-        value = self._own.attributes.get(name)
-        return value if isinstance(value, str) else None
-
-    def _integer(self, name: str) -> int:
-        """Read an attribute that must be an integer."""
-        if self._own is None:
-            return read_integer_attribute(self._library, name.encode())
-        value = self._own.attributes.get(name)
-        if not isinstance(value, int):
-            raise ValueError(f"its attribute {name} is no integer")
-        return value
-
-    def _has(self, name: str) -> bool:
-        return name in self._own.tables if self._own else bool(self._library.links.exists(name.encode()))
+        return bool(read_integer_attribute(self._library, b"complete"))
 
     def _table(self, name: str) -> np.ndarray:
         """Read a whole table; fields that this version does not know are dropped."""
@@ -196,7 +169,7 @@ class Container:
 
     def _raw(self, name: str) -> tuple[np.ndarray, np.dtype[Any]]:
         """Read the bytes of a table, and give the type of its rows as the file has it."""
-        extent = self._table_extent(name)
+        _, extent = open_dataset(self._library, name.encode(), file_size=self.size)
         if len(extent.shape) != 1 or extent.shape[0] > (MAX_ROWS if row_type(name).names else _POOL_ITEMS):
             raise ValueError(f"/{name} has shape {extent.shape}")
         if extent.nbytes and extent.offset is None:
@@ -210,18 +183,10 @@ class Container:
             read_bytes(self.fd, int(extent.offset or 0), raw)
         return raw, extent.dtype
 
-    def _table_extent(self, name: str) -> Extent:
-        """Find where a table lies."""
-        if self._own is not None and name in self._own.tables:
-            with contextlib.suppress(ForeignFile):
-                (offset, rows), dtype = self._own.table(name), row_type(name)
-                return Extent((rows,), dtype, dtype.itemsize, offset or None)
-        return open_dataset(self._library, name.encode(), file_size=self.size)[1]
-
     @property
     def tables_hash(self) -> str | None:
         """The hash that the tables were written with, in hexadecimal; None if the file has none."""
-        return self._text("tables_hash")
+        return read_text_attribute(self._library, b"tables_hash")
 
     def hash_tables(self, names: Iterable[str] = ()) -> str:
         """Return the hash of some tables as they lie in the file, in hexadecimal; of all if none is named."""
@@ -234,18 +199,11 @@ class Container:
             expected: What the index says of it.
 
         Returns:
-            Its dataset (h5py DatasetID), which is None unless it lies in chunks, and where it lies.
+            Its dataset (h5py DatasetID), and where it lies.
 
         Raises:
             ValueError: It is missing, is not what the index says, or is something that a recording never contains.
         """
-        if self._own is not None and len(expected.shape) == expected.ndim:
-            with contextlib.suppress(ForeignFile):
-                offset = self._own.payload(expected.number, expected.dtype, expected.shape)
-                physical = physical_dtype(expected.dtype)
-                found = Extent(expected.shape, physical, physical.itemsize, offset or None)
-                _check_expected(found, expected, self.room)
-                return None, found
         dataset, extent = open_dataset(self._group_of_payloads, payload_key(expected.number), file_size=self.size)
         _check_expected(extent, expected, self.room)
         if not extent.kind.equal(hdf5_type(expected.dtype)):
@@ -264,8 +222,6 @@ class Container:
         self.fd = _open_recording(self.path)
         try:
             self.check_unchanged()
-            if self._own is not None:
-                self._own.fd = self.fd
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None

@@ -6,9 +6,6 @@ groups. So the bytes are put together here, in the oldest forms that every reade
 and groups that are B-trees of version 1 with a local heap. The superblock is of version 3, whose flag says that a
 file is being written. Source: HDF5 File Format Specification Version 3.0 (The HDF Group); names in capitals are
 signatures there.
-
-What was put together here can be read here as well: a few numbers are taken from the file, what they would have been
-written as is put together again, and it must be what the file has. All else is left to the library.
 """
 
 from __future__ import annotations
@@ -17,7 +14,7 @@ import contextlib
 import math
 import os
 import struct
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -41,7 +38,7 @@ from qdebug.recording.format import (
 )
 from qdebug.version import __version__
 
-__all__ = ["Chunks", "ForeignFile", "OwnFile", "PayloadFile", "Placed", "write_all"]
+__all__ = ["Chunks", "PayloadFile", "Placed", "write_all"]
 
 _HEAD_BYTES = 1024
 """Room at the beginning for the superblock, and for the root's header with all its attributes."""
@@ -62,10 +59,6 @@ _LEAF = np.dtype([("signature", "S4"), ("version", "<u2"), ("count", "<u2"), ("e
 _IN_NODE = {0: 32, 1: 64}
 """Children of a node of a B-tree, by its type (groups, chunks): twice HDF5's defaults."""
 _DATASPACE, _DATATYPE, _FILL, _LAYOUT, _FILTERS, _ATTRIBUTE, _SYMBOLS = 1, 3, 5, 8, 11, 12, 17
-_ROWS_AT = _HEADER.size + _MESSAGE.size + 8
-"""Where the header of a table has its number of rows: the dataspace comes first."""
-_NUMBERS = {1: "u1", 4: "<i4"}
-"""Types of attributes that are numbers, by their size. A text is never so short."""
 _NEVER_FILLED = bytes((2, 1, 1, 0))
 """A fill value (version 2) of a dataset that has all its room from the beginning: none, and never written."""
 
@@ -269,125 +262,6 @@ class PayloadFile:
                 self.close()
 
 
-class ForeignFile(Exception):  # noqa: N818  nothing went wrong: it is for the library to read
-    """A file, or a part of one, was not written by `PayloadFile`, or is damaged."""
-
-
-class OwnFile:
-    """A finished file of `PayloadFile`, read without the library, which takes several times as long.
-
-    What says what is where must be, byte for byte, what `PayloadFile` writes.
-
-    Args:
-        fd: Descriptor of the file.
-        size: Its size in bytes.
-        room: Bytes that it takes on the disk: names that would take more, as in a file that is mostly a hole, are for
-            the library.
-
-    Attributes:
-        fd: The descriptor; another one of the same file may take its place.
-        attributes: Value of each attribute of the root, by its name.
-        tables: Names of the datasets of the root.
-        payloads: How many payloads there are.
-
-    Raises:
-        ForeignFile: It was written by something else, or is damaged.
-        OSError: The disk broke.
-    """
-
-    def __init__(self, fd: int, size: int, room: int) -> None:
-        self.fd, self._size, self._room = fd, size, room
-        head = self._read(0, _HEAD_BYTES)
-        end = _SUPERBLOCK.unpack_from(head)[-2]
-        (kind, symbols), *attributes = _messages(head[_SUPERBLOCK.size + 4 :])
-        _expect(
-            kind == _SYMBOLS and len(symbols) == 16 and end <= size and {kind for kind, _ in attributes} <= {_ATTRIBUTE}
-        )
-        values = dict(_read_attribute(body) for _, body in attributes)
-        _expect(head == _head(values, end, symbols))
-        self.attributes: dict[str, str | int] = {
-            name: value.decode("utf-8", "replace") if isinstance(value, bytes) else int(value)
-            for name, value in values.items()
-        }
-        names, places = self._members(symbols)
-        self._places = dict(zip(names.tolist(), places.tolist(), strict=True))
-        group = self._places.pop(PAYLOADS.encode(), size)
-        self.tables = frozenset(name.decode("ascii", "replace") for name in self._places)
-        header = self._read(group, len(_header([(_SYMBOLS, bytes(16))])))
-        _expect(header == _header([(_SYMBOLS, header[-16:])]))
-        self._keys, self._payloads = self._members(header[-16:])
-        self.payloads = len(self._keys)
-
-    def _read(self, offset: int, count: int) -> bytes:
-        _expect(offset + count <= self._size)
-        data = os.pread(self.fd, count, offset)
-        _expect(len(data) == count)
-        return data
-
-    def _members(self, symbols: bytes) -> tuple[np.ndarray, np.ndarray]:
-        """Read a group's names, in order, and where the header of each member is.
-
-        Args:
-            symbols: Its symbol table message.
-        """
-        heap = int.from_bytes(symbols[8:], "little")
-        _, _, nbytes, _, first = _HEAP.unpack(self._read(heap, _HEAP.size))
-        _expect(nbytes <= self._room and nbytes % 16 == 8)
-        names = np.frombuffer(self._read(first, nbytes)[8:], "S16")
-        leaves = np.frombuffer(self._read(heap + _HEAP.size, _leaves(len(names)) * _LEAF.itemsize), _LEAF)
-        places = leaves["entries"].reshape(-1, 5)[: len(names), 1]
-        _expect(bool(np.all(names[1:] > names[:-1])))
-        data, again = _group_bytes(names, places, first)
-        _expect(again == symbols and self._read(first, len(data)) == data)
-        return names, places
-
-    def table(self, name: str) -> tuple[int, int]:
-        """Return where a table begins, and its number of rows.
-
-        Args:
-            name: One of `tables`.
-
-        Raises:
-            ForeignFile: It is none that `PayloadFile` writes now.
-            OSError: The disk broke.
-        """
-        header = self._places.get(name.encode(), self._size)
-        rows = int.from_bytes(self._read(header + _ROWS_AT, 8), "little")
-        return self._dataset(header, _table_type(name), (rows,), row_type(name).itemsize), rows
-
-    def payload(self, number: int, dtype: str, shape: tuple[int, ...]) -> int:
-        """Return where a payload begins; 0 if it has no elements.
-
-        Args:
-            number: Number of its dataset.
-            dtype: The logical dtype that it must have.
-            shape: The shape that it must have.
-
-        Raises:
-            ForeignFile: There is none, it is another one, or it lies in chunks.
-            OSError: The disk broke.
-        """
-        key = payload_key(number)
-        row = int(np.searchsorted(self._keys, key))
-        _expect(row < self.payloads and self._keys[row] == key)
-        return self._dataset(int(self._payloads[row]), _payload_type(dtype), shape, physical_dtype(dtype).itemsize)
-
-    def _dataset(self, header: int, kind: bytes, shape: tuple[int, ...], itemsize: int) -> int:
-        nbytes = math.prod(shape) * itemsize
-        _expect(nbytes <= self._size)
-        expected = _contiguous(kind, shape)
-        found = self._read(header, len(expected) + _CONTIGUOUS.size)
-        offset = int.from_bytes(found[len(expected) : len(expected) + 8], "little")
-        _expect(found == expected + _CONTIGUOUS.pack(offset, nbytes))
-        _expect(_HEAD_BYTES <= offset <= self._size - nbytes if nbytes else offset == _UNDEFINED)
-        return offset if nbytes else 0
-
-
-def _expect(holds: object) -> None:
-    if not holds:
-        raise ForeignFile
-
-
 def write_all(fd: int, data: memoryview, offset: int) -> None:
     """Write all bytes at an offset: a short write is real on a disk that is about to be full."""
     size = len(data)
@@ -418,21 +292,6 @@ def _attribute(name: bytes, value: np.generic) -> bytes:
     return head + b"".join(part + bytes(-len(part) % 8) for part in parts) + np.asarray(value, dtype).tobytes()
 
 
-def _read_attribute(body: bytes) -> tuple[str, np.generic]:
-    """Return name and value of an attribute whose message may be one of ours; what is written of them shows it."""
-    _expect(len(body) >= 8)
-    _, name_bytes, type_bytes, space_bytes = struct.unpack_from("<BxHHH", body)
-    at = 8 + name_bytes + -name_bytes % 8
-    size = int.from_bytes(body[at + 4 : at + 8], "little")
-    _expect(size <= _HEAD_BYTES)
-    at += sum(count + -count % 8 for count in (type_bytes, space_bytes))
-    try:
-        name = body[8 : 8 + name_bytes - 1].decode()
-        return name, np.frombuffer(body, _NUMBERS.get(size, f"S{size}"), 1, at)[0]
-    except ValueError:
-        raise ForeignFile from None
-
-
 def _header(messages: Iterable[tuple[int, bytes]]) -> bytes:
     """Return an object header, from the kind and the body of each message."""
     bodies = []
@@ -441,19 +300,6 @@ def _header(messages: Iterable[tuple[int, bytes]]) -> bytes:
         bodies += [_MESSAGE.pack(kind, len(padded), 0), padded]
     data = b"".join(bodies)
     return _HEADER.pack(1, len(bodies) // 2, 1, len(data)) + data
-
-
-def _messages(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Read the messages of the object header with which some bytes begin."""
-    _, count, _, _ = _HEADER.unpack_from(data)
-    _expect(count)
-    at = _HEADER.size
-    for _ in range(count):
-        _expect(at + _MESSAGE.size <= len(data))
-        kind, size, _ = _MESSAGE.unpack_from(data, at)
-        at += _MESSAGE.size
-        yield kind, data[at : at + size]
-        at += size
 
 
 def _leaves(count: int) -> int:
