@@ -36,7 +36,6 @@ from qdebug.compare.summary import sum_up
 from qdebug.compare.timing import Timing
 from qdebug.compare.workers import check_version, in_parts, in_workers
 from qdebug.model import Recording
-from qdebug.model.gc_pause import gc_paused
 from qdebug.numerics.profile import TensorProfile
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.recording.cache import ColumnCache
@@ -99,23 +98,22 @@ class DiffSession:
         self.limits = checked_limits(limits)
         told = told or _nobody
         told("reading both graphs")
-        with gc_paused():
-            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-            with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
-                self.alignment: Alignment = align_runs(*runs, told=told, given=given)
-            told("planning what to compare")
-            facts, versions = tuple(result_facts(self.alignment.pairs, self.limits)), (f"numerics {NUMERICS_VERSION}",)
-            self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
+        runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
+        with one_thread(), np.errstate(all="ignore"):  # as where pairs are compared
+            self.alignment: Alignment = align_runs(*runs, told=told, given=given)
+        told("planning what to compare")
+        facts, versions = tuple(result_facts(self.alignment.pairs, self.limits)), (f"numerics {NUMERICS_VERSION}",)
+        self._cache = ColumnCache.of(*files, facts=facts, versions=versions) if cache else None
 
-            def contributions_cache(output: str) -> ColumnCache | None:
-                to = f"contributions to {output}"
-                return ColumnCache.of(*files, facts=(*facts, to), versions=versions) if cache else None
+        def contributions_cache(output: str) -> ColumnCache | None:
+            to = f"contributions to {output}"
+            return ColumnCache.of(*files, facts=(*facts, to), versions=versions) if cache else None
 
-            self._contributions_cache = contributions_cache
-            self._plan = plan(reference, backend, self.alignment, said=files[1].graph)
-            self._by_tensor = {entry.tensor: entry for entry in self._plan}
-            self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
-            self._runs = runs
+        self._contributions_cache = contributions_cache
+        self._plan = plan(reference, backend, self.alignment, said=files[1].graph)
+        self._by_tensor = {entry.tensor: entry for entry in self._plan}
+        self._examiner = NodeComparer(reference, backend, self.alignment.pairs, self.limits, runs=runs)
+        self._runs = runs
         self.timing = self._examiner.timing
         self._constants: dict[str, Pair] = {}
         self._results: list[NodeResult] = []
@@ -163,7 +161,7 @@ class DiffSession:
         if columns is None:
             self.outdated = self._cache.outdated()
             return
-        with suppress(ValueError), gc_paused():  # not what we wrote: computed anew
+        with suppress(ValueError):  # not what we wrote: computed anew
             found, self._outputs = kept_results(columns, self._plan)
             self._results = self._acknowledged(found)
             self._cache = None
@@ -172,7 +170,7 @@ class DiffSession:
         """Return the results to the cache, once."""
         cache, self._cache = self._cache, None
         if cache is not None:
-            with suppress(ValueError), gc_paused():  # a value that would not come back the same
+            with suppress(ValueError):  # a value that would not come back the same
                 cache.write(kept_columns(self._results, self.outputs()))
 
     def outputs(self) -> tuple[OutputRanking, ...]:
@@ -541,9 +539,8 @@ class _Shared:
             _worker.examiner = None  # let go of the one before first
             paths, sample, pairs, limits = pickle.loads(self.given)  # noqa: S301  made above, by this program
             reference, backend = (as_compared(open_sample(path, sample)) for path in paths)
-            with gc_paused():
-                runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
-                examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
+            runs = IndexedRecording.of(reference), IndexedRecording.of(backend)
+            examiner = NodeComparer(reference, backend, pairs, limits, runs=runs)
             _worker.comparison, _worker.examiner = self.comparison, examiner
         return examiner
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import fields
+from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["frozen_array", "frozen_mapping", "rebuild", "same_value", "slot_setters"]
+__all__ = ["frozen_array", "frozen_mapping", "rebuild", "same_value"]
 
 T = TypeVar("T")
 V = TypeVar("V")
@@ -27,9 +26,11 @@ _EMPTY: Mapping[str, Any] = MappingProxyType({})
 
 
 def frozen_mapping(values: Mapping[str, V]) -> Mapping[str, V]:
-    """Copy a mapping into a read-only one; arrays among its values are copied too."""
+    """Copy a mapping into a read-only one, arrays among its values too; a read-only one is taken as it is."""
     if not values:
         return _EMPTY
+    if isinstance(values, MappingProxyType):
+        return values
     return MappingProxyType({k: frozen_array(v) if isinstance(v, np.ndarray) else v for k, v in values.items()})  # type: ignore[misc]
 
 
@@ -48,11 +49,3 @@ def same_value(first: Any, second: Any) -> bool:
 def rebuild(kind: type[T], given: Mapping[str, Any]) -> T:
     """Make an object from its fields: what unpickling calls, so that it freezes them again."""
     return kind(**given)
-
-
-def slot_setters(kind: type) -> tuple[Callable[[Any, Any], None], ...]:
-    """Return for each field of a frozen dataclass with slots, in their order, what sets it in an object that is new.
-
-    For types of which a large net has hundreds of thousands: their own `__init__` takes three to nine times as long.
-    """
-    return tuple(vars(kind)[field.name].__set__ for field in fields(kind))

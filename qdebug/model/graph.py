@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from heapq import heapify, heappop, heappush
@@ -12,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import GraphError
-from qdebug.model.frozen import frozen_mapping, rebuild, same_value, slot_setters
+from qdebug.model.frozen import frozen_mapping, rebuild, same_value
 from qdebug.model.tensor import Role, TensorInfo
 
 __all__ = ["AttrValue", "Graph", "Node"]
@@ -50,7 +51,9 @@ class Node:
     placement: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "attrs", frozen_mapping(self.attrs))
+        attrs = frozen_mapping(self.attrs)
+        if attrs is not self.attrs:
+            object.__setattr__(self, "attrs", attrs)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Node):
@@ -68,56 +71,8 @@ class Node:
         plain = {entry.name: getattr(self, entry.name) for entry in fields(self)}
         return rebuild, (Node, plain | {"attrs": dict(self.attrs)})
 
-    @classmethod
-    def sharing_attrs(
-        cls,
-        attrs: Mapping[str, AttrValue],
-        *,
-        name: str,
-        op: str,
-        inputs: tuple[str, ...] = (),
-        outputs: tuple[str, ...] = (),
-        domain: str = "",
-        origin: tuple[str, ...] = (),
-        placement: str = "",
-    ) -> Node:
-        """Make a node that has the very attributes of another one: in a large net, most nodes have those of others.
-
-        Args:
-            attrs: The attributes of a node, frozen.
-            name: As of any node.
-            op: The same.
-            inputs: The same.
-            outputs: The same.
-            domain: The same.
-            origin: The same.
-            placement: The same.
-        """
-        node = object.__new__(cls)
-        _set_name(node, name)
-        _set_op(node, op)
-        _set_inputs(node, inputs)
-        _set_outputs(node, outputs)
-        _set_attrs(node, attrs)
-        _set_domain(node, domain)
-        _set_origin(node, origin)
-        _set_placement(node, placement)
-        return node
-
     def _key(self) -> tuple[Any, ...]:
         return self.name, self.op, self.inputs, self.outputs, self.domain, self.origin, self.placement
-
-
-(
-    _set_name,
-    _set_op,
-    _set_inputs,
-    _set_outputs,
-    _set_attrs,
-    _set_domain,
-    _set_origin,
-    _set_placement,
-) = slot_setters(Node)
 
 
 class Graph:
@@ -170,7 +125,7 @@ class Graph:
         self.nodes = given if in_order else _topological(given)
         self.producer = producers.get
         self._positions: dict[str, int] | None = None
-        self._consumers = _consumers(self.nodes)
+        self._consumers: Mapping[str, list[Node]] | None = None
         self.tensors = MappingProxyType(self._complete(tensors))
 
     def _complete(self, tensors: Iterable[TensorInfo]) -> dict[str, TensorInfo]:
@@ -195,8 +150,10 @@ class Graph:
 
     def consumers(self, tensor: str) -> tuple[Node, ...]:
         """Return the nodes that read a tensor, in topological order."""
-        found = self._consumers.get(tensor, ())
-        return (found,) if isinstance(found, Node) else tuple(found)
+        consumers = self._consumers
+        if consumers is None:
+            consumers = self._consumers = _consumers(self.nodes)
+        return tuple(consumers.get(tensor, ()))
 
     def is_constant(self, tensor: str) -> bool:
         """Tell whether a tensor is a constant of the graph."""
@@ -230,19 +187,12 @@ def _positions(nodes: Sequence[Node]) -> dict[str, int]:
     return {tensor: position for position, node in enumerate(nodes) for tensor in node.outputs if tensor}
 
 
-def _consumers(nodes: Sequence[Node]) -> dict[str, Node | list[Node]]:
-    """Return the nodes that read each tensor; of most tensors there is one, which needs no list."""
-    consumers: dict[str, Node | list[Node]] = {}
+def _consumers(nodes: Sequence[Node]) -> dict[str, list[Node]]:
+    """Return the nodes that read each tensor."""
+    consumers: defaultdict[str, list[Node]] = defaultdict(list)
     for node in nodes:
-        inputs = node.inputs
-        for tensor in inputs if len(inputs) < 2 else dict.fromkeys(inputs):
-            known = consumers.setdefault(tensor, node)
-            if known is node:
-                continue
-            if isinstance(known, Node):
-                consumers[tensor] = [known, node]
-            else:
-                known.append(node)
+        for tensor in set(node.inputs):
+            consumers[tensor].append(node)
     consumers.pop("", None)
     return consumers
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from qdebug.model.frozen import slot_setters
 from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
 
@@ -54,28 +53,3 @@ class TensorInfo(JsonObject):
     layout: str | None = None
     quant: QuantParams | None = None
     stands_for: str | None = None
-
-    @classmethod
-    def decoded(  # noqa: PLR0917  by position: keywords alone would take a third longer
-        cls,
-        name: str,
-        shape: tuple[int | None, ...] | None,
-        dtype: str | None,
-        role: Role,
-        layout: str | None,
-        quant: QuantParams | None,
-        stands_for: str | None,
-    ) -> TensorInfo:
-        """Make one of very many."""
-        info = object.__new__(cls)
-        _set_name(info, name)
-        _set_shape(info, shape)
-        _set_dtype(info, dtype)
-        _set_role(info, role)
-        _set_layout(info, layout)
-        _set_quant(info, quant)
-        _set_stands_for(info, stands_for)
-        return info
-
-
-_set_name, _set_shape, _set_dtype, _set_role, _set_layout, _set_quant, _set_stands_for = slot_setters(TensorInfo)

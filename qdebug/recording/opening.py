@@ -28,7 +28,6 @@ import numpy as np
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
@@ -208,12 +207,11 @@ class JoinedRecording(Closable):
         opened: dict[Path, FileRecording] = {}
         graphs = KnownGraphs()
         try:
-            with gc_paused():
-                for part in parts:  # a file may stand for several
-                    if part.path not in opened:
-                        opened[part.path] = _opened(part, path, graphs)
-                        self._keep_open(opened[part.path])
-                    self._parts.append((part, opened[part.path]))
+            for part in parts:  # a file may stand for several
+                if part.path not in opened:
+                    opened[part.path] = _opened(part, path, graphs)
+                    self._keep_open(opened[part.path])
+                self._parts.append((part, opened[part.path]))
             self.graph: Graph = _joined_graph(self._parts)
             self._check_overlaps()
         except BaseException:

@@ -19,7 +19,6 @@ import xxhash
 from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
 from qdebug.model import Graph, QuantParams, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
-from qdebug.model.gc_pause import gc_paused
 from qdebug.model.kept import Kept
 from qdebug.model.outline import Outline
 from qdebug.model.recording import no_values, not_in_full
@@ -251,8 +250,7 @@ class RecordedGraph:
         """
         with self._decoding:
             if self._undecoded is not None:
-                with gc_paused():
-                    self._graph = decode_graph(*self._undecoded)
+                self._graph = decode_graph(*self._undecoded)
                 self._quants = decode_quants(self._undecoded[0])
                 self._undecoded = None
         return self._graph, self._quants

@@ -293,14 +293,14 @@ def _decode_tensors(tables: Tables, texts: Sequence[str]) -> list[TensorInfo]:
             shape = tuple(dims[start : start + ndim])
             shape = shapes.setdefault(shape, shape)
         result.append(
-            TensorInfo.decoded(
-                texts[name],
-                shape,
-                None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
-                ROLES[role],
-                None if layout < 0 else texts[layout],
-                None if quant < 0 else quants[quant],
-                None if stands_for < 0 else texts[stands_for],
+            TensorInfo(
+                name=texts[name],
+                shape=shape,
+                dtype=None if dtype == UNKNOWN else LOGICAL_DTYPES[dtype],
+                role=ROLES[role],
+                layout=None if layout < 0 else texts[layout],
+                quant=None if quant < 0 else quants[quant],
+                stands_for=None if stands_for < 0 else texts[stands_for],
             )
         )
     return result
@@ -338,10 +338,10 @@ def _decode_nodes(
         text = attributes[attrs : attrs + n_attrs]
         if text not in alike:
             alike[text] = frozen_mapping(decode_attrs(text))
-        node = Node.sharing_attrs(
-            alike[text],
+        node = Node(
             name=texts[name],
             op=texts[op],
+            attrs=alike[text],
             domain=texts[domain],
             inputs=tuple(operands[inputs : inputs + n_inputs]),
             outputs=tuple(operands[outputs : outputs + n_outputs]),

@@ -18,7 +18,7 @@ def verbs():
     """Return the options of each verb of the command line, with those of its actions."""
 
     def below(parser):
-        actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+        actions = [a for a in parser.filled()._actions if isinstance(a, argparse._SubParsersAction)]
         return actions[0].choices if actions else {}
 
     def options(parser):

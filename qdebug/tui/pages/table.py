@@ -49,10 +49,7 @@ def load_pages() -> None:
 @cache
 def load_replaying_pages() -> None:
     """Import what replays are made with; for the reader, once that delays no verdict that is near."""
-    from qdebug.model.gc_pause import gc_paused
-
-    with gc_paused():
-        for view in ScreenId:
-            if "replays" in view.traits:
-                _class_of(view)
+    for view in ScreenId:
+        if "replays" in view.traits:
+            _class_of(view)
     gc.freeze()  # all that is loaded stays: a look for garbage among it holds up a key; the application unfreezes

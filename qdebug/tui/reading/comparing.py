@@ -91,11 +91,8 @@ class ComparisonInProgress:
         Args:
             names: Opens the recordings and gives the names.
         """
-        from qdebug.model.gc_pause import gc_paused
-
         self.named = True
-        with gc_paused():  # libraries are loaded, and are there to stay
-            table = named_rows(names())
+        table = named_rows(names())
         self._post(NamesLoaded(backend_at=self.at, table=table))
 
     def open(self, notes: Callable[[Opening], Mapping[str, str]]) -> None:
@@ -104,16 +101,13 @@ class ComparisonInProgress:
         Args:
             notes: Gives what was noted on nodes earlier.
         """
-        from qdebug.model.gc_pause import gc_paused
-
         opening = self.opening
-        with gc_paused():
-            source = self.source = opening.compare()
-            opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
-            opened = replace(opened, notes=notes(opening))
-            opened.table.prepare()
-            self._load()
-            _set_aside(opened.table.size)
+        source = self.source = opening.compare()
+        opened = describe(source, self.at, writing=opening.writing is not None and opening.writing())
+        opened = replace(opened, notes=notes(opening))
+        opened.table.prepare()
+        self._load()
+        _set_aside(opened.table.size)
         self.table, self.left = opened.table, source.results()
         self.results = {}
         self.opened = True
@@ -123,10 +117,7 @@ class ComparisonInProgress:
         """Compare one more pair; None if there is none. With the first come all that were kept from an earlier time."""
         if self.results:
             return next(self.left, None) if self.left is not None else None
-        from qdebug.model.gc_pause import gc_paused
-
-        with gc_paused():
-            return None if self.left is None else next(self.left, None)
+        return None if self.left is None else next(self.left, None)
 
     def result_of(self, tensor: str) -> NodeResult | None:
         """Return the result of a tensor, or of a constant that was asked for; None if there is none yet."""

@@ -144,7 +144,7 @@ def test_the_attributes_of_a_node_cannot_change():
 
 def test_a_node_can_have_the_attributes_of_another():
     first = node("a", ["x"], ["t"], attrs={"axis": 1, "table": np.arange(2)})
-    second = Node.sharing_attrs(first.attrs, name="a", op="Op", inputs=("x",), outputs=("t",))
+    second = Node(name="a", op="Op", inputs=("x",), outputs=("t",), attrs=first.attrs)
     assert second.attrs is first.attrs
     assert second == first
     assert hash(second) == hash(first)
@@ -161,12 +161,6 @@ def test_tensor_facts_carry_quantization():
     quant = QuantParams(dtype="int8", scale=0.5)
     info = TensorInfo(name="t", shape=(None, 3), dtype="int8", quant=quant, stands_for="t_float")
     assert Graph([node("a", ["x"], ["t"])], tensors=[info]).tensors["t"].quant == quant
-
-
-def test_a_decoded_tensor_is_as_any_other():
-    quant = QuantParams(dtype="int8", scale=0.5)
-    known = {"name": "t", "shape": (None, 3), "dtype": "int8", "role": Role.OUTPUT, "layout": "NCHW", "quant": quant}
-    assert TensorInfo.decoded(*known.values(), "t_float") == TensorInfo(**known, stands_for="t_float")
 
 
 def test_a_node_that_gives_one_tensor_twice_is_refused():

@@ -105,9 +105,9 @@ def test_one_node_of_each_kind_stands_for_the_others():
     plain, fused = ({}, {"fused_activation": "relu"})
     shared = Node(name="a", op="Conv", attrs=plain).attrs
     nodes = [
-        Node.sharing_attrs(shared, name="a", op="Conv"),
-        Node.sharing_attrs(shared, name="b", op="Conv"),
-        Node.sharing_attrs(shared, name="c", op="conv2d"),
+        Node(name="a", op="Conv", attrs=shared),
+        Node(name="b", op="Conv", attrs=shared),
+        Node(name="c", op="conv2d", attrs=shared),
         Node(name="d", op="Conv", attrs=fused),
     ]
     assert [node.name for node in kinds_of(nodes)] == ["a", "c", "d"]
