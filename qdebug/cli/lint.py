@@ -151,8 +151,7 @@ def _text(report: LintReport, options: LintArguments) -> str:
 
 def _write_witness(report: LintReport, path: Path) -> None:
     """Write what the parts read, an array each, under the number of the finding and the name of the tensor."""
-    import numpy as np
-
+    from qdebug.recording.npz import write_arrays
     from qdebug.recording.target import whole_file
 
     arrays = {
@@ -160,8 +159,8 @@ def _write_witness(report: LintReport, path: Path) -> None:
         for number, finding in enumerate(report.findings)
         for name, array in zip(finding.witness.leaves, finding.witness.values, strict=True)
     }
-    with whole_file(path) as partial, partial.open("wb") as file:
-        np.savez(file, **arrays)  # type: ignore[arg-type]  # any name may be one
+    with whole_file(path) as partial:
+        write_arrays(partial, arrays.items())
     say(f"wrote {safe_text(path)}")
 
 

@@ -276,12 +276,9 @@ def _lacking(options: RecordOptions) -> UsageError:
 def _write_example(options: RecordOptions, target: Path) -> int:
     """Write random arrays for the inputs of a model, and say what to do with them."""
     check_target(target, force=options.force, sources=[options.model], regular=True)
-    from zipfile import ZipFile
-
-    import numpy as np
-
     from qdebug.present import numbers
     from qdebug.present.text import safe_text
+    from qdebug.recording.npz import write_arrays
     from qdebug.recording.target import whole_file
     from qdebug.workflow.fitted_inputs import RANDOM_HIDES
     from qdebug.workflow.model_runs import ModelRun, choose_backend, example_inputs
@@ -300,10 +297,8 @@ def _write_example(options: RecordOptions, target: Path) -> int:
         else ModelRun(model=options.model, backend=choice.name, options=choice.options)
     )
     arrays, filled = example_inputs(run, samples=options.samples, seed=options.seed, shapes=dict(options.shape))
-    with whole_file(target) as partial, ZipFile(partial, "w") as archive:
-        for name, array in arrays.items():  # numpy.savez has keywords of its own, which an input may be called like
-            with archive.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
+    with whole_file(target) as partial:
+        write_arrays(partial, arrays.items())
     for name, array in arrays.items():
         emit(f"{safe_text(name)}: {array.dtype.name} {numbers.shape(array.shape)}")
     say(f"wrote {safe_text(target)}: the values are random (seed {options.seed}).")

@@ -13,10 +13,10 @@ import hashlib
 import json
 import math
 import re
-import zipfile
 from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from io import StringIO
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from qdebug.present import numbers, sentences
 from qdebug.present.detail import finding_facts
 from qdebug.present.rows import metric_title, quant_text
 from qdebug.present.text import safe_text
+from qdebug.recording.npz import write_arrays
 from qdebug.workflow.dumps import TENSOR_NAMES
 
 __all__ = ["csv_cell", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
@@ -193,7 +194,6 @@ def _figures(entry: NodeResult) -> dict[str, Any]:
 
 
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,99}")
-_EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
 def write_npz(
@@ -227,11 +227,9 @@ def write_npz(
     """
     chosen = _chosen(recording, tensors, sample, step)
     members = member_names(chosen)
-    with zipfile.ZipFile(path, "w", allowZip64=True) as archive:
-        rows = list(members.items())
-        _add_member(archive, TENSOR_NAMES, np.array([(member, name) for name, member in rows], dtype=np.str_))
-        for name, member in rows:
-            _add_member(archive, member, _values(recording, name, sample, step, real=real))
+    listed = np.array([(member, name) for name, member in members.items()], dtype=np.str_)
+    values = ((member, _values(recording, name, sample, step, real=real)) for name, member in members.items())
+    write_arrays(path, chain([(TENSOR_NAMES, listed)], values))
     return len(chosen)
 
 
@@ -287,10 +285,3 @@ def _values(recording: Recording, name: str, sample: int, step: int, *, real: bo
     if stored.dtype.kind in "biuf":
         return stored
     return stored.astype(np.int8 if "int" in stored.dtype.name else np.float32)
-
-
-def _add_member(archive: zipfile.ZipFile, member: str, array: np.ndarray) -> None:
-    entry = zipfile.ZipInfo(f"{member}.npy", date_time=_EPOCH)  # the same values give the same bytes
-    entry.external_attr = 0o644 << 16
-    with archive.open(entry, "w", force_zip64=True) as file:
-        np.lib.format.write_array(file, np.ascontiguousarray(array).reshape(array.shape), allow_pickle=False)
