@@ -19,11 +19,8 @@ import numpy as np
 from qdebug.errors import KernelError
 from qdebug.model import Graph, Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer, logical_name
-from qdebug.model.kept import kept_of
 from qdebug.model.operators import Sums
-from qdebug.model.outline import outline_of
 from qdebug.model.quant import is_same_scale
-from qdebug.model.recording import places_of
 from qdebug.model.thresholds.explanation import LAYOUT_SEARCH_MAX_NODES
 from qdebug.replay.columns import Columns
 from qdebug.replay.evaluate import accumulate, finish
@@ -151,7 +148,7 @@ class UnitSource:
 
     def _form(self, name: str, place: Place) -> tuple[str, tuple[int, ...]]:
         """Return dtype and shape of a tensor."""
-        known = outline_of(self.recording, name, *place)
+        known = self.recording.outline(name, *place)
         if known is not None:
             return known.dtype, known.shape
         array = self.recording.load(name, *place)
@@ -232,7 +229,7 @@ class Units:
         if tensor not in self._places:
             needed = [tensor, *(name for name in self.computed(node, tensor).inputs if name)]
             varying = next((name for name in needed if not self._recording.graph.is_constant(name)), tensor)
-            places = places_of(self._recording, varying)
+            places = self._recording.places(varying)
             self._places[tensor] = tuple(p for p in places if all(self._recording.has(name, *p) for name in needed))
         return self._places[tensor]
 
@@ -273,7 +270,7 @@ class Units:
 
     def _absent(self, name: str, what: str) -> str:
         """Say what there is of a tensor in place of its values."""
-        found = (kept_of(self._recording, name, *place) for place in places_of(self._recording, name))
+        found = (self._recording.kept(name, *place) for place in self._recording.places(name))
         kept = next((kept for kept in found if kept is not None), None)
         if kept is None:
             why = self._recording.info.skipped.get(name)
@@ -284,7 +281,7 @@ class Units:
 
     def _recorded(self, name: str) -> bool:
         if name not in self._held:
-            self._held[name] = any(self._recording.has(name, *place) for place in places_of(self._recording, name))
+            self._held[name] = any(self._recording.has(name, *place) for place in self._recording.places(name))
         return self._held[name]
 
 

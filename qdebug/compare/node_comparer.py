@@ -41,7 +41,6 @@ from qdebug.compare.result.result import Contributions, NodeResult, SampleError,
 from qdebug.compare.result.result_table import ResultTable
 from qdebug.compare.timing import Timing
 from qdebug.model import Recording
-from qdebug.model.recording import places_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.run import one_thread
 
@@ -202,7 +201,7 @@ class NodeComparer:
             None where the node cannot be replayed.
         """
         runs = self._runs
-        held = (place for place in places_of(runs.backend, tensor) if place[0] == sample)
+        held = (place for place in runs.backend.places(tensor) if place[0] == sample)
         place = next((place for place in held if runs.backend.has(tensor, *place)), (sample, 0))
         with _alike():
             return errors_by_input(runs.graphs.replays, tensor, names, place)

@@ -25,8 +25,7 @@ from qdebug.compare.measure.joined_parts import JoinedPart
 from qdebug.compare.own_error import own_error, own_parts
 from qdebug.errors import KernelError, NotRecordedError, QdebugError
 from qdebug.model import Node
-from qdebug.model.outline import shape_of
-from qdebug.model.recording import places_of
+from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.verdict import (
     CONTRIBUTION_ELEMENT_WORK,
     CONTRIBUTION_MAX_WORK,
@@ -236,7 +235,7 @@ class OutputPath:
     @property
     def allowed(self) -> float:
         """Work that replays may take: as much as replaying every node in every sample, but not too little."""
-        places = len(places_of(self._reference))
+        places = len(self._reference.places())
         return max(CONTRIBUTION_MAX_WORK, places * sum(map(self._work, self._reference.graph.nodes)))
 
     def work(self, entry: PlannedNode) -> float:

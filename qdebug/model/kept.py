@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
 
 import numpy as np
 
-__all__ = ["EXPONENT_BINS", "LOWEST_EXPONENT", "KeepsPartly", "Kept", "Statistics", "kept_of"]
+__all__ = ["EXPONENT_BINS", "LOWEST_EXPONENT", "Kept", "Statistics"]
 
 LOWEST_EXPONENT = -40
 EXPONENT_BINS = 64
@@ -73,16 +72,3 @@ class Kept:
     positions: np.ndarray | None = None
     values: np.ndarray | None = None
     truncated: bool = False
-
-
-@runtime_checkable
-class KeepsPartly(Protocol):
-    """A recording that may have kept less of some tensors than all."""
-
-    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
-
-
-def kept_of(recording: object, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-    """Return what any recording kept of values that it did not keep in full; None if it did, or has none."""
-    return recording.kept(tensor, sample, step) if isinstance(recording, KeepsPartly) else None

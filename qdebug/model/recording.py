@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from enum import StrEnum
 from itertools import product
 from types import MappingProxyType
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -21,13 +22,13 @@ from qdebug.model.quant import QuantParams
 __all__ = [
     "Fidelity",
     "MemoryRecording",
+    "Outline",
     "Recording",
     "RunInfo",
     "SkipCause",
     "either_places",
-    "event_quants_of",
-    "places_of",
     "quant_of",
+    "shape_of",
 ]
 
 
@@ -128,11 +129,24 @@ class RunInfo(JsonObject):
         return {name: self.skipped[name] for name in benign if name in self.skipped}
 
 
-@runtime_checkable
-class Recording(Protocol):
+class Outline(NamedTuple):
+    """What a recording knows of values without reading them. Values of one recording with equal outlines are equal.
+
+    Args:
+        dtype: Logical dtype of the elements.
+        shape: Their shape.
+        digest: Hash of all elements.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    digest: bytes
+
+
+class Recording(ABC):
     """A recorded run, wherever it is kept. Analysis sees this and never a file.
 
-    Widening this protocol obliges every kind of recording: prefer a function over it.
+    Only what is abstract must be written for a new kind of recording; the other answers have defaults.
 
     Example:
         >>> isinstance(qdebug.open_recording("int8.h5"), qdebug.Recording)
@@ -140,28 +154,40 @@ class Recording(Protocol):
     """
 
     @property
+    @abstractmethod
     def info(self) -> RunInfo:
         """Facts of the run."""
 
     @property
+    @abstractmethod
     def graph(self) -> Graph:
         """The graph that ran."""
 
     @property
+    @abstractmethod
     def samples(self) -> int:
         """Number of samples."""
 
     @property
+    @abstractmethod
     def steps(self) -> int:
         """Number of steps of a stateful net for each sample; 1 for any other."""
 
     @property
+    @abstractmethod
     def names(self) -> Sequence[str]:
         """Names of the tensors of which anything was kept, constants included, in the order of their first values."""
 
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step. Default: none."""
+        return {}
+
+    @abstractmethod
     def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
         """Tell whether values of a tensor were kept for a sample and step. A constant has them for all."""
 
+    @abstractmethod
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements (codes, if quantized), read-only, in the logical dtype.
 
@@ -171,43 +197,45 @@ class Recording(Protocol):
             RecordingError: No values are kept under this name, sample and step.
         """
 
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept, in order. Default: all samples and steps.
 
-def event_quants_of(recording: Recording) -> Mapping[tuple[str, int, int], QuantParams]:
-    """Return the quantization of the values that do not have their tensor's, by tensor, sample and step."""
-    if not hasattr(type(recording), "event_quants") and "event_quants" not in getattr(recording, "__dict__", {}):
-        return {}  # looked up without calling it: a mistake inside is no missing capability
-    own: Mapping[tuple[str, int, int], QuantParams] = recording.event_quants  # type: ignore[attr-defined]
-    return own
+        The numbers of samples may have gaps, of any size: to count through them could take forever.
+
+        Args:
+            tensor: The tensor that is looked at; None for all. A constant has sample 0 and step 0 alone.
+        """
+        if tensor is not None and self.graph.is_constant(tensor):
+            return ((0, 0),)
+        return tuple(product(range(self.samples), range(self.steps)))
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full. Default: None."""
+        del tensor, sample, step
+        return None
+
+    def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
+        """Return the outline of values that were kept in full. Default: None, it is not known."""
+        del tensor, sample, step
+        return None
+
+
+def shape_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> tuple[int, ...]:
+    """Return the shape of values; they are read only where the recording does not know it.
+
+    Raises:
+        RecordingError: No values are kept under this name, sample and step.
+    """
+    known = recording.outline(tensor, sample, step)
+    return recording.load(tensor, sample, step).shape if known is None else known.shape
 
 
 def quant_of(recording: Recording, tensor: str, sample: int = 0, step: int = 0) -> QuantParams | None:
-    """Return the quantization of a tensor's values at a sample and step: their own if they have one, else the tensor's.
-
-    A recording says which values have their own as `event_quants`, by (tensor, sample, step); not all kinds can.
-    """
-    if (found := event_quants_of(recording).get((tensor, sample, step))) is not None:
+    """Return the quantization of values: their own if they have one, else their tensor's."""
+    if (found := recording.event_quants.get((tensor, sample, step))) is not None:
         return found
     info = recording.graph.tensors.get(tensor)
     return None if info is None else info.quant
-
-
-def places_of(recording: Recording, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-    """Return the samples and steps of which a recording kept anything, in order.
-
-    A recording tells them by a method `places`; of one that cannot, all its samples and steps are given. The numbers
-    of samples may have gaps, of any size: to count through them could take forever.
-
-    Args:
-        recording: The recording.
-        tensor: The tensor that is looked at; None for all. A constant has sample 0 and step 0 alone.
-    """
-    ask = getattr(recording, "places", None)
-    if ask is not None:
-        known: Sequence[tuple[int, int]] = ask(tensor)
-        return known
-    if tensor is not None and recording.graph.is_constant(tensor):
-        return ((0, 0),)
-    return tuple(product(range(recording.samples), range(recording.steps)))
 
 
 def either_places(
@@ -227,12 +255,12 @@ def either_places(
     if all(constant):
         return ((0, 0),)
     if any(constant):
-        return places_of(backend if constant[0] else reference)
-    ours, theirs = places_of(reference, reference_tensor), places_of(backend, backend_tensor)
+        return (backend if constant[0] else reference).places()
+    ours, theirs = reference.places(reference_tensor), backend.places(backend_tensor)
     return ours if ours == theirs else sorted({*ours, *theirs})
 
 
-class MemoryRecording:
+class MemoryRecording(Recording):
     """A recording held in memory: dicts of arrays, for recorders without a path and for tests.
 
     Args:
@@ -250,6 +278,13 @@ class MemoryRecording:
         [0.0, 2.0]
     """
 
+    info: RunInfo = RunInfo(backend="memory")
+    graph: Graph = Graph()
+    samples: int = 1
+    steps: int = 1
+    names: Sequence[str] = ()
+    event_quants: Mapping[tuple[str, int, int], QuantParams] = MappingProxyType({})
+
     def __init__(
         self,
         graph: Graph,
@@ -259,13 +294,13 @@ class MemoryRecording:
         quants: Mapping[tuple[str, int, int], QuantParams] | None = None,
         partly: Mapping[tuple[str, int, int], Kept] | None = None,
     ) -> None:
-        self.info = info or RunInfo(backend="memory")
+        self.info = info or self.info
         self.graph = graph
-        self.event_quants: Mapping[tuple[str, int, int], QuantParams] = MappingProxyType(dict(quants or {}))
+        self.event_quants = MappingProxyType(dict(quants or {}))
         self._arrays = {key: _readonly(array) for key, array in arrays.items()}
         self._partly = dict(partly or {})
         places = [*self._arrays, *self._partly]
-        self.names: Sequence[str] = tuple(dict.fromkeys(name for name, _, _ in places))
+        self.names = tuple(dict.fromkeys(name for name, _, _ in places))
         self._by_tensor: Mapping[str | None, Sequence[tuple[int, int]]] | None = None
         self._varying = varying = [key for key in places if not graph.is_constant(key[0])]
         self.samples = max((sample for _, sample, _ in varying), default=0) + 1

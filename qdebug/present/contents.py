@@ -9,7 +9,6 @@ from typing import Any, TypedDict
 
 from qdebug.model import QuantParams, Recording, Role, TensorInfo
 from qdebug.model.json_object import JsonObject
-from qdebug.model.recording import places_of
 from qdebug.present import numbers
 from qdebug.present.detail import quant_summary
 from qdebug.present.rows import SCALE_TITLE
@@ -168,7 +167,7 @@ def contents_facts(contents: Contents) -> list[tuple[str, str]]:
 
 def _in_full(recording: Recording, tensor: str) -> bool:
     """Tell whether all values of a tensor were kept for any sample and step."""
-    return any(recording.has(tensor, *place) for place in places_of(recording, tensor))
+    return any(recording.has(tensor, *place) for place in recording.places(tensor))
 
 
 def tensor_rows(recording: Recording) -> list[tuple[str, ...]]:

@@ -11,10 +11,9 @@ from typing import Any
 import numpy as np
 
 from qdebug.errors import RecordingError
-from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
 from qdebug.model.kept import Kept
-from qdebug.model.outline import Outline
-from qdebug.model.recording import no_values, not_in_full
+from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.journal import HashKind, JournalEvent
 from qdebug.recording.journal_reader import Account, JournalReader, journal_at
 from qdebug.recording.read import Closable, FileRecording
@@ -36,8 +35,8 @@ class FollowState(StrEnum):
     """Its process is gone without closing it; what it recorded is here and can be recovered."""
 
 
-class FollowedRecording(Closable):
-    """A recording that may still grow. Implements `qdebug.model.Recording`, as of the last `refresh`.
+class FollowedRecording(Recording, Closable):
+    """A recording that may still grow, as of the last `refresh`.
 
     Nothing changes but in `refresh`: between two calls `graph`, `names`, `samples`, `steps` and `info` are as fixed as
     those of a finished file, so that a program can poll, look whether anything is new, and draw. Any number of

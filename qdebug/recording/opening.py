@@ -27,16 +27,14 @@ from typing import TYPE_CHECKING, Any, Literal, overload
 import numpy as np
 
 from qdebug.errors import GraphError, NotARecordingError, RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, Node, QuantParams, Role, RunInfo, TensorInfo
+from qdebug.model import Fidelity, Graph, Node, QuantParams, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.kept import Kept
-from qdebug.model.outline import Outline
-from qdebug.model.recording import no_values, not_in_full
+from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.recording.read import Closable, FileRecording, KnownGraphs
 from qdebug.recording.target import cannot_write, cause, check_target, whole_file
 from qdebug.regular_file import open_binary, read_regular
 
 if TYPE_CHECKING:
-    from qdebug.model import Recording
     from qdebug.recording.follow import FollowedRecording
 
 __all__ = ["JoinedRecording", "Part", "is_manifest", "join", "open_recording", "opened_recording", "read_manifest"]
@@ -186,8 +184,8 @@ class Part:
     first_sample: int = 0
 
 
-class JoinedRecording(Closable):
-    """Several recordings as one. Implements `qdebug.model.Recording`.
+class JoinedRecording(Recording, Closable):
+    """Several recordings as one.
 
     Args:
         parts: The recordings.
@@ -197,6 +195,8 @@ class JoinedRecording(Closable):
         RecordingError: A recording cannot be read, or two of them say different things of one node or tensor, or
             hold different values of it for one sample and step.
     """
+
+    graph: Graph = Graph()
 
     def __init__(self, parts: Iterable[Part], path: Path) -> None:
         self.path = path
@@ -212,7 +212,7 @@ class JoinedRecording(Closable):
                     opened[part.path] = _opened(part, path, graphs)
                     self._keep_open(opened[part.path])
                 self._parts.append((part, opened[part.path]))
-            self.graph: Graph = _joined_graph(self._parts)
+            self.graph = _joined_graph(self._parts)
             self._check_overlaps()
         except BaseException:
             self.close()

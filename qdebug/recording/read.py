@@ -17,11 +17,10 @@ import numpy as np
 import xxhash
 
 from qdebug.errors import GraphError, PayloadMismatchError, RecordingError
-from qdebug.model import Graph, QuantParams, RunInfo
+from qdebug.model import Graph, QuantParams, Recording, RunInfo
 from qdebug.model.dtypes import LOGICAL_DTYPES
 from qdebug.model.kept import Kept
-from qdebug.model.outline import Outline
-from qdebug.model.recording import no_values, not_in_full
+from qdebug.model.recording import Outline, no_values, not_in_full
 from qdebug.numerics.large_arrays import mapping_of
 from qdebug.recording.bad_file import BAD_FILE, damaged
 from qdebug.recording.container import Container, Expected, load_payload, payload_digest, read_payload
@@ -331,8 +330,8 @@ class _HeldArrays:
             self._spilled.clear()
 
 
-class FileRecording(Closable):
-    """A recording file, open for reading. Implements `qdebug.model.Recording`.
+class FileRecording(Recording, Closable):
+    """A recording file, open for reading.
 
     It can be handed to another process, which opens the file anew.
 
@@ -346,6 +345,10 @@ class FileRecording(Closable):
         RecordingError: It is damaged, or holds what a recording never does.
     """
 
+    info: RunInfo = RunInfo(backend="")
+    samples: int = 1
+    steps: int = 1
+
     def __init__(self, path: str | os.PathLike[str], *, graphs: KnownGraphs | None = None) -> None:
         self.path = Path(path)
         self._container = Container(self.path, graphs=None if graphs is None else graphs.tables)
@@ -353,7 +356,7 @@ class FileRecording(Closable):
         try:
             run = decode_run(tables)
             check_index(tables, self._container.optional, run, self._container.payloads)
-            self.info: RunInfo = decode_info(run, complete=self._container.complete)
+            self.info = decode_info(run, complete=self._container.complete)
             index = tables.pop("index")
             digest = self._container.graph_hash
             if graphs is None or digest is None:
@@ -363,8 +366,8 @@ class FileRecording(Closable):
         except BAD_FILE as exc:
             self.close()
             raise damaged(self.path, exc) from None
-        self.samples: int = run["samples"]
-        self.steps: int = run["steps"]
+        self.samples = run["samples"]
+        self.steps = run["steps"]
         self._names, self._rows, self._constant = self._recorded.names, self._recorded.rows, self._recorded.constant
         self._index = EventIndex(index, len(self._names), self._container.optional)
         self._held = _HeldArrays()

@@ -16,7 +16,6 @@ from typing import NamedTuple
 
 from qdebug.errors import RefusedSizeError
 from qdebug.model import Node, Recording
-from qdebug.model.outline import outline_of
 from qdebug.model.thresholds.attribution import (
     REPLAY_MAX_GROWTH,
     REPLAY_MAX_WORK,
@@ -94,7 +93,7 @@ def recorded_room(recording: Recording, place: tuple[int, int], *, times: int = 
     """
 
     def recorded(name: str) -> int | None:
-        known = outline_of(recording, name, *place)
+        known = recording.outline(name, *place)
         return None if known is None else math.prod(known.shape) * times
 
     with room(recorded=recorded):

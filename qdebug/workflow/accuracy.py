@@ -19,7 +19,7 @@ from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Fidelity, Graph, Recording, Role, RunInfo, operators
 from qdebug.model.dtypes import is_integer, logical_dtype
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.model.recording import places_of, quant_of
+from qdebug.model.recording import quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.paired import paired_loss, proportion, samples_needed
@@ -277,7 +277,7 @@ class _Scored:
         self.metric = None if options.metric is None else find_metric(options.metric)
         self.outputs: list[Outputs] = []
         self.scores = np.zeros((0, 0), np.float32)
-        self.places = places_of(recording)
+        self.places = recording.places()
         self.found = self._ranked() if self.metric is None else self._collected()
 
     @property
@@ -570,7 +570,7 @@ def _shortcomings(runs: Sequence[_Scored], options: AccuracyOptions) -> Iterator
 def _fed_alike(one: Recording, other: Recording) -> bool:
     """Tell whether two runs were fed the same, as far as that shows: layouts may differ, and one may have codes."""
     inputs = list(zip(one.graph.inputs, other.graph.inputs, strict=False))
-    for place in places_of(one)[:_LOOKED_AT]:
+    for place in one.places()[:_LOOKED_AT]:
         for names in inputs:
             if not all(run.has(name, *place) for run, name in zip((one, other), names, strict=True)):
                 continue

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
-from qdebug.model.recording import places_of
 from qdebug.numerics.accumulate import ErrorAccumulator
 from qdebug.session import DiffSession
 from qdebug.workflow.repair import RepairOptions, faithful, prepare_search
@@ -147,7 +146,7 @@ class EditBench:
     def faithful(self) -> float:
         """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
         if self._faithful is None:
-            first = next(iter(places_of(self._session.backend)))
+            first = next(iter(self._session.backend.places()))
             self._faithful = faithful(self._session, self._search.arithmetic, first, self._told)
         return self._faithful
 

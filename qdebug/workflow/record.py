@@ -15,7 +15,6 @@ from qdebug.backends import check_model_file, load_backend
 from qdebug.backends.protocol import BackendRun, Feeds, OnProgress
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
 from qdebug.model import Fidelity, Node, Recording
-from qdebug.model.recording import places_of
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.opening import is_manifest
 from qdebug.recording.policy import KeepPolicy
@@ -350,7 +349,7 @@ def _unsteady_nodes(run: BackendRun, feeds: Feeds, sample: int) -> list[Node]:
 
 
 def _is_equal(one: Recording, other: Recording, name: str) -> bool:
-    places = [place for place in places_of(one, name) if one.has(name, *place) and other.has(name, *place)]
+    places = [place for place in one.places(name) if one.has(name, *place) and other.has(name, *place)]
     return all(one.load(name, *place).tobytes() == other.load(name, *place).tobytes() for place in places)
 
 

@@ -25,7 +25,6 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import RunInfo
 from qdebug.model.json_object import JsonObject
-from qdebug.model.recording import places_of
 from qdebug.replay import Arithmetic
 from qdebug.replay.variant import parse_variant
 from qdebug.session import DiffSession
@@ -191,7 +190,7 @@ def find_repair(
         KernelError: The net cannot be replayed.
     """
     looked = prepare_search(session, options, labels=labels, progress=progress)
-    trials, places = looked.trials, list(places_of(session.backend))
+    trials, places = looked.trials, list(session.backend.places())
     held_out = [place for place in places if place not in looked.places]
     minimal = False
     if not options.minutes:  # whoever gives edits and no time wants them measured
@@ -302,7 +301,7 @@ def prepare_search(
     """
     if session.backend.steps > 1:
         raise UsageError("A stateful network is not repaired.", hint="Record a run of one step.")
-    places = list(places_of(session.backend))
+    places = list(session.backend.places())
     if labels is not None and len(labels) != len(places):
         raise UsageError(
             f"There are {len(labels)} labels and {len(places)} samples.", hint="Give one label for each sample."

@@ -13,8 +13,7 @@ import numpy as np
 
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.model.json_object import JsonObject
-from qdebug.model.outline import shape_of
-from qdebug.model.recording import places_of
+from qdebug.model.recording import shape_of
 from qdebug.replay import Arithmetic
 from qdebug.session import DiffSession
 from qdebug.workflow.repair_edits import KINDS, Edit, EditCatalog
@@ -219,7 +218,7 @@ def _is_compared(session: DiffSession, name: str) -> bool:
     if entry is None:
         return False
     sides = (session.backend, name), (session.reference, entry.reference_tensor)
-    places = [place for place in places_of(session.backend) if all(run.has(each, *place) for run, each in sides)]
+    places = [place for place in session.backend.places() if all(run.has(each, *place) for run, each in sides)]
     return all(len({math.prod(shape_of(run, each, *place)) for run, each in sides}) == 1 for place in places)
 
 

@@ -20,7 +20,7 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
-from qdebug.model.outline import shape_of
+from qdebug.model.recording import shape_of
 from qdebug.replay.real_form import real_form
 from qdebug.workflow.scales_rescaled import handed_on, hands_on
 

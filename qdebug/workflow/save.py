@@ -6,7 +6,6 @@ import shutil
 from pathlib import Path
 
 from qdebug.model import Recording
-from qdebug.model.recording import places_of
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import cannot_write, check_target, whole_file
@@ -43,7 +42,7 @@ def save_recording(recording: Recording, path: Path, *, force: bool = False) -> 
         for name in recording.names:
             if recording.graph.is_constant(name):
                 recorder.constant(name, recording.load(name))
-        for place in places_of(recording):
+        for place in recording.places():
             recorder.at(*place)
             for name in recording.names:
                 if not recording.graph.is_constant(name) and recording.has(name, *place):

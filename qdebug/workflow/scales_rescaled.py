@@ -8,13 +8,13 @@ from dataclasses import replace
 import numpy as np
 
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
-from qdebug.model.forwarding import ForwardingRecording
+from qdebug.model.view import View
 from qdebug.workflow.scales_flags import coded_quant
 
 __all__ = ["RescaledRecording", "handed_on", "hands_on"]
 
 
-class RescaledRecording(ForwardingRecording):
+class RescaledRecording(View):
     """A recording in whose graph one tensor has another scale; a bias that it is a factor of is requantized.
 
     Args:
@@ -24,27 +24,14 @@ class RescaledRecording(ForwardingRecording):
     """
 
     def __init__(self, recording: Recording, tensor: str, quant: QuantParams) -> None:
-        super().__init__(recording)
-        self._own: dict[str, np.ndarray] = {}
-        self._changed = _rescaled(recording, handed_on(recording.graph, tensor), quant, self._own)
-
-    @property
-    def graph(self) -> Graph:
-        """The graph with the other scale."""
-        return self._changed
+        made: dict[str, np.ndarray] = {}
+        graph = _rescaled(recording, handed_on(recording.graph, tensor), quant, made)
+        super().__init__(recording, graph=graph, constants=made)
 
     @property
     def names(self) -> list[str]:
         """Names of the tensors, those of new constants included."""
-        return [*super().names, *self._own]
-
-    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept, or are a new constant."""
-        return tensor in self._own or super().has(tensor, sample, step)
-
-    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Return the stored elements, or a new constant."""
-        return self._own[tensor] if tensor in self._own else super().load(tensor, sample, step)
+        return [*super().names, *self._constants]
 
 
 def handed_on(graph: Graph, tensor: str) -> frozenset[str]:

@@ -19,9 +19,8 @@ from qdebug.compare.measure.recordings import as_compared, with_understood_graph
 from qdebug.errors import KernelError, UsageError
 from qdebug.model import Graph, QuantParams, Recording
 from qdebug.model.dtypes import code_limits, is_integer
-from qdebug.model.forwarding import ForwardingRecording
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.model.recording import places_of
+from qdebug.model.view import View
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.stats import ErrorStats
@@ -300,7 +299,7 @@ class TrialBench:
         run, coded = self._run, self.now is not None
         if run.steps > 1:
             return _unreplayed("a stateful network is not replayed")
-        places = [place for place in places_of(run) if all(run.has(name, *place) for name in run.graph.inputs)]
+        places = [place for place in run.places() if all(run.has(name, *place) for name in run.graph.inputs)]
         if not places:
             return _unreplayed("the inputs of the network were not recorded")
         done, total = 0, len(places) * (1 if self._before is not None else 2)
@@ -406,7 +405,7 @@ def _held_where_made(graph: Graph, tensor: str, quant: QuantParams) -> dict[str,
     return {maker.name: hold}
 
 
-class _Made(ForwardingRecording):
+class _Made(View):
     """A run with other outputs: those that were made last."""
 
     outputs: Mapping[str, np.ndarray] = MappingProxyType({})

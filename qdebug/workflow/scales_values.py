@@ -12,8 +12,8 @@ from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
-from qdebug.model.kept import Statistics, kept_of
-from qdebug.model.recording import places_of, quant_of
+from qdebug.model.kept import Statistics
+from qdebug.model.recording import quant_of
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.quant_error import QuantError, QuantErrorCounter, estimated_error
 from qdebug.numerics.range_histogram import BINS, RangeCounter, RangeHistogram
@@ -77,13 +77,13 @@ class TensorValues:
         if self.recording is None:
             return None
         looked = False
-        for place in places_of(self.recording, self.name):
+        for place in self.recording.places(self.name):
             quant, why = quant_of(self.recording, self.name, *place), None
             if self.recording.has(self.name, *place):
                 if not looked:
                     why = why_not_profiled(logical_name(self.recording.load(self.name, *place).dtype), quant)
                 looked = True
-            elif (kept := kept_of(self.recording, self.name, *place)) is not None:
+            elif (kept := self.recording.kept(self.name, *place)) is not None:
                 why = why_not_profiled(kept.dtype, quant) or self._why_no_range(kept.statistics, quant)
                 looked = True
             if why is not None:
@@ -104,14 +104,14 @@ class TensorValues:
         """Yield the stored elements of each sample, or their statistics, and how they stand for real numbers."""
         if self.recording is None:
             return
-        for place in places_of(self.recording, self.name):
+        for place in self.recording.places(self.name):
             quant = quant_of(self.recording, self.name, *place)
             if self.recording.has(self.name, *place):
                 values = self.recording.load(self.name, *place)
                 if self._clamp != (None, None):
                     values, quant = np.clip(dequantize(values, quant), *self._clamp), None
                 yield values, quant
-            elif (kept := kept_of(self.recording, self.name, *place)) is not None:
+            elif (kept := self.recording.kept(self.name, *place)) is not None:
                 yield kept.statistics, quant
 
     @cached_property

@@ -9,7 +9,6 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.model import Graph, Node, QuantParams, RunInfo, TensorInfo
-from qdebug.model.recording import places_of
 from qdebug.recording.opening import open_recording
 from qdebug.recording.write import RecordingWriter
 
@@ -49,10 +48,10 @@ def far(request, tmp_path):
 
 def test_its_places_are_those_recorded(far):
     with open_recording(far) as run:
-        (place,) = places_of(run)
+        (place,) = run.places()
         assert max(place) == LAST
-        assert places_of(run, "x") == (place,)
-        assert not places_of(run, "z")
+        assert run.places("x") == (place,)
+        assert not run.places("z")
 
 
 @pytest.mark.parametrize(

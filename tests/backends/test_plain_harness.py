@@ -7,7 +7,6 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_reader
-from qdebug.model.recording import places_of
 from qdebug.workflow.record import record_run
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
@@ -29,7 +28,7 @@ def again(recording):
         for name, info in graph.tensors.items():
             if graph.is_constant(name) and recording.has(name):
                 rec.constant(name, recording.load(name), **facts(info))
-        for place in places_of(recording, None):
+        for place in recording.places(None):
             rec.at(*place)
             made = {name: node for node in graph.nodes for name in node.outputs}
             for name in (*graph.inputs, *made):

@@ -17,6 +17,7 @@ import numpy as np
 
 from qdebug.arithmetic.units import Units, UnitSource
 from qdebug.model import Node, Recording
+from qdebug.model.view import View
 from qdebug.replay.evaluate import accumulate, compute, finish
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
@@ -24,16 +25,12 @@ from qdebug.replay.variant import Variant
 __all__ = ["BUGS", "Altered", "Bug", "find_unit", "plant", "sources"]
 
 
-class Altered:
+class Altered(View):
     """A recording in which one tensor holds other codes."""
 
     def __init__(self, recording: Recording, tensor: str, codes: dict[tuple[int, int], np.ndarray]) -> None:
-        self._recording, self._tensor, self._codes = recording, tensor, codes
-        self.info, self.graph, self.names = recording.info, recording.graph, recording.names
-        self.samples, self.steps = recording.samples, recording.steps
-
-    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        return self._recording.has(tensor, sample, step)
+        super().__init__(recording)
+        self._tensor, self._codes = tensor, codes
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         if tensor == self._tensor:

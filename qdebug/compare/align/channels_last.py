@@ -23,7 +23,6 @@ from qdebug.compare.align.pairs import Match, Pair, Side, Transform
 from qdebug.model import Node, operators
 from qdebug.model.layouts import is_channels_last
 from qdebug.model.operators import kinds_of
-from qdebug.model.outline import outline_of
 from qdebug.model.thresholds.alignment import (
     CHANNEL_AXIS_MAX_RANK,
     CHANNEL_AXIS_MIN_RANK,
@@ -163,7 +162,7 @@ def _plain(pair: Pair) -> bool:
 
 
 def _shape(run: IndexedRecording, tensor: str) -> tuple[int, ...] | None:
-    outline = outline_of(run.recording, tensor)
+    outline = run.recording.outline(tensor)
     if outline is not None:
         return outline.shape
     if run.has(tensor):

@@ -13,7 +13,7 @@ from qdebug.compare.align.expand import expanded, says_nothing
 from qdebug.model import Graph, Node, Recording, Role, operators
 from qdebug.model.dtypes import is_float
 from qdebug.model.operators import in_words_of_onnx, turns_channels
-from qdebug.model.outline import outline_of, shape_of
+from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.alignment import NEUTRAL_CONSTANT_MAX_ELEMENTS, SHARED_CONSTANT_MAX_ELEMENTS
 from qdebug.model.thresholds.rounding import FLOAT32_STORED_REL_ERROR
 from qdebug.numerics.affine import dequantize
@@ -287,7 +287,7 @@ def _constant_key(recording: Recording, name: str) -> Hashable:
     shape = info.shape or ()
     if math.prod(extent or 1 for extent in shape) > SHARED_CONSTANT_MAX_ELEMENTS or not recording.has(name):
         return None
-    outline = outline_of(recording, name)
+    outline = recording.outline(name)
     if outline is not None:
         return outline if math.prod(outline.shape) <= SHARED_CONSTANT_MAX_ELEMENTS else None
     values = recording.load(name)
@@ -311,7 +311,7 @@ def _takes_all(recording: Recording, node: Node, read: dict[Hashable, np.ndarray
         if tensor and (recording.graph.tensors[tensor].role is not Role.CONSTANT or not recording.has(tensor)):
             return False
         if tensor:
-            key = outline_of(recording, tensor) or tensor
+            key = recording.outline(tensor) or tensor
             values = read.get(key)
             if values is None:
                 values = read[key] = recording.load(tensor)

@@ -16,7 +16,6 @@ from qdebug.compare.align.indexed_recording import IndexedRecording, tensor_orde
 from qdebug.compare.align.pairs import Pair, Side, Transform, block_of
 from qdebug.errors import KernelError
 from qdebug.model import Node, QuantParams, operators
-from qdebug.model.kept import kept_of
 from qdebug.model.operators import kinds_of, turns_channels
 from qdebug.model.thresholds.alignment import FUSED_CHAIN_MAX_NODES
 from qdebug.numerics.accumulate import same_elements
@@ -573,7 +572,7 @@ def _rank(tensor: str, run: IndexedRecording) -> int:
     """Return how many dimensions a tensor has, however much of it was kept; 4 where nothing tells."""
     if run.has(tensor):
         return len(run.shape(tensor))
-    kept, declared = kept_of(run.recording, tensor), run.graph.tensors[tensor].shape
+    kept, declared = run.recording.kept(tensor), run.graph.tensors[tensor].shape
     return len(kept.shape) if kept is not None else len(declared) if declared is not None else 4
 
 

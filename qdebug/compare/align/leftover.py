@@ -15,8 +15,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.pairs import Pair, Side, Unmatched, UnmatchedKind
 from qdebug.compare.align.region import between, why_unchecked
 from qdebug.model import operators
-from qdebug.model.outline import Outline, outline_of
-from qdebug.model.recording import RunInfo, SkipCause
+from qdebug.model.recording import Outline, RunInfo, SkipCause
 from qdebug.model.thresholds.alignment import NEAREST_ASKED_MAX
 
 __all__ = ["as_unchecked", "leftovers"]
@@ -63,9 +62,7 @@ class _Half:
     @cached_property
     def outlines(self) -> Mapping[Outline, str]:
         """Compared tensors by what is known of their values without reading them, the first of each."""
-        known = [
-            (outline_of(self.run.recording, name), name) for name in self.run.recording.names if name in self.paired
-        ]
+        known = [(self.run.recording.outline(name), name) for name in self.run.recording.names if name in self.paired]
         return {outline: name for outline, name in reversed(known) if outline is not None}
 
     @cached_property
@@ -151,7 +148,7 @@ def _unmatched(half: _Half, tensor: str) -> Unmatched:
     if run.folds(tensor):
         return replace(entry(UnmatchedKind.BENIGN, "computed from constants alone"), of_constants=True)
     node = graph.producer(tensor)
-    outline = outline_of(run.recording, tensor) if node is not None and says_nothing(node) else None
+    outline = run.recording.outline(tensor) if node is not None and says_nothing(node) else None
     if outline is not None and outline in half.outlines:  # blocks hand on their last
         return entry(UnmatchedKind.BENIGN, f"the same values as {half.outlines[outline]!r}, which is compared")
     twin = half.roots.get(run.root(tensor))

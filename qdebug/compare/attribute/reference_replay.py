@@ -27,7 +27,7 @@ from qdebug.compare.attribute.rounding import ConstantRounding, hair, scales_by_
 from qdebug.compare.attribute.segments import Segment
 from qdebug.errors import KernelError, NoKernelError, NoScaleError, NotRecordedError
 from qdebug.model import Node, operators
-from qdebug.model.outline import shape_of
+from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.attribution import (
     COMPUTED_CONSTANT_MAX_NODES,
     SLICE_MAX_SQUARE_RATIO,

@@ -8,7 +8,6 @@ import numpy as np
 
 from qdebug.errors import NotRecordedError
 from qdebug.model import Node, QuantParams, Recording, operators
-from qdebug.model.recording import places_of
 from qdebug.numerics.affine import BLOCK, dequantize
 from qdebug.numerics.short_formats import SHORT_FORMATS, fits, format_of
 
@@ -69,7 +68,7 @@ def float32_overflow(recording: Recording, node: Node | None, tensor: str, sampl
         info = recording.graph.tensors.get(name)
         if info is None or info.quant is None or not _reaches(info.quant):
             continue
-        for at, step in places_of(recording, name):
+        for at, step in recording.places(name):
             if (at == sample or recording.graph.is_constant(name)) and recording.has(name, sample, step):
                 said = _said(recording.load(name, sample, step), info.quant)
                 if said is not None:

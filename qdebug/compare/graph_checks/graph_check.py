@@ -42,7 +42,7 @@ from qdebug.compare.measure.compare import Comparison
 from qdebug.compare.result.finding import Finding, FindingKind
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import Node, Recording, operators
-from qdebug.model.outline import shape_of
+from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.attribution import DISTURBANCE_HALF_STEPS
 from qdebug.model.thresholds.checks import FOLDING_MAX_ERROR_RATIO, LIKELY_ROUNDING_BOUND_SHARE, MOVED_CODES_MAX_LSB
 from qdebug.model.thresholds.rounding import (

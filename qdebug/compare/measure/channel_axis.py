@@ -7,7 +7,7 @@ from math import prod
 
 from qdebug.compare.align.pairs import Pair
 from qdebug.model import Graph, Node, QuantParams, Recording, operators
-from qdebug.model.outline import shape_of
+from qdebug.model.recording import shape_of
 from qdebug.model.thresholds.attribution import CHANNEL_AXIS_MAX_NODES
 
 _Shape = tuple[int | None, ...]

@@ -22,7 +22,6 @@ from qdebug.compare.measure.partial import (
 )
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
-from qdebug.model.kept import kept_of
 from qdebug.model.recording import either_places
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
 from qdebug.numerics.blocks import RealBlocks, settled, why_incomparable
@@ -99,8 +98,8 @@ def find_places(reference: Recording, backend: Recording, pair: Pair) -> Places:
         if ours and theirs:
             both.append(place)
             continue
-        ours = ours or kept_of(reference, pair.reference, place.sample, place.step) is not None
-        theirs = theirs or kept_of(backend, pair.backend, place.sample, place.step) is not None
+        ours = ours or reference.kept(pair.reference, place.sample, place.step) is not None
+        theirs = theirs or backend.kept(pair.backend, place.sample, place.step) is not None
         if ours and theirs:
             partly.append(place)
         elif ours or theirs:

@@ -12,7 +12,7 @@ from qdebug.compare.align.layouts import in_one_order
 from qdebug.compare.align.pairs import Pair, clamp_of
 from qdebug.model import QuantParams, Recording
 from qdebug.model.dtypes import logical_name
-from qdebug.model.kept import Kept, kept_of
+from qdebug.model.kept import Kept
 from qdebug.model.recording import either_places, quant_of
 from qdebug.model.thresholds.attribution import MOMENTS_MIN_REL_ERROR
 from qdebug.numerics.accumulate import ErrorAccumulator
@@ -109,7 +109,7 @@ def _places(reference: Recording, backend: Recording, pair: Pair) -> Iterator[tu
     """List samples and steps of which both sides kept something."""
     sides = ((reference, pair.reference), (backend, pair.backend))
     for place in either_places(reference, pair.reference, backend, pair.backend):
-        if all(side.has(name, *place) or kept_of(side, name, *place) for side, name in sides):
+        if all(side.has(name, *place) or side.kept(name, *place) for side, name in sides):
             yield place
 
 
@@ -121,9 +121,7 @@ def some_missing(reference: Recording, backend: Recording, pair: Pair) -> str:
     only = dict.fromkeys(sides, 0)
     for place in either_places(reference, pair.reference, backend, pair.backend):
         lacking = [
-            title
-            for title, (side, name) in sides.items()
-            if not (side.has(name, *place) or kept_of(side, name, *place))
+            title for title, (side, name) in sides.items() if not (side.has(name, *place) or side.kept(name, *place))
         ]
         if len(lacking) == 1:
             only[lacking[0]] += 1
@@ -185,7 +183,7 @@ def _statistics_compared(
 
 def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tuple[int, int]) -> bool:
     """Tell whether the values of both sides are equal bit for bit by the hashes that were kept of them."""
-    ours, theirs = kept_of(reference, pair.reference, *place), kept_of(backend, pair.backend, *place)
+    ours, theirs = reference.kept(pair.reference, *place), backend.kept(pair.backend, *place)
     if ours is None or theirs is None or clamp_of(pair.reference_view) != clamp_of(pair.backend_view):
         return False
     quants = quant_of(reference, pair.reference, *place), quant_of(backend, pair.backend, *place)
@@ -195,7 +193,7 @@ def hash_equal(reference: Recording, backend: Recording, pair: Pair, place: tupl
 
 def _kept(recording: Recording, tensor: str, sample: int, step: int) -> Kept:
     """Return the statistics of a tensor, from its values if they were kept."""
-    kept = kept_of(recording, tensor, sample, step)
+    kept = recording.kept(tensor, sample, step)
     if kept is not None:
         return kept
     array = recording.load(tensor, sample, step)
@@ -375,7 +373,7 @@ def _elements(recording: Recording, tensor: str, sample: int, step: int) -> Elem
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
         return Elements(np.arange(array.size), array.reshape(-1), array.shape, quant)
-    kept = kept_of(recording, tensor, sample, step)
+    kept = recording.kept(tensor, sample, step)
     if kept is None or kept.positions is None or kept.values is None:
         return None
     return Elements(kept.positions, kept.values, kept.shape, quant)

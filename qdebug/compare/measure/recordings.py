@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,14 +13,13 @@ from qdebug.compare.result.result import RunComparison
 from qdebug.errors import RecordingError, UsageError
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo
 from qdebug.model.dtypes import is_integer, logical_dtype, logical_name
-from qdebug.model.forwarding import ForwardingRecording
-from qdebug.model.kept import Kept, kept_of
+from qdebug.model.kept import Kept
 from qdebug.model.layouts import as_understood
 from qdebug.model.operators import in_words_of_onnx
 from qdebug.model.operators.dialects import Translated, translated
 from qdebug.model.operators.known_scales import Facts, quant_facts
-from qdebug.model.outline import Outline, outline_of
-from qdebug.model.recording import event_quants_of, places_of, quant_of
+from qdebug.model.recording import Outline, quant_of
+from qdebug.model.view import View
 from qdebug.numerics.affine import dequantize, is_wide_code
 from qdebug.numerics.checkpoint import checkpoint
 
@@ -35,7 +35,7 @@ __all__ = [
 ]
 
 
-class OneSample(ForwardingRecording):
+class OneSample(View):
     """A recording of which only one sample is looked at; it is numbered 0 in here.
 
     Args:
@@ -140,7 +140,7 @@ def with_understood_graph(recording: Recording) -> Recording:
     """
     recording = _in_words_of_onnx(_with_known_scales(recording))
     graph = as_understood(recording.graph)
-    return recording if graph is recording.graph else _WithGraph(recording, graph)
+    return recording if graph is recording.graph else View(recording, graph=graph)
 
 
 def _in_words_of_onnx(recording: Recording) -> Recording:
@@ -167,7 +167,8 @@ def _in_words_of_onnx(recording: Recording) -> Recording:
         TensorInfo(name=name, shape=values.shape, dtype=values.dtype.name, role=Role.CONSTANT)
         for name, values in made.items()
     ]
-    return _Turned(recording, _with_tensors(graph, infos, nodes), orders, made)
+    turns = {name: partial(_arranged, order=order) for name, order in orders.items()}
+    return View(recording, graph=_with_tensors(graph, infos, nodes), constants=made, changes=turns)
 
 
 _Order = tuple[int, ...] | None
@@ -181,6 +182,10 @@ def _orders(found: Iterable[Translated]) -> dict[str, _Order]:
         orders |= each.turns
         orders |= dict.fromkeys(each.merged)
     return orders
+
+
+def _arranged(array: np.ndarray, *, order: _Order) -> np.ndarray:
+    return array.reshape(-1, *array.shape[2:]) if order is None else array.transpose(order)
 
 
 def _turned(info: TensorInfo, order: _Order) -> TensorInfo:
@@ -208,67 +213,6 @@ def _constants_of(recording: Recording) -> Callable[[str], np.ndarray | None]:
     return constant
 
 
-class _WithGraph(ForwardingRecording):
-    """A recording with another graph of the same tensors."""
-
-    def __init__(self, recording: Recording, graph: Graph) -> None:
-        super().__init__(recording)
-        self._graph = graph
-
-    @property
-    def graph(self) -> Graph:
-        """The graph."""
-        return self._graph
-
-
-class _Turned(ForwardingRecording):
-    """A recording with another graph, in which constants have their dimensions in another order, or are new.
-
-    Args:
-        recording: The recording.
-        graph: The graph.
-        turns: The order of dimensions of each such constant.
-        made: Constants that the recording has not.
-    """
-
-    def __init__(
-        self, recording: Recording, graph: Graph, turns: Mapping[str, _Order], made: Mapping[str, np.ndarray]
-    ) -> None:
-        super().__init__(recording)
-        self._graph, self._turns, self._made = graph, turns, made
-
-    @property
-    def graph(self) -> Graph:
-        """The graph."""
-        return self._graph
-
-    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
-        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
-        return ((0, 0),) if tensor in self._made else super().places(tensor)
-
-    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
-        """Tell whether values of a tensor were kept for a sample and step."""
-        return tensor in self._made or super().has(tensor, sample, step)
-
-    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
-        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
-        return None if tensor in self._made else super().kept(tensor, sample, step)
-
-    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
-        """Return the stored elements, turned where the graph says so; read-only.
-
-        Raises:
-            RecordingError: No values are kept under this name, sample and step.
-        """
-        if tensor in self._made:
-            return self._made[tensor]
-        array = self._recording.load(tensor, sample, step)
-        if tensor not in self._turns:
-            return array
-        order = self._turns[tensor]
-        return array.reshape(-1, *array.shape[2:]) if order is None else array.transpose(order)
-
-
 def _with_known_scales(recording: Recording) -> Recording:
     graph = recording.graph
     stated = {name: info.quant for name, info in graph.tensors.items() if info.quant is not None}
@@ -288,7 +232,7 @@ def _with_known_scales(recording: Recording) -> Recording:
     if not found:
         return recording
     infos = [replace(info, quant=found.get(name, info.quant)) for name, info in graph.tensors.items()]
-    return _WithGraph(recording, _with_tensors(graph, infos))
+    return View(recording, graph=_with_tensors(graph, infos))
 
 
 def _may_be_code(info: TensorInfo) -> bool:
@@ -308,11 +252,11 @@ def _with_tensors(graph: Graph, tensors: Sequence[TensorInfo], nodes: Sequence[N
 
 def real_where_varying(recording: Recording) -> Recording:
     """Return a recording in which every quantization holds for all samples; the same one if that is so already."""
-    varying = {tensor for tensor, _, _ in event_quants_of(recording)}
+    varying = {tensor for tensor, _, _ in recording.event_quants}
     return DequantizedPerSample(recording, varying) if varying else recording
 
 
-class DequantizedPerSample(ForwardingRecording):
+class DequantizedPerSample(View):
     """A recording that shows some tensors as real values.
 
     Args:
@@ -321,21 +265,13 @@ class DequantizedPerSample(ForwardingRecording):
     """
 
     def __init__(self, recording: Recording, tensors: set[str]) -> None:
-        super().__init__(recording)
         self._tensors = tensors
-        given = recording.graph
-        self._graph = _with_tensors(
-            given,
-            [
-                replace(info, quant=None, dtype=_shown_as(info.dtype)) if name in tensors else info
-                for name, info in given.tensors.items()
-            ],
-        )
-
-    @property
-    def graph(self) -> Graph:
-        """The graph that ran, without the quantization of what is shown as real values."""
-        return self._graph
+        graph = recording.graph
+        infos = [
+            replace(info, quant=None, dtype=_shown_as(info.dtype)) if name in tensors else info
+            for name, info in graph.tensors.items()
+        ]
+        super().__init__(recording, graph=_with_tensors(graph, infos))
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements, or what they stand for; read-only.
@@ -347,26 +283,23 @@ class DequantizedPerSample(ForwardingRecording):
         if tensor not in self._tensors:
             return array
         shown = _shown_as(logical_name(array.dtype))
-        quant = self._quant(tensor, sample, step)
+        quant = quant_of(self._recording, tensor, sample, step)
         real = dequantize(array, quant, double=shown == "float64").astype(shown, copy=False)
         real.flags.writeable = False
         return real
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of values that are shown as they were recorded; None of others."""
-        return None if tensor in self._tensors else outline_of(self._recording, tensor, sample, step)
+        return None if tensor in self._tensors else self._recording.outline(tensor, sample, step)
 
     def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
         """Return what was kept of values that were not kept in full; of a tensor that varies nothing can be said."""
-        return None if tensor in self._tensors else kept_of(self._recording, tensor, sample, step)
+        return None if tensor in self._tensors else self._recording.kept(tensor, sample, step)
 
     @property
     def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
         """None is left."""
         return {}
-
-    def _quant(self, tensor: str, sample: int, step: int) -> QuantParams | None:
-        return quant_of(self._recording, tensor, sample, step)
 
 
 def _shown_as(dtype: str | None) -> str:
@@ -381,7 +314,7 @@ def is_fed_back(recording: Recording, tensor: str) -> bool:
         recording: The run.
         tensor: An input of the network.
     """
-    moments = [place for place in places_of(recording, tensor) if place[1] and recording.has(tensor, *place)]
+    moments = [place for place in recording.places(tensor) if place[1] and recording.has(tensor, *place)]
     if not moments or len(moments) < recording.samples * (recording.steps - 1):
         return False
 
@@ -399,7 +332,7 @@ _MOST_BYTES = 1 << 23
 _LARGEST = 1 << 18
 
 
-class RecentTensors(ForwardingRecording):
+class RecentTensors(View):
     """A recording with its most recent small tensors at hand: 8 MB of them, none above 256 kB.
 
     Args:
@@ -417,7 +350,7 @@ class RecentTensors(ForwardingRecording):
 
     def outline(self, tensor: str, sample: int = 0, step: int = 0) -> Outline | None:
         """Return dtype, shape and hash of values that were kept in full; None if they are not known."""
-        return outline_of(self._recording, tensor, sample, step)
+        return self._recording.outline(tensor, sample, step)
 
     def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
         """Return the stored elements, read-only.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from qdebug.compare.result.result import NodeResult, Status
 from qdebug.errors import QdebugError, RecordingError
 from qdebug.model.dtypes import is_whole
-from qdebug.model.kept import Statistics, kept_of
+from qdebug.model.kept import Statistics
 from qdebug.model.recording import quant_of
 from qdebug.numerics.summary import take_statistics
 from qdebug.tui.elements.summing import Cancelled, Summing
@@ -69,7 +69,7 @@ def recorded_facts(source: DiffSession, result: NodeResult, *, sample: int, step
     """
     sides = ((source.reference, result.reference_tensor), (source.backend, result.tensor))
     try:
-        if all(kept_of(side, tensor, sample, step) is None for side, tensor in sides):
+        if all(side.kept(tensor, sample, step) is None for side, tensor in sides):
             return None
         theirs, ours = (recorded_side(side, tensor, sample, step) for side, tensor in sides)
     except (QdebugError, OSError):  # what is wrong has been said by who wanted the values
@@ -95,7 +95,7 @@ def recorded_side(recording: Recording, tensor: str, sample: int, step: int) -> 
     if recording.has(tensor, sample, step):
         array = recording.load(tensor, sample, step)
         return RecordedSide(statistics=take_statistics(array, quant), quant=quant, elements=array.size, whole=whole)
-    kept = kept_of(recording, tensor, sample, step)
+    kept = recording.kept(tensor, sample, step)
     if kept is None:
         return RecordedSide(statistics=None, quant=quant)
     many = 0 if kept.positions is None else len(kept.positions)

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from qdebug.errors import QdebugError
-from qdebug.model.recording import places_of
 from qdebug.tui.elements.slab import slab_of
 from qdebug.tui.elements.summing import Cancelled, Summing
 from qdebug.tui.reading.messages import Failed, Glimpsed, LookRequest, TensorRequest
@@ -87,7 +86,7 @@ def first_sample(source: DiffSession, request: TensorRequest) -> int:
     if request.sample is not None:
         return request.sample
     recording = recording_of(source, request.side)
-    held = (at for at, step in places_of(recording, request.tensor) if step == request.step)
+    held = (at for at, step in recording.places(request.tensor) if step == request.step)
     return next((at for at in held if recording.has(request.tensor, at, request.step)), 0)
 
 

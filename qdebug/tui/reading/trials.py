@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from qdebug.compare.attribute.plan import recorded_places
 from qdebug.compare.budget import ErrorBudget
 from qdebug.errors import QdebugError
-from qdebug.model.recording import places_of
 from qdebug.numerics.calibration import calibrator_named
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.present.text import safe_text
@@ -174,7 +173,7 @@ class Trials:
         facts = EditFacts(marked=bench.named(wish.edits))
         if unit is not None:
             facts = replace(facts, node=unit.node.name, edits=bench.edits_of(unit))
-        places = [place for place in places_of(source.backend) if wish.sample in {None, place[0]}]
+        places = [place for place in source.backend.places() if wish.sample in {None, place[0]}]
         ready = self._tell(replace(ready, edits=facts, doing="the whole net without edits"))
         facts = replace(facts, faithful=bench.faithful())
         if places and abs(bench.faithful()) < math.inf and wish.sample not in self._plain:

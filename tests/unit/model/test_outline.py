@@ -6,7 +6,7 @@ import pytest
 import qdebug
 from qdebug.compare.measure.recordings import RecentTensors, real_where_varying
 from qdebug.model import Graph, MemoryRecording
-from qdebug.model.outline import outline_of, shape_of
+from qdebug.model.recording import shape_of
 from qdebug.recording.opening import JoinedRecording, Part
 
 
@@ -28,36 +28,36 @@ def test_it_is_that_of_the_values_and_reads_none(path):
     values = {name: recording.load(name, 1) for name in recording.names}
     recording.close()  # nothing can be read now
     for name, array in values.items():
-        known = outline_of(recording, name, 1)
+        known = recording.outline(name, 1)
         assert (known.dtype, known.shape) == (array.dtype.name, array.shape)
-    assert outline_of(recording, "x", 1) == outline_of(recording, "same", 0)
-    assert outline_of(recording, "x", 1) != outline_of(recording, "turned", 1)
+    assert recording.outline("x", 1) == recording.outline("same", 0)
+    assert recording.outline("x", 1) != recording.outline("turned", 1)
 
 
 @pytest.mark.parametrize("name", ["x", "none"])
 def test_where_there_are_no_values_there_is_none(path, name):
-    assert outline_of(qdebug.open_recording(path), name, 7) is None
+    assert qdebug.open_recording(path).outline(name, 7) is None
 
 
 def test_of_several_files_it_is_that_of_the_file_that_has_the_values(path):
     single = qdebug.open_recording(path)
     joined = JoinedRecording([Part(path=path), Part(path=path, first_sample=2, prefix="")], path)
-    assert outline_of(joined, "w") == outline_of(single, "w")
-    assert outline_of(joined, "x", 3) == outline_of(single, "x", 1)
-    assert outline_of(joined, "x", 9) is None
+    assert joined.outline("w") == single.outline("w")
+    assert joined.outline("x", 3) == single.outline("x", 1)
+    assert joined.outline("x", 9) is None
 
 
 def test_recordings_that_stand_before_others_hand_it_on_where_values_are_the_same(path):
     recording = qdebug.open_recording(path)
-    assert outline_of(RecentTensors(recording), "x") == outline_of(recording, "x")
+    assert RecentTensors(recording).outline("x") == recording.outline("x")
     real = real_where_varying(recording)
-    assert outline_of(real, "x") == outline_of(recording, "x")
-    assert outline_of(real, "varying") is None  # it is shown as what the codes stand for
+    assert real.outline("x") == recording.outline("x")
+    assert real.outline("varying") is None  # it is shown as what the codes stand for
     assert shape_of(real, "varying") == (12,)
 
 
 def test_a_shape_is_known_of_any_recording(path):
     held = MemoryRecording.single(Graph(), {"a": np.zeros((2, 5))})
-    assert outline_of(held, "a") is None
+    assert held.outline("a") is None
     assert shape_of(held, "a") == (2, 5)
     assert shape_of(qdebug.open_recording(path), "turned", 1) == (3, 4)

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.errors import RecordingError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, Recording, Role, RunInfo, TensorInfo
-from qdebug.model.recording import no_values
+from qdebug.model.recording import no_values, quant_of, shape_of
 
 
 def graph():
@@ -93,3 +93,29 @@ def test_run_facts_as_plain_values():
     assert plain["cpu_flags"] == ["avx2"]
     assert plain["options"] == {"opt": "all"}
     assert set(plain) == set(RunInfo.__dataclass_fields__)
+
+
+class Minimal(Recording):
+    """A recording that says no more than it must."""
+
+    info, graph, samples, steps, names = RunInfo(backend="mine"), graph(), 2, 3, ("w", "x")
+
+    def has(self, tensor, sample=0, step=0):
+        return tensor in self.names
+
+    def load(self, tensor, sample=0, step=0):
+        return np.zeros(4)
+
+
+def test_what_a_recording_does_not_say_has_a_default():
+    mine = Minimal()
+    assert mine.places() == mine.places("x") == ((0, 0), (0, 1), (0, 2), (1, 0), (1, 1), (1, 2))
+    assert mine.places("w") == ((0, 0),)
+    assert mine.kept("x") is mine.outline("x") is quant_of(mine, "x") is None
+    assert mine.event_quants == {}
+    assert shape_of(mine, "x") == (4,)
+
+
+def test_what_a_recording_must_say_is_asked_for():
+    with pytest.raises(TypeError, match="abstract"):
+        type("Less", (Minimal,), {"load": Recording.load})()

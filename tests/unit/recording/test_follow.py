@@ -13,7 +13,6 @@ import pytest
 
 import qdebug
 from qdebug.errors import NotARecordingError, RecordingError
-from qdebug.model.outline import outline_of
 from qdebug.model.recording import quant_of
 from qdebug.recording.follow import FollowState
 from qdebug.recording.journal_reader import JournalReader
@@ -308,14 +307,14 @@ def test_what_is_known_of_values_is_told_without_reading_them(recorder, followed
     recorder.put("x", np.arange(30_000, dtype=np.int8), scale=0.5)
     followed.refresh()
     monkeypatch.setattr(JournalReader, "read", None)
-    seen = {place: outline_of(followed, *place) for place in (("w", 1), ("x", 0), ("x", 1), ("x", 2), ("y", 0))}
+    seen = {place: followed.outline(*place) for place in (("w", 1), ("x", 0), ("x", 1), ("x", 2), ("y", 0))}
     assert seen["w", 1][:2] == ("float32", (2, 3))
     assert seen["x", 0] == seen["x", 1]
     assert seen["x", 2] is seen["y", 0] is None
     recorder.close()
     with qdebug.open_recording(path) as whole, qdebug.open_recording(path, follow=True) as finished:
-        assert {place: outline_of(whole, *place) for place in seen} == seen
-        assert {place: outline_of(finished, *place) for place in seen} == seen
+        assert {place: whole.outline(*place) for place in seen} == seen
+        assert {place: finished.outline(*place) for place in seen} == seen
 
 
 @pytest.mark.parametrize("keep", ["full", "stats", "elements:4", "none"])

@@ -9,7 +9,7 @@ import pytest
 import qdebug
 from qdebug.cli.main import main
 from qdebug.errors import RecordingError, UsageError
-from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT, kept_of
+from qdebug.model.kept import EXPONENT_BINS, LOWEST_EXPONENT
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.summary import take_statistics
 from qdebug.recording.policy import FULL, Keep, choose_positions, keep_partly, parse_size, policy_of
@@ -56,7 +56,7 @@ def test_statistics_alone(record):
     with pytest.raises(RecordingError, match="not all values were kept") as caught:
         recording.load("x")
     assert "--keep full" in caught.value.hint
-    kept = kept_of(recording, "x")
+    kept = recording.kept("x")
     found = kept.statistics
     assert (kept.dtype, kept.shape, kept.positions, kept.values, kept.truncated) == (
         *("float32", VALUES.shape, None, None, False),
@@ -72,12 +72,12 @@ def test_statistics_alone(record):
     at = math.floor(math.log2(abs(float(VALUES.max())))) - LOWEST_EXPONENT
     assert found.positive[at] > 0
     assert not found.positive[at + 1 :].any()
-    assert kept_of(recording, "y") is None
+    assert recording.kept("y") is None
 
 
 def test_some_elements(record):
     recording = record(lambda rec: rec.put("x", VALUES), keep="elements:80")
-    kept = kept_of(recording, "x")
+    kept = recording.kept("x")
     assert 80 <= kept.positions.size <= 90
     assert np.array_equal(kept.values, VALUES.reshape(-1)[kept.positions])
     assert int(np.argmax(np.abs(VALUES))) in kept.positions
@@ -87,7 +87,7 @@ def test_some_elements(record):
 @pytest.mark.parametrize("dtype", ["int8", "bfloat16", "int4", "bool", "float8_e4m3fn", "complex64", "uint64"])
 def test_elements_of_any_dtype(record, dtype):
     array = np.random.default_rng(1).integers(0, 2, 5000).astype(np.dtype(getattr(ml_dtypes, dtype, dtype)))
-    kept = kept_of(record(lambda rec: rec.put("x", array), keep="elements:20"), "x")
+    kept = record(lambda rec: rec.put("x", array), keep="elements:20").kept("x")
     assert kept.dtype == dtype
     assert np.array_equal(kept.values, array[kept.positions])
 
@@ -151,7 +151,7 @@ def test_statistics_of_what_is_not_finite():
 
 @pytest.mark.parametrize("array", [np.zeros(0, np.float32), np.full(3, np.nan), np.zeros(2, np.complex64)], ids=str)
 def test_statistics_of_nothing(record, array):
-    found = kept_of(record(lambda rec: rec.put("x", array), keep="stats"), "x").statistics
+    found = record(lambda rec: rec.put("x", array), keep="stats").kept("x").statistics
     assert math.isnan(found.mean)
     assert math.isnan(found.low)
     assert found.count == array.size
@@ -173,7 +173,7 @@ def test_rules_by_name_operator_and_size(record):
     assert not recording.has("secret")
     assert not recording.has("big")
     assert recording.has("small")
-    assert kept_of(recording, "conv1").values is not None
+    assert recording.kept("conv1").values is not None
     assert "gone" not in recording.names
     assert "gone" in recording.graph.tensors
 
@@ -195,7 +195,7 @@ def test_a_bound_on_all_of_it(record):
 
     recording = record(body, max_bytes="100k")
     assert [recording.has(f"t{number}") for number in range(4)] == [True, True, False, False]
-    kept = kept_of(recording, "t3")
+    kept = recording.kept("t3")
     assert kept.truncated
     assert kept.values.size >= 1024
 
@@ -207,7 +207,7 @@ def test_a_quantization_of_one_sample_is_that_of_its_statistics(record):
         rec.put("x", np.full(4, 2, np.int8), scale=10.0)
 
     recording = record(body, keep="stats")
-    assert [kept_of(recording, "x", sample).statistics.mean for sample in range(2)] == [2, 20]
+    assert [recording.kept("x", sample).statistics.mean for sample in range(2)] == [2, 20]
     assert len(recording.event_quants) == 1
 
 
@@ -303,7 +303,7 @@ def test_what_has_no_more_elements_than_are_kept_is_kept_in_full(record, shape, 
     recording = record(lambda rec: rec.put("x", np.ones(shape, np.float32)), keep="elements:6")
     assert recording.has("x") == whole
     if not whole:
-        kept = kept_of(recording, "x")
+        kept = recording.kept("x")
         assert (kept.shape, kept.values.size) == (shape, min(6, int(np.prod(shape))))
 
 
@@ -320,5 +320,5 @@ def test_room_is_taken_by_what_is_kept_of_each_tensor(record, short, room):
 
     recording = record(body, keep=["some=elements:2000", "none=stats"], max_bytes=most)
     assert [recording.has(name) for name in given] == [True, False, False, room]
-    assert [kept_of(recording, name).truncated for name in ("some", "none")] == [False, False]
-    assert room or kept_of(recording, "last").truncated
+    assert [recording.kept(name).truncated for name in ("some", "none")] == [False, False]
+    assert room or recording.kept("last").truncated

@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.errors import KernelError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, TensorInfo
-from qdebug.model.outline import Outline
+from qdebug.model.recording import Outline
 from qdebug.replay.extents import broadcast, product, recorded_room, room
 from qdebug.replay.registry import run_node
 from qdebug.replay.run import run_coded, run_graph

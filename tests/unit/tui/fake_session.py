@@ -12,7 +12,7 @@ from qdebug.compare.result.finding import Judged
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
 from qdebug.errors import RecordingError, UsageError
-from qdebug.model import Fidelity, Graph, Node, QuantParams, RunInfo, TensorInfo
+from qdebug.model import Fidelity, Graph, Node, QuantParams, Recording, RunInfo, TensorInfo
 from qdebug.numerics.stats import ErrorStats, Rails, WorstElement
 
 OPS = ("QLinearConv", "QLinearAdd", "Relu", "MaxPool")
@@ -104,7 +104,7 @@ class Profile:
     channels: object = None
 
 
-class Recorded:
+class Recorded(Recording):
     def __init__(self, guard, info, graph, samples):
         self._guard, self._info, self._graph, self._samples = lambda: guard(any_thread=True), info, graph, samples
 

@@ -7,7 +7,6 @@ import pytest
 
 from qdebug import data
 from qdebug.errors import UsageError
-from qdebug.model.recording import places_of
 from qdebug.session import DiffSession, open_recording
 from qdebug.workflow.edit_bench import EditBench
 from qdebug.workflow.repair import RepairOptions, find_repair
@@ -38,7 +37,7 @@ def test_a_tensor_has_the_edits_of_the_node_that_computes_it(session, bench):
 
 def test_edits_of_several_nodes_give_what_a_repair_measures_with_them(session, bench):
     first, last = (bench.edits_of(unit)[-1].name for unit in list(bench._search.catalog.nodes.units.values())[:2])
-    places = places_of(session.backend)
+    places = session.backend.places()
     *_, effect = bench.effects([first, last], places)
     found = find_repair(session, RepairOptions(minutes=0.0, within=300.0, start=[first, last]))
     assert {edit.name for edit in found.edits} == {first, last}
@@ -70,7 +69,7 @@ def test_a_replay_tells_how_far_it_is_and_can_be_given_up(session):
 
 def test_a_gain_is_what_an_edit_adds_to_those_chosen(session, bench):
     first, other = (bench.edits_of(unit) for unit in list(bench._search.catalog.nodes.units.values())[:2])
-    chosen, places = [other[-1].name], places_of(session.backend)
+    chosen, places = [other[-1].name], session.backend.places()
 
     def sqnr(edits):
         *_, effect = bench.effects(edits, places)
@@ -89,7 +88,7 @@ def test_a_gain_is_what_an_edit_adds_to_those_chosen(session, bench):
 
 def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session, louder):
     run = session.backend
-    places, bench = places_of(run), EditBench(DiffSession(session.reference, louder(run)))
+    places, bench = run.places(), EditBench(DiffSession(session.reference, louder(run)))
     edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1]
     plain, edited = (
         [*bench.effects(edits, places, whole=True)][-1].outputs[0].trial.sqnr_db for edits in ([], [edit.name])
@@ -100,7 +99,7 @@ def test_what_a_replay_gains_without_edits_is_no_gain_of_an_edit(session, louder
 
 
 def test_gains_of_a_net_that_cannot_be_replayed_whole_are_against_the_recorded_outputs(session):
-    bench, places = EditBench(session), places_of(session.backend)
+    bench, places = EditBench(session), session.backend.places()
     edit = bench.edits_of(next(iter(bench._search.catalog.nodes.units.values())))[-1]
     (expected,) = bench.gains([], [edit], places)
     bench._faithful = math.nan

@@ -8,8 +8,7 @@ from qdebug.compare.align.indexed_recording import IndexedRecording
 from qdebug.compare.align.layouts import in_reference_order, layouts_of
 from qdebug.compare.align.pairs import Transform
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
-from qdebug.model.forwarding import ForwardingRecording
-from qdebug.model.outline import outline_of
+from qdebug.model.view import View
 from qdebug.recording.opening import open_recording
 from qdebug.recording.recorder import Recorder
 
@@ -144,7 +143,7 @@ def test_the_order_is_known_of_a_tensor_of_which_only_statistics_were_kept():
     assert pairs["y"].backend_view == Transform(transpose=(0, 3, 1, 2))
 
 
-class Watched(ForwardingRecording):
+class Watched(View):
     """A recording that notes which values are read."""
 
     def __init__(self, recording):
@@ -152,7 +151,7 @@ class Watched(ForwardingRecording):
         self.read = []
 
     def outline(self, tensor, sample=0, step=0):
-        return outline_of(self._recording, tensor, sample, step)
+        return self._recording.outline(tensor, sample, step)
 
     def load(self, tensor, sample=0, step=0):
         self.read.append(tensor)

@@ -1,0 +1,89 @@
+"""A recording seen with changes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+
+from qdebug.model.graph import Graph
+from qdebug.model.kept import Kept
+from qdebug.model.quant import QuantParams
+from qdebug.model.recording import Recording, RunInfo
+
+__all__ = ["View"]
+
+
+class View(Recording):
+    """A recording with another graph, further constants, or values in another form; all else is the recording's.
+
+    Args:
+        recording: The recording.
+        graph: The graph in place of the recording's; None to leave it.
+        constants: Values of constants that the recording has not.
+        changes: Returns the values of a tensor in another form, for each tensor that is changed.
+    """
+
+    def __init__(
+        self,
+        recording: Recording,
+        *,
+        graph: Graph | None = None,
+        constants: Mapping[str, np.ndarray] = MappingProxyType({}),
+        changes: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType({}),
+    ) -> None:
+        self._recording, self._graph, self._constants, self._changes = recording, graph, constants, changes
+
+    @property
+    def info(self) -> RunInfo:
+        """Facts of the run."""
+        return self._recording.info
+
+    @property
+    def graph(self) -> Graph:
+        """The graph."""
+        return self._recording.graph if self._graph is None else self._graph
+
+    @property
+    def samples(self) -> int:
+        """Number of samples."""
+        return self._recording.samples
+
+    @property
+    def steps(self) -> int:
+        """Number of steps of a stateful net."""
+        return self._recording.steps
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Names of the tensors of which anything was kept, without the further constants."""
+        return self._recording.names
+
+    @property
+    def event_quants(self) -> Mapping[tuple[str, int, int], QuantParams]:
+        """Quantization of values that do not have their tensor's, by tensor, sample and step."""
+        return self._recording.event_quants
+
+    def places(self, tensor: str | None = None) -> Sequence[tuple[int, int]]:
+        """Return the samples and steps of which anything was kept of a tensor, or of any; in order."""
+        return ((0, 0),) if tensor in self._constants else self._recording.places(tensor)
+
+    def has(self, tensor: str, sample: int = 0, step: int = 0) -> bool:
+        """Tell whether there are values of a tensor for a sample and step."""
+        return tensor in self._constants or self._recording.has(tensor, sample, step)
+
+    def load(self, tensor: str, sample: int = 0, step: int = 0) -> np.ndarray:
+        """Return the elements, read-only.
+
+        Raises:
+            RecordingError: No values are kept under this name, sample and step.
+        """
+        if tensor in self._constants:
+            return self._constants[tensor]
+        array = self._recording.load(tensor, sample, step)
+        return self._changes[tensor](array) if tensor in self._changes else array
+
+    def kept(self, tensor: str, sample: int = 0, step: int = 0) -> Kept | None:
+        """Return what was kept of values that were not kept in full; None if they were, or there are none."""
+        return None if tensor in self._constants else self._recording.kept(tensor, sample, step)
