@@ -18,11 +18,11 @@ def verbs():
     """Return the options of each verb of the command line, with those of its actions."""
 
     def below(parser):
-        actions = [a for a in parser.filled()._actions if isinstance(a, argparse._SubParsersAction)]
+        actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
         return actions[0].choices if actions else {}
 
     def options(parser):
-        return set(parser._option_string_actions).union(*(options(each) for each in below(parser).values()))
+        return set(parser.filled()._option_string_actions).union(*(options(each) for each in below(parser).values()))
 
     return {name: options(each) for name, each in below(build_parser()).items()}
 
