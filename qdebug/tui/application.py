@@ -9,7 +9,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from textual.app import App, ScreenStackError, SystemCommand
+from textual.app import ScreenStackError, SystemCommand
 from textual.binding import Binding
 from textual.command import CommandPalette
 from textual.events import Event, Key, Paste, Resize
@@ -30,6 +30,7 @@ from qdebug.tui.reading.messages import Event as ReaderEvent
 from qdebug.tui.reading.messages import Failed, NamesLoaded, Opening
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.screen.desk import StartPlace
+from qdebug.tui.screen.host import ScreenHost
 from qdebug.tui.screen.main_screen import MainScreen
 from qdebug.tui.screen.other_screens import CommandScreen
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH
@@ -59,7 +60,7 @@ class News(Message):
         self.event = event
 
 
-class QdebugApp(App[int]):
+class QdebugApp(ScreenHost):
     """Walks through the comparison of a reference with one or more backends.
 
     Args:

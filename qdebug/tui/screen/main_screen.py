@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from operator import attrgetter
 from time import monotonic
-from typing import TYPE_CHECKING, cast
+from typing import cast
 
 from rich.cells import cell_len
 from textual.app import ComposeResult
@@ -48,6 +48,7 @@ from qdebug.tui.screen.chrome import Compared
 from qdebug.tui.screen.constants import Constants
 from qdebug.tui.screen.desk import DetailDesk, StartPlace, TrialDesk, start
 from qdebug.tui.screen.finding import Finder
+from qdebug.tui.screen.host import ScreenHost
 from qdebug.tui.screen.journey import Journey
 from qdebug.tui.screen.moving import Moving
 from qdebug.tui.screen.other_screens import ReadingScreen
@@ -58,9 +59,6 @@ from qdebug.tui.screen.views import Views
 from qdebug.tui.screen.widgets import FixedLines, HeadingPicked, Line, NodeList, RowPicked, TextScroll
 from qdebug.tui.screen.writing import Writing
 from qdebug.tui.screens import LEAST_HEIGHT, LEAST_WIDTH, Arrangement, ScreenId, arrange
-
-if TYPE_CHECKING:
-    from qdebug.tui.application import QdebugApp
 
 __all__ = ["MainScreen"]
 
@@ -248,9 +246,9 @@ class MainScreen(Screen[None]):
         return self.prompt.asking
 
     @property
-    def qdebug(self) -> QdebugApp:
+    def qdebug(self) -> ScreenHost:
         """The application."""
-        return cast("QdebugApp", self.app)
+        return cast("ScreenHost", self.app)
 
     # What keys do
 
