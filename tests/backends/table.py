@@ -25,11 +25,11 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import os
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -266,12 +266,17 @@ def main(words: Sequence[str] | None = None) -> None:
     parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--cpu", action="store_true", help="time of the processor, not of the clock")
     arguments = parser.parse_args(words)
+    arguments.folder = arguments.folder.resolve()
     arguments.folder.mkdir(parents=True, exist_ok=True)
+    found = rows(arguments)
+    first = next(found, None)
+    if first is None:
+        titles = ", ".join(net.title for net in nets(arguments.folder))
+        parser.error(f"No net matches --nets and runs on --backends. Nets: {titles}.")
     print(f"| {' | '.join(HEADS)} |")
     print(f"|{'---|' * len(HEADS)}")
-    for row in rows(arguments):
-        print(f"| {' | '.join([*row, *[''] * (len(HEADS) - len(row))])} |")
-        sys.stdout.flush()
+    for row in chain([first], found):
+        print(f"| {' | '.join([*row, *[''] * (len(HEADS) - len(row))])} |", flush=True)
 
 
 if __name__ == "__main__":

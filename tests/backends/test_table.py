@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -68,3 +69,23 @@ def test_every_backend_of_the_package_runs_some_kind(table):
     from qdebug.backends import BACKENDS
 
     assert {text.partition(":")[0] for texts in table.RUNTIMES.values() for text in texts} == set(BACKENDS)
+
+
+@pytest.mark.parametrize("words", [["--nets", "digits", "fp32 onnyx"], ["--nets", "tflite", "--backends", "torch"]])
+def test_a_table_without_rows_is_an_error_that_names_the_nets(table, capsys, tmp_path, words):
+    with pytest.raises(SystemExit, match="2"):
+        table.main([str(tmp_path), *words])
+    printed = capsys.readouterr()
+    assert not printed.out
+    assert "digits fp32 onnx, " in printed.err
+
+
+def test_a_net_is_kept_in_a_folder_with_a_relative_name(nets, tmp_path, monkeypatch):
+    requirement, member = nets.NETS["cls"]
+    package, version = requirement.split("==")
+    wheels = tmp_path / "kept" / "wheels"
+    wheels.mkdir(parents=True)
+    with zipfile.ZipFile(wheels / f"{package.replace('-', '_')}-{version}-py3-none-any.whl", "w") as wheel:
+        wheel.writestr(member, b"model")
+    monkeypatch.chdir(tmp_path)
+    assert nets.net("cls", Path("kept")).read_bytes() == b"model"
