@@ -26,6 +26,8 @@ import struct
 import subprocess
 import sys
 import time
+from collections import deque
+from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from fcntl import ioctl
@@ -33,6 +35,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from termios import TIOCSWINSZ
 from typing import TYPE_CHECKING
+
+from streamed import StreamedTable
 
 if TYPE_CHECKING:  # what is measured loads them itself, at its time
     from qdebug.compare.align.pairs import Match
@@ -92,6 +96,7 @@ def made_up(names: list[str]):
     from qdebug.compare.align.pairs import Alignment, Match
     from qdebug.compare.result.limits import Limits
     from qdebug.compare.result.result import Coverage, NodeResult, RunComparison, SampleResult, Status, Verdict
+    from qdebug.errors import QdebugError
     from qdebug.model import Graph, MemoryRecording, Node, QuantParams
 
     quant = QuantParams(dtype="int8", scale=0.05, zero_point=-3)
@@ -152,7 +157,7 @@ def made_up(names: list[str]):
             )
 
         def pair(self, tensor, *, sample, step):
-            raise ValueError("made up: there are no values")
+            raise QdebugError("made up: there are no values")
 
         def profile(self, tensor, *, sample, k, cancelled):
             return None
@@ -281,33 +286,35 @@ def p95(values: list[float]) -> float:
     return sorted(values)[min(int(len(values) * 0.95), len(values) - 1)] * 1000
 
 
-def measure(nodes: int, rounds: int) -> dict[str, float]:
-    """Measure everything once."""
+def measure(nodes: int, rounds: int) -> Iterator[tuple[str, float]]:
+    """Measure everything once; yield each figure as soon as it is known."""
     with TemporaryDirectory() as folder:
         report = Path(folder) / "late"
         driven = Driven(nodes, report)
-        figures = {"first paint ms": driven.until(b"block0/layer0") * 1000}
-        figures["first paint CPU ms"] = driven.cpu * 1000
+        yield "first paint ms", driven.until(b"block0/layer0") * 1000
+        yield "first paint CPU ms", driven.cpu * 1000
         driven.until(b"It diverges")
-        figures["all results ms"] = (time.perf_counter() - driven.started) * 1000
+        yield "all results ms", (time.perf_counter() - driven.started) * 1000
         driven.drain(0.3)
         late, waited, own, busy = (float(word) * 1000 for word in report.read_text().split())
-        figures["longest stall ms"], figures["waiting for a core in it ms"] = late, waited
-        figures["longest stall of its own work ms"] = own
-        figures["longest CPU of the loop ms"] = busy
-        figures["memory MB"] = driven.memory
-        figures["of it without a comparison MB"] = figures["memory MB"] - comparison_memory(nodes)
+        yield "longest stall ms", late
+        yield "waiting for a core in it ms", waited
+        yield "longest stall of its own work ms", own
+        yield "longest CPU of the loop ms", busy
+        yield "memory MB", driven.memory
+        yield "of it without a comparison MB", driven.memory - comparison_memory(nodes)
         for name, key in (("key", b"j"), ("page down", b"\x1b[6~"), ("sort", b"s")):
             used = driven.cpu
-            figures[f"{name} p95 ms"] = p95([driven.key(key) for _ in range(rounds)])
-            figures[f"{name} CPU ms"] = (driven.cpu - used) / rounds * 1000
+            yield f"{name} p95 ms", p95([driven.key(key) for _ in range(rounds)])
+            yield f"{name} CPU ms", (driven.cpu - used) / rounds * 1000
         for name, key, text in _TEXTS:
-            figures[f"{name} p95 ms"], figures[f"{name} CPU ms"] = typed(driven, key, text)
+            slowest, used = typed(driven, key, text)
+            yield f"{name} p95 ms", slowest
+            yield f"{name} CPU ms", used
         used, begun = driven.cpu, time.perf_counter()
         time.sleep(3)
-        figures["idle CPU %"] = (driven.cpu - used) / (time.perf_counter() - begun) * 100
+        yield "idle CPU %", (driven.cpu - used) / (time.perf_counter() - begun) * 100
         driven.close()
-    return figures
 
 
 def typed(driven: Driven, key: bytes, text: bytes) -> tuple[float, float]:
@@ -361,10 +368,7 @@ TARGETS = {
 
 
 def main() -> None:
-    """Print one table."""
-    from rich.console import Console
-    from rich.table import Table
-
+    """Print one table, row by row."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=list(NODES))
     parser.add_argument("--rounds", type=int, default=40)
@@ -376,19 +380,20 @@ def main() -> None:
     with TemporaryDirectory() as folder:
         if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
             os.environ["PYTHONPYCACHEPREFIX"] = folder
-        measure(min(given.nodes), 1)
-        measured = [measure(nodes, given.rounds) for nodes in given.nodes]
-        alone = imports()
-    table = Table(title=f"terminal interface on a {COLUMNS}x{LINES} pseudo-terminal; imports alone {alone:.0f} ms")
-    table.add_column("figure")
-    for nodes in given.nodes:
-        table.add_column(f"{nodes:,} nodes", justify="right")
-    table.add_column("target", justify="right")
-    for name in measured[0]:
-        target = TARGETS.get(name)
-        words = "" if target is None else str(target[0]) if target[0] == target[1] else f"{target[0]} / {target[1]}"
-        table.add_row(name, *(f"{figures[name]:.1f}" for figures in measured), words)
-    Console().print(table)
+        deque(measure(min(given.nodes), 1), maxlen=0)
+        print(f"imports alone {imports():.0f} ms", flush=True)
+        table = StreamedTable(
+            f"terminal interface on a {COLUMNS}x{LINES} pseudo-terminal",
+            ("nodes", "figure", "measured", "target"),
+            (7, 32, 9, 7),
+            left=2,
+        )
+        for at, nodes in enumerate(given.nodes):
+            for name, figure in measure(nodes, given.rounds):
+                targets = TARGETS.get(name)
+                target = "" if targets is None else f"{targets[at and 1]}"
+                table.row(f"{nodes:,}", name, f"{figure:.1f}", target)
+            table.rule()
 
 
 if __name__ == "__main__":
