@@ -1,19 +1,13 @@
-"""What all tests share: property tests that no slow machine can fail, and a report of soft budgets at the end."""
+"""What all tests share: property tests that no slow machine can fail."""
 
 from __future__ import annotations
 
-import ast
 import gc
 import signal
 from collections.abc import Generator
-from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, settings
-
-PACKAGE = Path(__file__).resolve().parents[1] / "qdebug"
-SOFT_MODULE_LINES = 300
-SOFT_FUNCTION_LINES = 50
 
 settings.register_profile("steady", settings(), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("steady")
@@ -35,25 +29,6 @@ def pytest_collection() -> Generator[None, object, object]:
     finally:
         gc.enable()
         gc.freeze()
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Report what is over a soft budget: allowed, and worth a look at the next change."""
-    over: list[str] = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        text = path.read_text(encoding="utf-8")
-        name = path.relative_to(PACKAGE.parent).as_posix()
-        if (lines := len(text.splitlines())) > SOFT_MODULE_LINES:
-            over.append(f"{name}: {lines} lines")
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                lines = (node.end_lineno or node.lineno) - node.lineno + 1
-                if lines > SOFT_FUNCTION_LINES:
-                    over.append(f"{name}:{node.lineno} {node.name}: {lines} lines")
-    if over and terminalreporter.config.getoption("verbose") >= 0:
-        terminalreporter.section(f"over the soft budgets ({SOFT_MODULE_LINES} and {SOFT_FUNCTION_LINES} lines)")
-        for line in over:
-            terminalreporter.line(line)
 
 
 @pytest.fixture(scope="session")

@@ -52,7 +52,7 @@ def require_terminal() -> None:
     for name, stream in (("input", sys.stdin), ("output", sys.stdout), ("error", sys.stderr)):
         if stream is None or not stream.isatty():
             raise UsageError(f"The terminal interface needs a terminal; standard {name} is none.", hint=hint)
-    if os.environ.get("TERM", "") in {"", "dumb", "unknown"}:
+    if os.environ.get("TERM", "") in {"", "dumb", "unknown"}:  # noqa: TID251  what the terminal is
         raise UsageError(
             "The terminal interface needs a terminal that can move its cursor; TERM says it cannot.", hint=hint
         )

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-IGNORED = {".git", ".venv", "qdebug-demo", "dist", "build", "__pycache__"}
+IGNORED = {".git", ".venv", ".hypothesis", "qdebug-demo", "dist", "build", "__pycache__"}
 BINARY = {".npz", ".onnx", ".tflite", ".h5", ".png", ".pyc"}
 
 
@@ -27,29 +27,14 @@ class Source:
         return cls(path, module, text, ast.parse(text))
 
 
-_MADE = ("_cache", "-cache", ".egg-info", ".hypothesis")
-
-
 def files_below(top: Path) -> list[Path]:
     """List the files below a folder, without caches, builds and virtual environments."""
     found = []
     for entry in sorted(top.iterdir()):
-        if (
-            entry.name in IGNORED
-            or entry.name.endswith(("_cache", "-cache", ".egg-info"))
-            or entry.name == ".hypothesis"
-        ):
+        if entry.name in IGNORED or entry.name.endswith(("_cache", "-cache", ".egg-info")):
             continue
         found += files_below(entry) if entry.is_dir() else [entry]
     return found
-
-
-def parsed(folder: str) -> list[Source]:
-    return [
-        Source.of(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
-        for path in files_below(ROOT / folder)
-        if path.suffix == ".py"
-    ]
 
 
 @pytest.fixture(scope="session")
@@ -60,13 +45,11 @@ def root() -> Path:
 @pytest.fixture(scope="session")
 def package() -> list[Source]:
     """Every module of the package."""
-    return parsed("qdebug")
-
-
-@pytest.fixture(scope="session")
-def everything(package) -> list[Source]:
-    """Every Python file of the project: package, samples, tests."""
-    return [*package, *parsed("samples"), *parsed("tests")]
+    return [
+        Source.of(path.read_text(encoding="utf-8"), path.relative_to(ROOT).as_posix())
+        for path in files_below(ROOT / "qdebug")
+        if path.suffix == ".py"
+    ]
 
 
 @pytest.fixture(scope="session")

@@ -81,10 +81,18 @@ def show(root: Path) -> None:
     names: Counter[str] = Counter()
     constants: Counter[str] = Counter()
     trees: dict[str, ast.Module] = {}
+    files: list[tuple[int, str]] = []
+    functions: list[tuple[int, str]] = []
     for path in sorted((root / "qdebug").rglob("*.py")):
         place = path.relative_to(root / "qdebug").as_posix()
         text = path.read_text(encoding="utf-8")
         tree = ast.parse(text)
+        files.append((len(text.splitlines()), place))
+        functions += [
+            ((node.end_lineno or node.lineno) - node.lineno + 1, f"{place} {node.name}")
+            for node in ast.walk(tree)
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        ]
         package = place.partition("/")[0] if "/" in place else "(top)"
         size[package] += code_lines(text, tree)
         modules[package] += 1
@@ -100,6 +108,9 @@ def show(root: Path) -> None:
     print(f"  {'in all':16}{modules.total():6} modules{size.total():8} lines of code")
     print(f"  operator names outside their places: {names.total()} in {len(+names)} files")
     print(f"  numbers at the top of modules of the comparison: {constants.total()} in {len(+constants)} files")
+    for what, sizes in (("modules", files), ("functions", functions)):
+        longest = ", ".join(f"{name} {lines}" for lines, name in sorted(sizes, reverse=True)[:3])
+        print(f"  longest {what}, in lines: {longest}")
     groups = circles(known)
     print(f"  circles: {len(groups)}; modules in the largest: {max(map(len, groups), default=0)}")
 

@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import math
 import re
+import sys
 from itertools import groupby
 from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "kernels"))
 
 import kernel_page
 

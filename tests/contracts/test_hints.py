@@ -8,8 +8,8 @@ from qdebug.cli.main import build_parser
 
 # Every verb that the command line has or may get: what follows the program's name elsewhere is prose.
 VERBS = (
-    "demo|record|import|info|diff|explain|tui|probe|scales|lint|accuracy|export|file|pack|verify|recover|show|"
-    "help|completion"
+    "demo|record|import|info|diff|explain|tui|probe|scales|budget|repair|lint|accuracy|bisect|export|file|pack|verify|"
+    "recover|show|help|completion"
 )
 COMMAND = re.compile(rf"\bqdebug ({VERBS})\b([^\n`;:]*)")
 

@@ -13,92 +13,12 @@ HOME = "qdebug/model/thresholds/"
 PACKAGES = ("qdebug/compare/", "qdebug/arithmetic/", "qdebug/replay/")
 """Where a number of its own needs a reason."""
 CONSTANTS = {
-    "arithmetic_file.py _MOST_BYTES": "size of a file that is read",
-    "workers.py _ATTEMPTS": "sharing: how often lost work is done again",
-    "workers.py _IN_FLIGHT": "sharing: parts that are handed out at once",
-    "workers.py _PARTS": "sharing: how finely work is cut",
-    "canonical.py _INT32_END": "format: the span of int32",
     "budget.py LEAST_SHARE": "display: what has a row of its own",
-    "budget.py _CHUNK": "speed: nodes of a task",
     "budget.py _PRUNED": "speed: what is replayed one by one; the rest is replayed together",
-    "align/align.py _STAGES": "display: how often progress is told",
-    "align/arrangements.py _KEPT_PAIRS_OF_SHAPES": "size of a cache",
-    "align/layouts.py CHANNELS_SECOND": "operator: the order of dimensions",
-    "align/indexed_recording.py _ENDLESS": "operator: the largest end of a Slice",
-    "align/weights.py _SEED": "seed",
-    "align/weights.py _SKETCHED_AT_ONCE": "size of a block",
-    "attribute/reference_replay.py _SEED": "seed",
-    "attribute/attribute.py _ALONG_ONE": "operator: version of the operator set",
-    "checks/precision.py _DIGITS": "display: digits of a number",
     "measure/inputs.py _HALF_STEP": "definition: half a step",
-    "measure/recordings.py _LARGEST": "size of a cache",
-    "fingerprints.py _MOST_BYTES": "size of a file that is read",
-    "measure/recordings.py _MOST_BYTES": "size of a cache",
-    "graph_checks/dynamic_check.py _SEED": "seed",
-    "graph_checks/graph_check.py _SEED": "seed",
-    "graph_checks/constants.py _BIAS": "operator: position of an input",
-    "node_comparer.py _AHEAD": "size of a batch",
-    "explaining/float_band.py _SEED": "seed",
-    "functions.py _ENDS": "format: the span of int32",
-    "functions.py _NEAR": "speed: where a search begins that then goes on everywhere",
-    "refit.py _TRIED": "speed: how finely a scale is looked for at once",
-    "search.py _BATCH": "size of a batch",
-    "units.py _BATCH_ELEMENTS": "size of a batch",
-    "vector_tail.py _WIDTHS": "operator: elements that a vector holds",
-    "units.py _TRIED": "definition: the first and the last",
-    "search.py _WITNESSES": "size: up to which witnesses are counted",
-    "selection.py _BLOCK": "size of a block",
-    "selection.py _SEED": "seed",
-    "selection.py _TABLE": "speed: up to which a table beats sorting",
-    "search.py _CODES_AT_ONCE": "size of a batch",
-    "patterns/residual.py _SHOWN": "display: elements that are listed",
-    "patterns/wrong_evidence.py _STRETCH": "size of a block",
-    "result/result.py NUMERICS_VERSION": "version",
-    "result/scores.py _LEAST_ENTRIES": "definition: one score has no rank",
-    "blockwise.py _BLOCK": "size of a block",
-    "blockwise.py _LARGE": "speed: up to which an array is worked on as a whole",
-    "blockwise_weight.py _INT8": "operator: number of an accuracy level",
-    "blockwise_weight.py _LARGEST": "operator: largest code",
-    "columns.py BLOCK": "size of a block",
-    "fixed_forms.py _DIFFERENCE_BITS": "operator: integer bits in gemmlowp",
-    "fixed_forms.py _EXP_MINUS_EIGHTH": "operator: exp(-1/8) in fixed point",
-    "fixed_forms.py _FINER": "operator: bits in TensorFlow Lite",
-    "fixed_forms.py _GUESS": "operator: start of Newton's iteration in gemmlowp",
-    "fixed_forms.py _POWERS": "operator: powers of e in gemmlowp",
-    "fixed_forms.py _ROUNDS": "operator: rounds of Newton's iteration in gemmlowp",
-    "fixed_forms.py _SHORT": "format: bits of int16",
-    "fixed_forms.py _SHORT_END": "format: the end of int16",
-    "fixed_forms.py _SLOPE": "operator: start of Newton's iteration in gemmlowp",
-    "fixed_forms.py _SUM_BITS": "operator: integer bits in gemmlowp",
-    "fixed_forms.py _THIRD": "operator: 1/3 in fixed point",
-    "fixed_forms.py _WIDE": "format: bits of int32",
-    "fixed_forms.py _WORD": "format: bits of int32 without the sign",
-    "form_codes.py _DENOMINATOR": "operator: a polynomial of MLAS",
-    "form_codes.py _NUMERATOR": "operator: a polynomial of MLAS",
-    "interpolate.py _PLANE": "operator: axes of a plane",
     "kernels/activation.py _SELU_ALPHA": "operator: its default",
     "kernels/activation.py _SELU_GAMMA": "operator: its default",
-    "kernels/attention.py _DOUBLE": "format: ONNX's number of float64",
-    "kernels/attention.py _MASKED": "operator: its default",
-    "kernels/attention.py _SCORES_AT_ONCE": "size of a block",
-    "kernels/boxes.py _PASSES": "work: passes over all boxes, as the kernel is written",
-    "kernels/pool.py _NINE": "operator: taps in XNNPACK",
-    "kernels/real_codes.py _CODES": "operator: steps of DynamicQuantizeLinear",
-    "kernels/sampling.py _BLOCK": "size of a block",
     "kernels/sampling.py _CUBIC": "operator: the coefficient of GridSample's cubic filter",
-    "program.py _NOWHERE": "format: a place that is none",
-    "program.py _SIDE_BY_SIDE": "size of a block",
-    "qsum.py _ENDS": "format: the span of int16",
-    "qsum.py _INT32_END": "format: the end of int32",
-    "qsum.py _MOST_PARTS": "speed: parts that a product is computed in",
-    "qsum.py _SINGLE_END": "format: up to which float32 holds all integers",
-    "real_form.py _STANDARD_OPSET": "operator: version of the operator set",
-    "steps.py _LARGEST_SHIFT_LEFT": "format: bits of int32",
-    "steps.py _MOST_SHIFT": "format: bits of int64",
-    "unit.py _PLANE": "operator: axes of a plane",
-    "windows.py _AT_ONCE": "size of a block",
-    "windows.py _BLOCK_BYTES": "size of a block",
-    "windows.py _DEPTHWISE_ELEMENTS": "speed: up to which a depthwise convolution is done as a whole",
 }
 COMPARED = {
     "candidates.py 2.0 ** (-8)": "operator: the output scale of a softmax in fixed point",
@@ -156,11 +76,12 @@ def inside(source):
 
 
 def constants(source):
-    """List the names of a module that stand for numbers."""
+    """List the names of a module that stand for fractions: whole numbers are sizes, seeds and formats."""
     found = []
     for node in source.tree.body:
         targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
-        if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and number(node.value) is not None:
+        value = number(node.value) if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None else 0
+        if isinstance(value, float) and value % 1:
             names = [each.id for target in targets for each in ast.walk(target) if isinstance(each, ast.Name)]
             found += [f"{inside(source)} {name}" for name in names]
     return found
@@ -284,8 +205,10 @@ def test_a_row_cannot_be_changed():
 
 def test_the_checks_can_fail(example):
     start = PACKAGES[0]
-    bad = example("_FEW = 64\n_MANY, _ALL = 1 << 20, 2.0**-3\n_OF = len('x')\n_WORD = 'a'\n", f"{start}example.py")
-    assert constants(bad) == ["example.py _FEW", "example.py _MANY", "example.py _ALL"]
+    bad = example(
+        "_FEW = 64\n_PART: float = 2.0**-3\n_SHARE = 0.3\n_OF = len('x')\n_WORD = 'a'\n", f"{start}example.py"
+    )
+    assert constants(bad) == ["example.py _PART", "example.py _SHARE"]
     code = "a > 0.3\nb <= 2.0**-7 * c\nc > 1 << 20\nisclose(a, b, rtol=0.01)\nd < 0.5 * e\nf == 3\ng > -1.0\n"
     assert [text.partition(" ")[2] for text in compared(example(code, f"{start}example.py"))] == [
         "0.3",
