@@ -43,6 +43,7 @@ TOPICS: Mapping[str, str] = MappingProxyType(
         "glossary": "the words, one for each thing",
         "design": "how qdebug is built",
         "extending": "a new operator, check, metric, screen or runtime",
+        "changelog": "what changed since the last version",
     }
 )
 """Every page of the guide, and what it is about."""
@@ -57,6 +58,7 @@ OTHER_NAMES: Mapping[str, str] = MappingProxyType(
         "budget": "repair",
         "history": "accuracy",
         "lint": "rewrites",
+        "changes": "changelog",
     }
 )
 """Further names of pages."""
