@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -144,7 +145,8 @@ def make_picture_app():
 
 async def until(pilot, condition):
     """Wait for something to be on the screen."""
-    for _ in range(1000):
+    end = time.monotonic() + 120  # a busy machine takes its time
+    while time.monotonic() < end:
         await pilot.pause(0.01)
         if condition(pilot.app.screen_stack[0]):
             await pilot.pause(0.06)  # what comes in is drawn every 0.05 s

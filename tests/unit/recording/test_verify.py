@@ -107,7 +107,7 @@ def test_something_else(tmp_path, content):
 CRASHES = {
     "os.abort()": "ended by SIGABRT",
     "os.kill(os.getpid(), 9)": "ended by SIGKILL",
-    "time.sleep(60)": "takes more than 10 seconds",
+    "time.sleep(600)": "takes more than 1 seconds",
     "\nwhile True: pass": "takes more than 1 seconds of the processor",
     "sys.exit(7)": "ended with code 7",
     "print('[')": "ended with code 0",
@@ -122,6 +122,8 @@ def test_a_file_that_kills_or_stops_its_reader(sound, monkeypatch, crash):
         "_START",
         f"import os, resource, sys, time; resource.setrlimit(resource.RLIMIT_CPU, (1, 6)); {crash}",
     )
+    # The clock counts only where nothing else ends the process: a busy machine may take minutes to start one.
+    monkeypatch.setattr(verify_module, "_WAITING", 1 if "sleep" in crash else 600)
     with pytest.raises(RecordingError, match=CRASHES[crash]) as caught:
         verify(sound, timeout=1)
     assert "not safe to read" in caught.value.message

@@ -2,6 +2,7 @@
 
 import importlib.util
 import sys
+import time
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
@@ -95,7 +96,8 @@ def settle():
             missing = main.navigator is not None and main.navigator.table.rows[main.navigator.cursor].missing
             return computed and (not main.detail_shown or missing or (ready is not None and ready.complete))
 
-        for _ in range(400):
+        end = time.monotonic() + 60  # a busy machine takes its time
+        while time.monotonic() < end:
             await pilot.pause(0.01)
             if pilot.app.failure is not None or done():
                 await pilot.pause()

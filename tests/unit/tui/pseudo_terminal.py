@@ -2,6 +2,7 @@
 
 import os
 import pty
+import re
 import select
 import signal
 import struct
@@ -13,6 +14,8 @@ from termios import TIOCSWINSZ
 import pyte
 
 COLUMNS, LINES = 80, 24
+SEQUENCE = re.compile(rb"(.*?)((?:\x1b(?:\[[0-?]*[ -/]*)?)?)", re.DOTALL)
+"""What has been read, and the beginning of an escape sequence at its end: the rest comes with the next read."""
 
 
 class Terminal:
@@ -21,6 +24,7 @@ class Terminal:
     def __init__(self, command):
         self.screen = pyte.Screen(COLUMNS, LINES)
         self.written = b""
+        self._part = b""
         self._stream = pyte.ByteStream(self.screen)
         self._master, slave = pty.openpty()
         ioctl(slave, TIOCSWINSZ, struct.pack("HHHH", LINES, COLUMNS, 0, 0))
@@ -62,10 +66,11 @@ class Terminal:
         except OSError:  # the program has ended
             return False
         self.written += data
-        self._stream.feed(data.replace(b"\x1b[?2026$p", b"").replace(b"\x1b[>", b"\x1b["))
+        whole, self._part = SEQUENCE.fullmatch(self._part + data).groups()
+        self._stream.feed(whole.replace(b"\x1b[?2026$p", b"").replace(b"\x1b[>", b"\x1b["))  # pyte takes neither
         return bool(data)
 
-    def wait(self, condition, seconds=20.0):
+    def wait(self, condition, seconds=60.0):
         """Read until a condition on the screen's text holds."""
         end = time.monotonic() + seconds
         while not condition(self.text):
@@ -81,7 +86,7 @@ class Terminal:
             pass
         return self.image
 
-    def press(self, data, seconds=5):
+    def press(self, data, seconds=30):
         """Send a key and wait until all of its effect is drawn; tell whether there was one."""
         before = self.settle()
         self.send(data)

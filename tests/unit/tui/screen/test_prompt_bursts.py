@@ -5,6 +5,7 @@ import random
 import re
 
 import pytest
+from textual import constants
 
 STREAMS = {
     "search": b"/conv\r",
@@ -60,6 +61,7 @@ LONG = (
 def typed(byte_terminal, make_app, make_session, settle, tmp_path, monkeypatch):
     """Return a function that types some bytes in bursts, and gives what there is in the end."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 60)  # the parts of a key may come late on a busy machine
 
     async def run(bursts, delays=None):
         terminal = byte_terminal()
