@@ -42,6 +42,8 @@ import known_nets  # noqa: E402
 import later_known_nets  # noqa: E402
 import table  # noqa: E402
 
+sys.path.remove(str(HERE.parent / "backends"))  # else its folders pass for packages of their names: torch, openvino
+
 from qdebug.arithmetic.search import channels_first  # noqa: E402
 from qdebug.arithmetic.units import Units, UnitSource  # noqa: E402
 from qdebug.backends import load_backend  # noqa: E402

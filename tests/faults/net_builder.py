@@ -10,9 +10,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "backends"))
+BACKENDS = str(Path(__file__).resolve().parents[1] / "backends")
+sys.path.insert(0, BACKENDS)
 
-import models
+import models  # noqa: E402  it lies in that folder
+
+sys.path.remove(BACKENDS)  # else its folders pass for packages of their names: torch, openvino
 
 OPSET = 17
 _TYPES = {"f": TensorProto.FLOAT, "i": TensorProto.INT64}
