@@ -2,14 +2,17 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
 import pytest
 
+from qdebug.cli.main import main
 from qdebug.model import Graph, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.recording.read import FileRecording
 from qdebug.recording.write import RecordingWriter
@@ -34,6 +37,37 @@ def open_files():
         assert result.returncode == 0, f"died of {result.returncode} at file {len(lines)}: {result.stderr[-2000:]}"
         assert len(lines) == len(paths) + 1
         return lines[:-1], lines[-1]
+
+    return run
+
+
+@pytest.fixture
+def run_verb(tmp_path, monkeypatch, capfd):
+    """Return a function that runs a command in this process, in a folder of its own, for a minute at most.
+
+    What waits for a pipe, reads a device to its end or counts through all numbers is ended by an alarm, which the
+    command tells as an internal error.
+    """
+
+    def too_late(*_):
+        raise AssertionError("the command takes more than a minute")
+
+    def run(*words):
+        monkeypatch.chdir(tmp_path)
+        capfd.readouterr()
+        before = signal.signal(signal.SIGALRM, too_late)
+        signal.alarm(60)
+        try:
+            code = main([str(word) for word in words])
+        except SystemExit as stop:
+            code = stop.code
+        finally:
+            signal.alarm(0)
+            signal.signal(signal.SIGALRM, before)
+        out, err = capfd.readouterr()
+        assert "internal error" not in err, err
+        assert "Traceback" not in err
+        return SimpleNamespace(code=code, out=out, err=err)
 
     return run
 

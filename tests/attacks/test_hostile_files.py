@@ -4,8 +4,6 @@ import json
 import os
 import re
 import socket
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -60,7 +58,7 @@ def odd(request, tmp_path):
 
 
 @pytest.mark.parametrize("where", WHERE)
-def test_it_is_refused_at_once(odd, innocent, tmp_path, where):
+def test_it_is_refused_at_once(run_verb, odd, innocent, tmp_path, where):
     parts = [{"path": odd.name}]
     manifest = {"format": "qdebug.manifest", "version": 1, "parts": parts}
     (tmp_path / "manifest.json").write_text(json.dumps(manifest))
@@ -68,29 +66,18 @@ def test_it_is_refused_at_once(odd, innocent, tmp_path, where):
     (tmp_path / "odd.npy").symlink_to("odd.h5")
     places = {"ODD": str(odd), "RUN": str(innocent), "FOLDER": str(tmp_path)}
     words = [re.sub("|".join(places), lambda found: places[found[0]], word) for word in WHERE[where]]
-    done = subprocess.run(
-        [sys.executable, "-m", "qdebug", *words],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 2, done.stdout + done.stderr
-    assert done.stderr.startswith("qdebug: ")
-    assert "internal error" not in done.stderr
-    assert not re.search("invalid argument|no such device|Errno", done.stderr, re.IGNORECASE)
+    done = run_verb(*words)
+    assert done.code == 2, done.out + done.err
+    assert done.err.startswith("qdebug: ")
+    assert not re.search("invalid argument|no such device|Errno", done.err, re.IGNORECASE)
 
 
 @pytest.mark.parametrize("folder", [".", "..", "/"])
 @pytest.mark.parametrize("verb", ["info", "explain", "lint", "verify"])
-def test_a_folder_without_a_name_is_called_a_directory(tmp_path, folder, verb):
-    words = ["file", "verify", folder] if verb == "verify" else [verb, folder]
-    done = subprocess.run(
-        [sys.executable, "-m", "qdebug", *words], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.match(f"qdebug: {folder!r} (is|cannot be opened: it is) a directory", done.stderr)
+def test_a_folder_without_a_name_is_called_a_directory(run_verb, folder, verb):
+    done = run_verb(*(["file", "verify"] if verb == "verify" else [verb]), folder)
+    assert (done.code, done.out) == (2, "")
+    assert re.match(f"qdebug: {folder!r} (is|cannot be opened: it is) a directory", done.err)
 
 
 def test_a_part_that_a_link_leads_out_of_the_folder_is_no_part(innocent, tmp_path):

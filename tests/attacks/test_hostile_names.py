@@ -158,7 +158,7 @@ def test_table(run):
     assert "<script>alert(1)</script>" in text  # shown as it is: a terminal knows no tags
 
 
-@pytest.mark.parametrize("position", range(0, 240, 17))
+@pytest.mark.parametrize("position", range(0, 240, 41))
 def test_one_node_in_full(position, run, pair):
     name = pair[1][position % len(pair[1])]
     # A name that looks like an option is given as --node=NAME.
@@ -267,11 +267,12 @@ def test_section_of_a_failed_test(pair):
 
 def test_suggested_limits_and_acknowledgements_are_toml_that_fits_the_names(run, pair):
     run("diff", "ref.h5", "be.h5", "--suggest-limits", "limits.toml", "--force")
-    for name in pair[1]:
+    accepted = pair[1][::4]
+    for name in accepted:
         acknowledge(pair[0] / "limits.toml", name, reason=f"because {name}.")
     text = (pair[0] / "limits.toml").read_text()
     check_text(text)
-    assert [entry["node"] for entry in tomllib.loads(text)["acknowledged"]] == pair[1]
+    assert [entry["node"] for entry in tomllib.loads(text)["acknowledged"]] == accepted
     assert set(tomllib.loads(text)) == {"limit", "acknowledged"}
     for form in ("table", "markdown", "html", "junit", "csv", "json"):
         check_text(run("diff", "ref.h5", "be.h5", "--limits", "limits.toml", "-f", form, code=(0,)))
@@ -283,5 +284,5 @@ def test_what_a_recording_holds(run):
 
 
 def test_an_error_that_quotes_a_name(run):
-    for name in NAMES[:40]:
+    for name in NAMES[:40:2]:
         assert run("diff", "ref.h5", "be.h5", f"--node={name}#none", code=(2,)) == ""

@@ -57,8 +57,10 @@ def answers(recording):
     ("backend", "model", "package"),
     [
         ("onnxruntime", "digits.qdq.per_channel.onnx", "onnxruntime"),
-        ("litert:kernels=reference", "digits_int8.tflite", "ai_edge_litert"),
-        ("litert:kernels=builtin", "digits_int8.tflite", "ai_edge_litert"),
+        *(
+            pytest.param(f"litert:kernels={kernels}", "digits_int8.tflite", "ai_edge_litert", marks=pytest.mark.slow)
+            for kernels in ("reference", "builtin")
+        ),
         ("litert", "digits_int8.tflite", "ai_edge_litert"),
         ("tflm", "digits_int8.tflite", "tflite_micro"),
         ("openvino:precision=f32", "digits.qdq.per_channel.onnx", "openvino.opset13"),

@@ -54,7 +54,13 @@ VERBS = {
 }
 
 
-@pytest.mark.parametrize("verb", VERBS)
+QUICK = {"info", "diff reference", "record"}
+"""One of each kind: it reads one file, it reads two, it runs a recording as a model."""
+
+
+@pytest.mark.parametrize(
+    "verb", [verb if verb in QUICK else pytest.param(verb, marks=pytest.mark.slow) for verb in VERBS]
+)
 def test_untrusted_checks_before_anything_is_read(run, recordings, rotten, tmp_path, verb):
     fill = {"reference": recordings.reference, "folder": tmp_path, "inputs": recordings.inputs_npz}
     words = [word.format(rotten, **fill) for word in VERBS[verb]]

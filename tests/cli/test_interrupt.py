@@ -93,7 +93,7 @@ def wait_for(journal, size):
         time.sleep(0.001)
 
 
-@pytest.mark.parametrize("size", [1, 30_000, 100_000])
+@pytest.mark.parametrize("size", [1, 30_000, pytest.param(100_000, marks=pytest.mark.slow)])
 def test_while_it_records(command, tmp_path, size):
     out = tmp_path / "there" / "out.h5"
     out.parent.mkdir()
@@ -250,7 +250,17 @@ runpy.run_module("qdebug", run_name="__main__")
 """The program, with Ctrl-C pressed when it looks for a module."""
 
 
-@pytest.mark.parametrize("module", ["qdebug.cli.main", "argparse", "qdebug.cli.parser", "qdebug.cli.diff"])
+SLOW = pytest.mark.slow
+
+
+@pytest.mark.parametrize(
+    "module",
+    [
+        "qdebug.cli.main",
+        "qdebug.cli.diff",
+        *(pytest.param(each, marks=SLOW) for each in ("argparse", "qdebug.cli.parser")),
+    ],
+)
 def test_while_the_program_is_loaded(module):
     words = [sys.executable, "-c", EARLY, module, "diff", "a.h5", "b.h5"]
     done = subprocess.run(words, capture_output=True, text=True, check=False)

@@ -50,11 +50,13 @@ sys.exit(main())
     ("words", "file"),
     [
         (["diff", "REF", "INT8", "-f", "json", "-o", "report.json"], "report.json"),
-        (["export", "npz", "REF", "-o", "values.npz"], "values.npz"),
-        (["export", "model-explorer", "REF", "INT8", "-o", "graph"], "graph/reference.json"),
+        pytest.param(["export", "npz", "REF", "-o", "values.npz"], "values.npz", marks=pytest.mark.slow),
+        pytest.param(
+            ["export", "model-explorer", "REF", "INT8", "-o", "graph"], "graph/reference.json", marks=pytest.mark.slow
+        ),
         (["scales", "profile", "REF", "-o", "profile.h5"], "profile.h5"),
         (["file", "pack", "REF", "-o", "packed.h5"], "packed.h5"),
-        (["diff", "REF", "INT8", "-f", "json", "-o", "/dev/full"], "/dev/full"),
+        pytest.param(["diff", "REF", "INT8", "-f", "json", "-o", "/dev/full"], "/dev/full", marks=pytest.mark.slow),
     ],
 )
 def test_a_full_disk_names_the_file_that_was_not_written(tmp_path, words, file):

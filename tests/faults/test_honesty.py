@@ -153,7 +153,7 @@ def test_a_slip_of_one_sample_that_no_mean_shows_is_found():
 
 
 # Compares only every n-th tensor once there are more than two hundred.
-@pytest.mark.parametrize("spoiled", [1, 137, 299])
+@pytest.mark.parametrize("spoiled", [1, pytest.param(137, marks=pytest.mark.slow), 299])
 def test_every_tensor_of_a_long_net_is_compared(spoiled):
     nodes = [node("Relu", "x" if index == 0 else f"t{index - 1}", f"t{index}") for index in range(300)]
     healthy = {"x": X, **{f"t{index}": X for index in range(300)}}

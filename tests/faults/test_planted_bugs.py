@@ -60,8 +60,9 @@ def check(right, total, wrong, classes):
     assert not [name for name in total if "explained" in str(wrong[name])]
 
 
-def test_bugs_in_the_digits_net_are_named(planted, digits_int8):
-    check(*scores(planted, digits_int8), classes=10)
+@pytest.mark.parametrize("every", [3, pytest.param(1, marks=pytest.mark.slow)])
+def test_bugs_in_the_digits_net_are_named(planted, digits_int8, every):
+    check(*scores(planted, digits_int8, every), classes=10)
 
 
 @pytest.mark.slow

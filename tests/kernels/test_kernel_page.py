@@ -16,6 +16,7 @@ from qdebug.replay.variant import parse_variant
 
 KERNELS = kernel_page.kernels()
 CODES = {"int8": (-128, 127), "uint8": (0, 255)}
+DTYPES = pytest.mark.parametrize("dtype", ["int8", pytest.param("uint8", marks=pytest.mark.slow)])
 FINE = ("int16", 2.0**-15, -32768, 32767)
 WIDE = ("int32", 2.0**-31, -(2**31), 2**31 - 1)
 """Outputs that show small differences: their dtype, scale, and lowest and highest code."""
@@ -71,7 +72,7 @@ def scales_for(variant):
 
 
 @pytest.mark.parametrize("kernel", LOADED, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 def test_sums_become_the_same_codes(kernel, dtype):
     generator = np.random.default_rng(3)
     for kind in kernel.kinds:
@@ -83,7 +84,7 @@ def test_sums_become_the_same_codes(kernel, dtype):
 @pytest.mark.parametrize(
     "kernel", [each for each in LOADED if each.variant.form == "offset"], ids=lambda each: str(each.variant)
 )
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 def test_zero_points_that_are_taken_off_at_the_end_become_the_same_codes(kernel, dtype):
     generator = np.random.default_rng(6)
     for scales in [(0.5, 1.0, 1.0), (0.25, 1.0, 0.5), (0.0371, 1.0, 0.0742), *OTHERS]:  # halves of zero points are ties
@@ -130,7 +131,7 @@ PAIRS = [each for each in KERNELS if set(each.kinds) & set(OPERATIONS)]
 
 
 @pytest.mark.parametrize("kernel", PAIRS, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 def test_all_pairs_of_codes_become_the_same_codes(kernel, dtype):
     low, high = CODES[dtype]
     a, b = (each.reshape(-1) for each in np.meshgrid(np.arange(low, high + 1), np.arange(low, high + 1)))
@@ -155,7 +156,7 @@ FUNCTIONS = {"mlas": ("Sigmoid",), "hswish16": ("HardSwish",), "leaky": ("LeakyR
 
 
 @pytest.mark.parametrize("kernel", LOOKUPS, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 def test_all_codes_become_the_same_codes(kernel, dtype):
     low, high = CODES[dtype]
     x = np.arange(low, high + 1)
@@ -208,7 +209,7 @@ SOFTMAXES = [each for each in KERNELS if each.kinds == ("softmax",)]
 
 
 @pytest.mark.parametrize("kernel", SOFTMAXES, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 @pytest.mark.parametrize("length", [1, 2, 10, 301])
 def test_a_softmax_gives_the_same_codes(kernel, dtype, length):
     generator = np.random.default_rng(length)
@@ -235,7 +236,7 @@ RESIZES = [each for each in KERNELS if each.kinds == ("resize",)]
 
 
 @pytest.mark.parametrize("kernel", RESIZES, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 @pytest.mark.parametrize("half", [True, False])
 @pytest.mark.parametrize("size", [(14, 10), (7, 13), (3, 4), (5, 9), (16, 5)])
 def test_a_bilinear_resize_gives_the_same_codes(kernel, dtype, half, size):
@@ -265,7 +266,7 @@ AVERAGES = [each for each in KERNELS if each.variant.form in ("real", "taps", "n
 
 
 @pytest.mark.parametrize("kernel", AVERAGES, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 @pytest.mark.parametrize("n", [2, 3, 7, 49])
 def test_averages_of_real_values_give_the_same_codes(kernel, dtype, n):
     low, high = CODES[dtype]
@@ -304,7 +305,7 @@ def test_joined_codes_become_the_same_codes():
 
 
 @pytest.mark.parametrize("sums", ["wrap32", "pairsat16:hwc"])
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 @pytest.mark.parametrize("depth", [1, 7, 64])
 def test_products_are_summed_alike(sums, dtype, depth):
     text = kernel_words.SUMS["conv, linear" + (f" with `acc={sums}`" if sums != "wrap32" else "")]
@@ -329,7 +330,7 @@ BIASED = [each for each in KERNELS if each.variant.bias == "float"]
 
 
 @pytest.mark.parametrize("kernel", BIASED, ids=lambda each: str(each.variant))
-@pytest.mark.parametrize("dtype", CODES)
+@DTYPES
 @pytest.mark.parametrize("kind", ["conv", "linear"])
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_real_bias_gives_the_same_codes(kernel, dtype, kind, whole):

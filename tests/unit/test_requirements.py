@@ -25,7 +25,10 @@ sys.exit(main())
 """
 
 
-@pytest.mark.parametrize("package", ["xxhash", "ml_dtypes", "threadpoolctl", "rich"])
+@pytest.mark.parametrize(
+    "package",
+    ["xxhash", *(pytest.param(name, marks=pytest.mark.slow) for name in ("ml_dtypes", "threadpoolctl", "rich"))],
+)
 def test_a_core_package_that_is_missing_is_named_with_the_command_that_installs_it(package, tmp_path):
     file = shutil.copy(files("qdebug") / "data" / "digits.int8.h5", tmp_path)
     command = [sys.executable, "-c", WITHOUT.format(package=package), "explain", file]

@@ -88,6 +88,7 @@ def test_the_plugin_passes_a_good_device_and_names_the_node_of_a_bad_one(run):
     assert "--node edges" in bad
 
 
+@pytest.mark.slow
 def test_a_harness_in_shell_branches_on_exit_codes(run):
     printed = run("shell_harness.sh")
     assert "a node diverges: DIVERGED  The backend diverges first at QLinearConv 'pwconv_quant'" in printed
@@ -115,9 +116,14 @@ def test_every_sample_has_a_test_and_a_line_in_the_list():
     assert not {name for name in scripts if f"samples/{name}" not in listed or f'run("{name}")' not in tests}
 
 
+PICTURES = [*(view for view in ScreenId if view is not ScreenId.BACKENDS), "wide-dark", "wide-light"]
+
+
+def test_there_is_a_picture_of_every_screen():
+    assert {path.stem for path in SAMPLES.glob("pictures/*.svg")} == set(PICTURES)
+
+
+@pytest.mark.slow  # the gate draws every screen once, for tests/snapshots
 def test_pictures_are_made_of_every_screen(run):
     printed = run("pictures.py")
-    assert [line.split(".svg")[0] for line in printed.splitlines()] == [
-        *(view for view in ScreenId if view is not ScreenId.BACKENDS),
-        *("wide-dark", "wide-light"),
-    ]
+    assert [line.split(".svg")[0] for line in printed.splitlines()] == PICTURES

@@ -1,6 +1,7 @@
 """The interpreter as ONNX Runtime's twin: whole nets, bit for bit, wherever the runtime's arithmetic is explained."""
 
 import importlib.util
+import itertools
 from functools import cache
 from pathlib import Path
 
@@ -17,6 +18,8 @@ pytest.importorskip("onnxruntime")
 
 SAMPLES = Path(__file__).parents[3] / "samples" / "digits"
 FORMS = ("qdq.per_channel", "qdq.per_tensor", "qoperator.per_channel", "qoperator.per_tensor")
+QUICK = {(FORMS[0], "model"), (FORMS[1], "recording"), (FORMS[2], "recording"), (FORMS[3], "model")}
+"""Each form once, from either source."""
 MEASURED = "avx512_vnni"
 """The processor flag with which the preset ort-mlas was measured."""
 
@@ -69,8 +72,13 @@ def check_twins(runtime, explained, twin, least):
     assert seen >= least
 
 
-@pytest.mark.parametrize("form", FORMS)
-@pytest.mark.parametrize("source", ["model", "recording"])
+@pytest.mark.parametrize(
+    ("form", "source"),
+    [
+        case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+        for case in itertools.product(FORMS, ("model", "recording"))
+    ],
+)
 def test_digits_equal_the_runtimes(form, source, digits_runs, tmp_path):
     runtime, explained, recording = digits_runs(form)
     path = SAMPLES / f"digits.{form}.onnx" if source == "model" else recording
@@ -80,7 +88,10 @@ def test_digits_equal_the_runtimes(form, source, digits_runs, tmp_path):
         np.testing.assert_array_equal(twin.load("logits", sample), runtime.load("logits", sample))
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    "form",
+    ["qdq.per_channel", *(pytest.param(form, marks=pytest.mark.slow) for form in FORMS if form != "qdq.per_channel")],
+)
 def test_what_explain_writes_makes_a_twin_of_the_model_itself(form, tmp_path):
     feed = digits(4)
     model, file = SAMPLES / f"digits.{form}.onnx", tmp_path / "found.toml"

@@ -41,7 +41,14 @@ def found(folder, backend, options, node, out):
 
 @pytest.mark.parametrize(("backend", "options"), RUNTIMES, ids=str)
 @pytest.mark.parametrize("op", ["ADD", "SUB", "MUL", "AVERAGE_POOL_2D", "MAX_POOL_2D"])
-@pytest.mark.parametrize(("activation", "low", "high"), [("RELU", 0, 99), ("RELU6", 0, 6), ("RELU_N1_TO_1", -1, 1)])
+@pytest.mark.parametrize(
+    ("activation", "low", "high"),
+    [
+        pytest.param("RELU", 0, 99, marks=pytest.mark.slow),
+        pytest.param("RELU6", 0, 6, marks=pytest.mark.slow),
+        ("RELU_N1_TO_1", -1, 1),
+    ],
+)
 def test_a_fused_activation_moves_the_ends_of_the_range(tmp_path, backend, options, op, activation, low, high):
     pool = "POOL" in op
     attrs = {"fused_activation_function": activation, **(WINDOW if pool else {})}

@@ -36,7 +36,9 @@ def test_a_plant_is_found_and_its_right_twin_is_not(name, tmp_path):
         assert rewrites.ort_differs(report, before, after) in ("yes", "-")
 
 
-@pytest.mark.parametrize("name", ["digits.qdq.per_channel", "digits.qoperator.per_tensor"])
+@pytest.mark.parametrize(
+    "name", [pytest.param("digits.qdq.per_channel", marks=pytest.mark.slow), "digits.qoperator.per_tensor"]
+)
 def test_what_onnxruntime_makes_of_the_digits_net_is_clean(name, tmp_path):
     path = HERE.parents[2] / "samples" / "digits" / f"{name}.onnx"
     models = open_model(path), open_model(rewrites.optimized(path, tmp_path / "extended.onnx"))

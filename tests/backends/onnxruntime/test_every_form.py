@@ -97,7 +97,9 @@ def half_precision(path: Path, out: Path, *, keep_io: bool) -> Path:
 
 
 @pytest.mark.parametrize("keep_io", [True, False])
-@pytest.mark.parametrize("level", ["none", "basic", "extended", "all"])
+@pytest.mark.parametrize(
+    "level", ["none", "all", *(pytest.param(level, marks=pytest.mark.slow) for level in ("basic", "extended"))]
+)
 @pytest.mark.parametrize("float_level", ["none", pytest.param("all", marks=pytest.mark.slow)])
 @pytest.mark.parametrize("way", ["there", "back"])
 def test_the_digits_net_answers_to_itself_in_half_precision(runs, digits, tmp_path, way, float_level, level, keep_io):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -84,8 +85,17 @@ def twin(tmp_path, path, feeds, samples, found):
     }
 
 
-@pytest.mark.parametrize("form", ["qdq.per_channel", "qdq.per_tensor", "qoperator.per_channel", "qoperator.per_tensor"])
-@pytest.mark.parametrize("opt", ["none", pytest.param("extended", marks=pytest.mark.slow), "all"])
+FORMS = ("qdq.per_channel", "qdq.per_tensor", "qoperator.per_channel", "qoperator.per_tensor")
+QUICK = {(FORMS[0], "all"), (FORMS[1], "none"), (FORMS[2], "none"), (FORMS[3], "all")}
+
+
+@pytest.mark.parametrize(
+    ("form", "opt"),
+    [
+        case if case in QUICK else pytest.param(*case, marks=pytest.mark.slow)
+        for case in itertools.product(FORMS, ("none", "extended", "all"))
+    ],
+)
 def test_the_digits_net_is_explained(tmp_path, form, opt, mlas):
     path, *_ = digits(tmp_path, form, opt)
     found = check(path)

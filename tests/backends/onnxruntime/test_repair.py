@@ -188,7 +188,8 @@ def test_a_channel_of_all_but_zero_weights_keeps_its_bias(tmp_path):
 
 def test_another_model_than_the_recorded_one_is_told(nets, tmp_path):
     session = DiffSession(open_recording(nets / "float.h5"), open_recording(nets / "int8.h5"))
-    found = find_repair(session, RepairOptions(within=60), model=nets / "float.onnx", out=tmp_path / "out.onnx")
+    options = RepairOptions(within=60, cost=EditCost(most=1))
+    found = find_repair(session, options, model=nets / "float.onnx", out=tmp_path / "out.onnx")
     assert found.edits, "what was found is not lost by it"
     assert found.proof is None
     assert "has no tensor" in found.notes[0]

@@ -59,10 +59,10 @@ def check(main):
 @pytest.mark.parametrize(
     "keys",
     [
-        ["down"] * 80,
+        pytest.param(["down"] * 80, marks=pytest.mark.slow),
         ["right"] * 80,
         ["pagedown"] * 5 + ["pageup"] * 3,
-        ["end", "home", "end"],
+        pytest.param(["end", "home", "end"], marks=pytest.mark.slow),
         ["c", "end", "c", "home", "C"],
         ["@", *"0,2,699,1099", "enter", "up", "left", "home"],
         ["@", *"0,0,127,127", "enter", *["down", "right"] * 5, "n", "N"],

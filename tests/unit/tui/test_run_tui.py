@@ -76,11 +76,18 @@ def test_keys_of_the_first_frame_are_not_shown_and_not_left_behind(terminal, rec
     assert mode_of(program) == before
 
 
-ENDS = [(signal.SIGINT, 130), (signal.SIGTERM, -signal.SIGTERM), (signal.SIGHUP, -signal.SIGHUP)]
+SLOW = pytest.mark.slow
+ENDS = [
+    (signal.SIGINT, 130, "opening .."),
+    (signal.SIGTERM, -signal.SIGTERM, "VERDICT"),
+    (signal.SIGHUP, -signal.SIGHUP, "VERDICT"),
+    pytest.param(signal.SIGINT, 130, "VERDICT", marks=SLOW),
+    pytest.param(signal.SIGTERM, -signal.SIGTERM, "opening ..", marks=SLOW),
+    pytest.param(signal.SIGHUP, -signal.SIGHUP, "opening ..", marks=SLOW),
+]
 
 
-@pytest.mark.parametrize("until", ["opening ..", "VERDICT"])
-@pytest.mark.parametrize(("number", "code"), ENDS)
+@pytest.mark.parametrize(("number", "code", "until"), ENDS)
 def test_a_signal_that_ends_it_gives_the_terminal_back(terminal, recordings, number, code, until):
     program = terminal(qdebug(*recordings))
     before = mode_of(program)
@@ -96,7 +103,7 @@ def test_a_signal_that_ends_it_gives_the_terminal_back(terminal, recordings, num
     assert b"Traceback" not in program.written
 
 
-@pytest.mark.parametrize("until", ["opening ..", "VERDICT"])
+@pytest.mark.parametrize("until", ["opening ..", pytest.param("VERDICT", marks=SLOW)])
 def test_where_ctrl_c_is_ignored_another_signal_ends_it_all_the_same(terminal, recordings, until):
     start = f"import signal; signal.signal(signal.SIGINT, signal.SIG_IGN); {START}"
     program = terminal([sys.executable, "-c", start, "tui", *map(str, recordings)])
@@ -175,7 +182,8 @@ def test_several_backends_and_limits(terminal, recordings):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(("--filter", "rel>"), "cannot be read"), (("--sample", "7"), "no sample 7")]
+    ("arguments", "said"),
+    [(("--filter", "rel>"), "cannot be read"), pytest.param(("--sample", "7"), "no sample 7", marks=SLOW)],
 )
 def test_a_wrong_start_is_told_after_the_terminal_is_restored(terminal, recordings, arguments, said):
     program = terminal(qdebug(*recordings, *arguments))

@@ -253,10 +253,18 @@ async def test_clipped_elements_of_a_constant_are_walked_on_the_constant(walk):
 async def test_back_from_a_constant_its_node_is_shown_again(walk):
     main, _ = await walk("!", "4", "o", "5", "escape", "escape")
     assert (node(main), main.view) == (PLANTED, ScreenId.TENSOR)
-    for key in ("m", "3", "full_stop", "H", "exclamation_mark"):
-        main, _ = await walk("!", "o", key)
-        assert main.now.constants is None, key
-        assert node(main) == PLANTED
+
+
+@pytest.mark.parametrize(
+    "key", ["m", *(pytest.param(k, marks=pytest.mark.slow) for k in ("3", "full_stop", "H", "exclamation_mark"))]
+)
+async def test_a_key_of_the_node_leaves_its_constant(walk, key):
+    main, _ = await walk("!", "o", key)
+    assert main.now.constants is None
+    assert node(main) == PLANTED
+
+
+async def test_an_input_has_no_constants(walk):
     main, _ = await walk("2", "g", "o")
     assert "no node computes this tensor" in main.message
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 
 import pytest
+from textual import constants
 
 PROGRAM = Path(__file__).with_name("fake_program.py")
 
@@ -53,33 +54,82 @@ def program(terminal):
     return running
 
 
-def test_text_is_pasted_where_a_line_asks_and_nowhere_else(program):
-    program.send(b"\x1b[200~q\rqWGi\x1b[201~")
-    assert program.wait(lambda text: "nothing asks for text" in text), program.text
-    assert program.process.poll() is None
-    program.press(b"f")
-    program.send(b"\x1b[200~op=relu\nq\x1b[201~")
-    assert program.wait(lambda text: "6 of 26 nodes" in text), program.text
-    program.press(b"\r")
-    assert "filter" in program.text
-    assert program.process.poll() is None
+@pytest.fixture
+def typed(byte_terminal, make_app, make_session, settle, monkeypatch):
+    """Return a function that types bursts of bytes on the list of nodes, and waits for what it is given between them.
+
+    The application runs in this process, on a terminal of its own. Bursts that come late are still parts of one key.
+    """
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 60)
+
+    async def run(*steps):
+        terminal = byte_terminal()
+
+        async def act(pilot):
+            await settle(pilot)
+            for step in steps:
+                if isinstance(step, bytes):
+                    await terminal.send(step)
+                    continue
+                end = time.monotonic() + 60
+                while not step(terminal.text):
+                    assert time.monotonic() < end, terminal.text
+                    await pilot.pause(0.01)
+                    await terminal.still()
+            await terminal.still()
+            assert pilot.app.is_running
+            assert pilot.app.failure is None
+            return terminal.text
+
+        return await terminal.run(lambda: make_app(make_session()), act)
+
+    return run
 
 
-def test_a_key_whose_bytes_come_in_parts_is_one_key(program):
-    for part in (b"\x1b", b"[", b"B"):
-        program.send(part)
-        time.sleep(0.02)
-    assert program.wait(lambda text: "block0/qlinearadd_1: within" in text), program.text
+def under_cursor(text):
+    """Return the row of the list under the cursor."""
+    return next(line for line in text.splitlines() if line.startswith("▸"))
+
+
+def status(text):
+    """Return the line that tells what the last key did."""
+    return text.splitlines()[-2]
+
+
+async def test_text_is_pasted_where_a_line_asks_and_nowhere_else(typed):
+    text = await typed(
+        b"\x1b[200~q\rqWGi\x1b[201~",
+        lambda text: "nothing asks for text" in text,
+        b"f",
+        b"\x1b[200~op=relu\nq\x1b[201~",
+        lambda text: "6 of 26 nodes" in text,
+        b"\r",
+    )
+    assert "filter" in text
+
+
+async def test_a_key_whose_bytes_come_in_parts_is_one_key(byte_terminal, make_app, make_session, settle, monkeypatch):
+    monkeypatch.setattr(constants, "ESCAPE_DELAY", 60)
+    terminal = byte_terminal()
+
+    async def act(pilot):
+        await settle(pilot)
+        for part in (b"\x1b", b"["):
+            terminal.type(part)
+            await pilot.pause(0.02)
+        await terminal.send(b"B")
+        return terminal.text
+
+    assert "block0/qlinearadd_1: within" in await terminal.run(lambda: make_app(make_session()), act)
+
+
+async def test_keys_that_come_all_at_once_are_all_taken(typed):
+    assert "block1/relu_6: within" in await typed(b"jjjj" + b"\x1b[B" * 4 + b"k" + b"\x1b[A")
 
 
 def test_a_mouse_that_is_left_to_the_terminal_moves_nothing(program):
     program.send(b"\x1b[<0;5;9M\x1b[<0;5;9m" * 2 + b"j")
     assert program.wait(lambda text: "block0/qlinearadd_1: within" in text), program.text
-
-
-def test_keys_that_come_all_at_once_are_all_taken(program):
-    program.send(b"jjjj" + b"\x1b[B" * 4 + b"k" + b"\x1b[A")
-    assert program.wait(lambda text: "block1/relu_6: within" in text), program.text
 
 
 def test_sizes_that_change_all_the_time_leave_a_whole_screen(program):
@@ -111,13 +161,11 @@ def test_a_terminal_that_is_gone_before_anything_is_drawn_ends_the_program(termi
     assert program.process.wait(60) in {130, 120}
 
 
-def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
-    program.send(b"/q_17\r")
-    assert program.wait(lambda text: "no match" in text), program.text
-    program.send(b"fop=relu\r")
-    assert program.wait(lambda text: "6 of 26" in text.splitlines()[-2]), program.text
-    assert "1 overview 2 nodes" in program.text
-    assert program.process.poll() is None
+async def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(typed):
+    text = await typed(
+        b"/q_17\r", lambda text: "no match" in text, b"fop=relu\r", lambda text: "6 of 26" in status(text)
+    )
+    assert "1 overview 2 nodes" in text
 
 
 @pytest.mark.parametrize(
@@ -130,11 +178,8 @@ def test_what_is_typed_faster_than_a_line_opens_goes_into_the_line(program):
         (b"fop=relu\r/_14\r", "block3/relu_14", "1 match"),
     ],
 )
-def test_keys_in_one_burst_with_a_line_do_what_they_do_one_by_one(program, burst, node, said):
-    program.send(burst)
-    assert program.wait(lambda text: said in text.splitlines()[-2], seconds=10), program.text
-    program.settle()
-    assert node in next(line for line in program.screen.display if line.startswith("▸"))
+async def test_keys_in_one_burst_with_a_line_do_what_they_do_one_by_one(typed, burst, node, said):
+    assert node in under_cursor(await typed(burst, lambda text: said in status(text)))
 
 
 def test_quitting_gives_the_terminal_back_before_the_tensor_at_hand_is_done(terminal):
@@ -162,7 +207,9 @@ def slowly_opened(terminal):
     return terminal([sys.executable, str(PROGRAM), "nodes", "0", "1.5"])
 
 
-@pytest.mark.parametrize("early", [b"q", b"!jjq", b"\x03", b"!/q\x03"])
+@pytest.mark.parametrize(
+    "early", [b"!jjq", b"\x03", *(pytest.param(each, marks=pytest.mark.slow) for each in (b"q", b"!/q\x03"))]
+)
 def test_quitting_before_the_recordings_are_open_quits(slowly_opened, early):
     if b"\x03" in early:  # before, it is a signal, which needs a terminal of the program's own
         assert slowly_opened.wait(lambda text: "1 over" in text), slowly_opened.text
@@ -174,21 +221,16 @@ def test_quitting_before_the_recordings_are_open_quits(slowly_opened, early):
 def test_an_escape_and_a_key_in_one_burst_are_two_keys(program):
     program.press(b"/relu")
     program.send(b"\x1bj")
-    assert program.wait(lambda text: "#1 " in text.splitlines()[-2]), program.text
+    assert program.wait(lambda text: "#1 " in status(text)), program.text
     program.settle()
-    assert "qlinearadd_1" in next(line for line in program.screen.display if line.startswith("▸"))
+    assert "qlinearadd_1" in under_cursor(program.text)
 
 
-@pytest.mark.parametrize(
-    "key", ["K", "é", "\x12", *(pytest.param(k, marks=pytest.mark.slow) for k in ("J", "=", "#", "u"))]
-)
-def test_a_key_that_does_nothing_says_so(program, key):
-    program.send(key.encode())
+@pytest.mark.parametrize("key", ["K", "é", "\x12", "J", "=", "#", "u"])
+async def test_a_key_that_does_nothing_says_so(typed, key):
     name = {"\x12": "ctrl+r"}.get(key, key)
-    assert program.wait(lambda text: f" {name} does nothing here; ? lists the keys" in text), program.text
+    await typed(key.encode(), lambda text: f" {name} does nothing here; ? lists the keys" in text)
 
 
-def test_letters_in_a_line_that_are_no_keys_are_letters(program):
-    program.send(b"/XoB")
-    assert program.wait(lambda text: "no match" in text), program.text
-    assert "does nothing" not in program.text
+async def test_letters_in_a_line_that_are_no_keys_are_letters(typed):
+    assert "does nothing" not in await typed(b"/XoB", lambda text: "no match" in text)

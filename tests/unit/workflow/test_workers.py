@@ -201,7 +201,7 @@ def said(folder, verb, *options):
     return done.stdout
 
 
-@pytest.mark.parametrize("verb", ["diff", "explain"])
+@pytest.mark.parametrize("verb", [pytest.param("diff", marks=pytest.mark.slow), "explain"])
 def test_processes_give_the_same_bytes(runs, verb, tmp_path):
     alone = said(runs, verb)
     again = tmp_path / "copy"  # results that were kept would answer for the same files
