@@ -36,8 +36,6 @@ from tempfile import TemporaryDirectory
 from termios import TIOCSWINSZ
 from typing import TYPE_CHECKING
 
-from streamed import StreamedTable
-
 if TYPE_CHECKING:  # what is measured loads them itself, at its time
     from qdebug.compare.align.pairs import Match
     from qdebug.model import QuantParams
@@ -369,6 +367,8 @@ TARGETS = {
 
 def main() -> None:
     """Print one table, row by row."""
+    from streamed import StreamedTable  # a test loads this file from elsewhere
+
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--nodes", type=int, nargs="+", default=list(NODES))
     parser.add_argument("--rounds", type=int, default=40)
