@@ -33,13 +33,15 @@ from qdebug.model.thresholds.verdict import (
 )
 from qdebug.numerics.affine import on_grid
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.replay.extents import recorded_room
+from qdebug.replay.extents import recorded_sizes, room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_real, run_segment
 
 __all__ = ["OutputPath"]
 
 _Values = Mapping[str, np.ndarray]
+_SMALL = 1 << 16
+"""Bytes of a constant that is held on to: to look it up takes longer than to read it."""
 
 
 class OutputPath:
@@ -63,6 +65,8 @@ class OutputPath:
         self._reference, self._backend = graphs.replays.ref.recording, graphs.replays.be.recording
         self._above = upstream(self._reference.graph, (output.reference_tensor,))
         self._known_work: dict[str, float] = {}
+        self._recorded = recorded_sizes(self._reference, place)
+        self._small: dict[tuple[str, str], np.ndarray] = {}  # constants, by form and name
         self._left_domain = False
         self.why: dict[str, None] = {}
         self.last_reason = ""
@@ -168,7 +172,7 @@ class OutputPath:
         def load(form: Node, name: str) -> np.ndarray:
             if name in at:
                 return moved(name, real_values(self._reference, name, self._place))
-            return read(self._reference, self._place, form, name)
+            return self._read(form, name)
 
         def run(node: Node, form: Node, opset: Mapping[str, int], values: Mapping[str, np.ndarray]) -> _Values:
             checkpoint()
@@ -179,7 +183,7 @@ class OutputPath:
 
         self._left_domain = False
         try:
-            with recorded_room(self._reference, self._place):
+            with room(recorded=self._recorded):
                 made = run_segment(self._nodes_below(at), end, self._reference.graph.opset, load, run)
             if made is None and end in at:
                 made = moved(end, self.signal())
@@ -189,6 +193,15 @@ class OutputPath:
             return None
         theirs = self.signal()
         return None if made is None or made.size != theirs.size else made.reshape(theirs.shape)
+
+    def _read(self, form: Node, name: str) -> np.ndarray:
+        """Read an input of a node as the reference has it; small constants once."""
+        known = self._small.get((form.name, name))
+        if known is None:
+            known = read(self._reference, self._place, form, name)
+            if known.nbytes <= _SMALL and self._reference.graph.is_constant(name):
+                self._small[form.name, name] = known
+        return known
 
     def _moved(self, entry: PlannedNode, values: np.ndarray, own: np.ndarray | None, *, clipped: bool) -> np.ndarray:
         """Add the own error of a node to the reference's values of its tensor; clip them to what was recorded if asked.

@@ -247,11 +247,12 @@ class RecordedGraph:
             ValueError: A text, quantization, shape or attribute makes no sense.
             GraphError: The nodes form no graph.
         """
-        with self._decoding:
-            if self._undecoded is not None:
-                self._graph = decode_graph(*self._undecoded)
-                self._quants = decode_quants(self._undecoded[0])
-                self._undecoded = None
+        if self._undecoded is not None:  # asked for with every tensor: the lock is for the first time
+            with self._decoding:
+                if self._undecoded is not None:
+                    self._graph = decode_graph(*self._undecoded)
+                    self._quants = decode_quants(self._undecoded[0])
+                    self._undecoded = None
         return self._graph, self._quants
 
 

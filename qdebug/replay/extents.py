@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from typing import NamedTuple
 
 from qdebug.errors import RefusedSizeError
@@ -33,6 +34,7 @@ __all__ = [
     "plain",
     "product",
     "recorded_room",
+    "recorded_sizes",
     "refuse_beyond",
     "room",
 ]
@@ -91,13 +93,25 @@ def recorded_room(recording: Recording, place: tuple[int, int], *, times: int = 
         place: Sample and step.
         times: How many samples and steps of the same sizes are computed as one.
     """
+    with room(recorded=recorded_sizes(recording, place, times=times)):
+        yield
 
+
+def recorded_sizes(recording: Recording, place: tuple[int, int], *, times: int = 1) -> Recorded:
+    """Return what tells how many elements were recorded of a tensor, for nodes that are computed again and again.
+
+    Args:
+        recording: The run that the tensors are of.
+        place: Sample and step.
+        times: How many samples and steps of the same sizes are computed as one.
+    """
+
+    @cache
     def recorded(name: str) -> int | None:
         known = recording.outline(name, *place)
         return None if known is None else math.prod(known.shape) * times
 
-    with room(recorded=recorded):
-        yield
+    return recorded
 
 
 def most_elements(shapes: Sequence[Shape]) -> int:
