@@ -92,14 +92,21 @@ def out_of_range(
     Returns:
         What was lost, and which elements are infinite, the largest number or flushed to 0 and rightly so.
     """
-    ours, wide = (np.asarray(array).astype(np.float64) for array in (recorded, exact))
+    shown = np.asarray(recorded)
+    shown = shown if shown.dtype in (np.float32, np.float64) else shown.astype(np.float64)
+    # All others were kept: of most tensors nothing is left to be looked at.
+    odd = np.flatnonzero((shown == 0) | (np.abs(shown) >= short.largest))
+    taken = np.zeros(shown.shape, bool)
+    if not odd.size:
+        return OutOfRange(short=short, total=shown.size, lost=MappingProxyType({})), taken
+    ours, wide = (np.asarray(array).reshape(-1)[odd].astype(np.float64) for array in (recorded, exact))
     size, known = np.abs(wide), np.isfinite(wide)
     with np.errstate(invalid="ignore"):
         # Just below the end, the order of a sum decides.
         ended = known & (size > short.largest * (1 - short.unit)) & (np.abs(ours) >= short.largest)
         ended &= np.sign(ours) == np.sign(wide)
         gone = known & (ours == 0) & (size > noise) & (size < short.normal)
-        none_kept = not np.any((ours != 0) & (np.abs(ours) < short.normal))
+        none_kept = not (gone.any() and np.any((shown != 0) & (np.abs(shown) < short.normal)))
         # Half of the smallest number is 0 by rounding to even; the rest would be a subnormal number.
         flushed = gone & (size > short.subnormal / 2) if none_kept else np.zeros_like(gone)
         ways = {
@@ -108,7 +115,8 @@ def out_of_range(
             "below": gone & (size > 0) & (size <= short.subnormal / 2),
         }
     lost = {way: _lost(mask, wide, ours) for way, mask in ways.items() if mask.any()}
-    return OutOfRange(short=short, total=ours.size, lost=MappingProxyType(lost)), np.asarray(ended | flushed)
+    taken.reshape(-1)[odd] = ended | flushed
+    return OutOfRange(short=short, total=shown.size, lost=MappingProxyType(lost)), taken
 
 
 def _lost(mask: np.ndarray, exact: np.ndarray, given: np.ndarray) -> Lost:

@@ -5,7 +5,7 @@ Kernels compute in bfloat16, float16, TF32 or floats of 8 bits and hand the resu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -136,15 +136,15 @@ def format_of(values: np.ndarray, *, read: Iterable[np.ndarray] = ()) -> ShortFo
             numbers or of zeros are, they have the coarsest format of these if they fit it.
     """
     own = next((short for short in SHORT_FORMATS if short.name == values.dtype.name), None) or held_format(values)
-    if own is not None or values.dtype not in (np.float32, np.float64) or not any(_may_fit(values)):
+    if own is not None or values.dtype not in (np.float32, np.float64) or not _may_fit(values):
         return own
     units = [short.unit for short in map(format_of, read) if short is not None]
     return held_format(values, known=max(units)) if units else None
 
 
-def _may_fit(values: np.ndarray) -> Iterator[bool]:
-    """Tell for each format whether the first elements fit it."""
-    return (fits(values.reshape(-1)[:_FIRST], short) for short in SHORT_FORMATS)
+def _may_fit(values: np.ndarray) -> bool:
+    """Tell whether the first elements fit a short format: the last of them holds what any other does."""
+    return fits(values.reshape(-1)[:_FIRST], SHORT_FORMATS[-1])
 
 
 def held_format(values: np.ndarray, *, known: float | None = None) -> ShortFormat | None:
@@ -158,6 +158,8 @@ def held_format(values: np.ndarray, *, known: float | None = None) -> ShortForma
         known: Unit roundoff of a format that they are known to have been rounded to, if they fit it.
     """
     if values.dtype not in (np.float32, np.float64) or (values.size < SHORT_FORMAT_MIN_ELEMENTS and known is None):
+        return None
+    if not _may_fit(values):
         return None
     for short in SHORT_FORMATS:
         if not (fits(values.reshape(-1)[:_FIRST], short) and fits(values, short)):

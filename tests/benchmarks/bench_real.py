@@ -54,14 +54,14 @@ def _chain(folder: Path, count: int) -> None:
     for side in ("ref", "other"):
         with qdebug.Recorder(folder / f"chain{count}.{side}.h5", backend="chain") as recorder:
             values = np.random.default_rng(1).normal(size=(1, 256)).astype(np.float32)
+            for index, sign in enumerate((1, -1)):
+                recorder.constant(f"c{index}", np.full(1, sign, np.float32))
             recorder.put("t0", values)
             for index in range(count):
-                values = np.abs(values)
-                noise = generator.normal(size=values.shape) * 1e-8 if side == "other" else 0
-                values = (values * (1 + noise) - (0.1 if index % 2 else -0.1)).astype(np.float32)
-                facts = {"node": f"n{index}", "op": "Relu", "inputs": (f"t{index}",)}
-                values = np.maximum(values, 0)
-                recorder.put(f"t{index + 1}", values, **facts)
+                made = values + np.float32(-1 if index % 2 else 1)
+                noise = generator.normal(size=values.shape) * 3e-8 if side == "other" else 0
+                values = (made * (1 + noise)).astype(np.float32)
+                recorder.put(f"t{index + 1}", values, node=f"n{index}", op="Add", inputs=(f"t{index}", f"c{index % 2}"))
             recorder.outputs(f"t{count}")
 
 

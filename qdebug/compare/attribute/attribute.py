@@ -393,14 +393,16 @@ class _Split:
         short = format_of(ours, read=values.values())
         part.formats.add(None if short is None else short.name)
         unit = max(unit_roundoff(ours.dtype) if short is None else short.unit, FLOAT32_UNIT_ROUNDOFF)
-        part.allowed += allowed_error(self._form, values, replayed, self._opset, unit) ** 2
+        allowed = allowed_error(self._form, values, replayed, self._opset, unit)
+        part.allowed += allowed**2
         part.allowed += (unit * finite_norm(ours)) ** 2
         normal = None
         if short is not None:
             normal = short.normal
             part.allowed += (short.subnormal / 2) ** 2 * ours.size  # below the normal numbers all steps are alike
         if short is not None or ours.dtype == np.float32:
-            noise = replay_noise(self._form, values, replayed, self._opset)
+            known = allowed if unit == FLOAT32_UNIT_ROUNDOFF else None
+            noise = replay_noise(self._form, values, replayed, self._opset, allowed=known)
             outside, _ = out_of_range(short or SINGLE, replayed, ours, noise=noise)
             part.outside = outside if part.outside is None else part.outside.with_more(outside)
         shown = held(ours, clamp_of(self._view))

@@ -9,7 +9,7 @@ an elementwise function adds a few units of its own.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import ml_dtypes
 import numpy as np
@@ -144,6 +144,8 @@ def beyond_own_terms(
         largest = float(np.max(np.abs(output), where=np.isfinite(output), initial=0.0))
         tiny += min(carried, ELEMENTWISE_ROUNDOFFS * unit * largest)
         for ours, theirs, *parts in stretches(recorded, output, *terms):
+            if _surely_within(ours, theirs, parts or [theirs], ELEMENTWISE_ROUNDOFFS * unit, tiny):
+                continue
             real = theirs.astype(np.float64)
             reach = sum((np.abs(part.astype(np.float64)) for part in parts), 0.0) if terms else np.abs(real)
             off = np.nan_to_num(np.abs(ours.astype(np.float64) - real), nan=0.0, posinf=0.0)
@@ -195,18 +197,46 @@ def beyond_own_sums(
     return _count_beyond(recorded, output, terms, most, tiny)
 
 
+_SURELY = 0.99
+"""Share of a bound up to which float32, in which it is looked at first, cannot be wrong."""
+
+
+def _surely_within(
+    ours: np.ndarray, theirs: np.ndarray, terms: Sequence[np.ndarray], share: float, floor: float
+) -> bool:
+    """Tell, by float32 alone, that no element is further off than a share of its terms' magnitudes and a floor."""
+    if any(each.dtype != np.float32 for each in (ours, theirs, *terms)):
+        return False
+    bound = np.abs(terms[0])
+    for each in terms[1:]:
+        bound += np.abs(each)
+    bound *= np.float32(_SURELY * share)
+    bound += np.float32(_SURELY * floor)
+    off = np.subtract(ours, theirs)
+    return not np.any(np.greater(np.abs(off, out=off), bound)) and bool(np.isfinite(np.max(off, initial=0)))
+
+
 def _count_beyond(recorded: np.ndarray, output: np.ndarray, terms: np.ndarray, most: float, tiny: float) -> int:
     """Count the elements that are further off than a multiple of their own terms and of those usual in the tensor."""
     usual, count = _usual(terms), 0
     with np.errstate(invalid="ignore", over="ignore"):
         for ours, theirs, own in stretches(recorded, output, terms):
+            if _surely_within(ours, theirs, [own], most, tiny + most * usual):
+                continue
             off = np.nan_to_num(np.abs(ours.astype(np.float64) - theirs.astype(np.float64)), nan=0.0, posinf=0.0)
             reach = np.nan_to_num(np.abs(own.astype(np.float64)), nan=np.inf)
             count += int(np.count_nonzero(off > most * (reach + usual) + tiny))
     return count
 
 
-def replay_noise(node: Node, values: Mapping[str, np.ndarray], output: np.ndarray, opset: Mapping[str, int]) -> float:
+def replay_noise(
+    node: Node,
+    values: Mapping[str, np.ndarray],
+    output: np.ndarray,
+    opset: Mapping[str, int],
+    *,
+    allowed: float | None = None,
+) -> float:
     """Return by how much each element of a replay in float32 may be off, where terms may cancel; 0 where none do.
 
     Args:
@@ -214,11 +244,13 @@ def replay_noise(node: Node, values: Mapping[str, np.ndarray], output: np.ndarra
         values: Its inputs.
         output: What the replay gave.
         opset: Version of each operator set.
+        allowed: What `allowed_error` gives for float32; None if that is not known.
     """
     row = operators.of(node.op)
     if (row.rounds_by_element and not row.adds) or not output.size:
         return 0.0
-    return allowed_error(node, values, output, opset, FLOAT32_UNIT_ROUNDOFF) / math.sqrt(output.size)
+    known = allowed_error(node, values, output, opset, FLOAT32_UNIT_ROUNDOFF) if allowed is None else allowed
+    return known / math.sqrt(output.size)
 
 
 def _usual(values: np.ndarray) -> float:
