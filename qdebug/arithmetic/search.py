@@ -246,7 +246,7 @@ def products(unit: Unit) -> int:
 _WINDOWED = ("conv", "average_pool", "max_pool")
 _BATCH = 256
 _WITNESSES = 1 << 16
-_GUESSED_ON = 1 << 10
+_GUESSED_ON = 512
 """Elements that a guess is tried on first: most that are wrong are wrong there."""
 
 

@@ -19,7 +19,7 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -65,18 +65,26 @@ def _chain(folder: Path, count: int) -> None:
             recorder.outputs(f"t{count}")
 
 
-def make(folder: Path) -> None:
-    """Make the recordings that are not there yet."""
+def make(folder: Path, only: Sequence[str] = ()) -> None:
+    """Make the recordings that are not there yet, for all cases or for those whose names contain one of some texts."""
+
+    def wanted(name: str) -> bool:
+        return not only or any(part.partition(" ")[0] in name for part in only)
+
     models = _models()
     folder.mkdir(parents=True, exist_ok=True)
     for count in (1, 8):
-        _pair(folder, f"cls{count}", models.crops(count), models.net("cls"), models.quantized("cls", "qdq"))
-    _pair(folder, "rec8", models.words(8), models.net("rec"), models.quantized("rec", "qdq"))
-    pages = [models._resize(models.picture(name), 320, 640) / 127.5 - 1 for name in ("page", "text")]
-    arrays = np.stack([np.broadcast_to(page, (3, 320, 640)) for page in pages]).astype(np.float32)
-    _pair(folder, "det2", arrays, models.net("det"), models.net("det"))
+        if wanted(f"cls{count}"):
+            _pair(folder, f"cls{count}", models.crops(count), models.net("cls"), models.quantized("cls", "qdq"))
+    if wanted("rec8"):
+        _pair(folder, "rec8", models.words(8), models.net("rec"), models.quantized("rec", "qdq"))
+    if wanted("det2"):
+        pages = [models._resize(models.picture(name), 320, 640) / 127.5 - 1 for name in ("page", "text")]
+        arrays = np.stack([np.broadcast_to(page, (3, 320, 640)) for page in pages]).astype(np.float32)
+        _pair(folder, "det2", arrays, models.net("det"), models.net("det"))
     for count in SMALL:
-        _chain(folder, count)
+        if wanted(f"chain{count} "):
+            _chain(folder, count)
 
 
 def cases(folder: Path) -> Mapping[str, tuple[list[str], list[str]]]:
@@ -130,7 +138,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="cases whose names contain one of these")
     options = parser.parse_args()
     folder = options.folder.resolve()
-    make(folder)
+    make(folder, options.only)
     trees = [TREE] if options.other is None else [TREE, options.other.resolve()]
     print(f"{'case':24}{'CPU s':>8}" + (f"{'other':>8}{'ratio':>8}" if options.other else ""))
     for name, (before, words) in cases(folder).items():

@@ -20,6 +20,7 @@ SMALL = {
     "bench_large.py": ("--nodes", "200", "--rounds", "1"),
     "bench_metrics.py": ("--sizes", "256", "--rounds", "1"),
     "bench_page.py": ("--nodes", "12", "--rounds", "1"),
+    "bench_real.py": ("recordings", "--pairs", "1", "--only", "help", "chain100 "),
     "bench_repair.py": ("--nets", "digits", "--samples", "2", "--edits", "4"),
     "bench_scales.py": ("--bins", "601", "--rounds", "1", "--without-net"),
     "bench_store.py": ("--rounds", "1", "--scale", "0.01"),

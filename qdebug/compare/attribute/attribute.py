@@ -52,8 +52,8 @@ from qdebug.model.thresholds.attribution import SOFTMAX_NEGLIGIBLE_DISTANCE, SOF
 from qdebug.model.thresholds.rounding import FLOAT32_UNIT_ROUNDOFF, SEGMENT_ROUNDOFFS
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
 from qdebug.numerics.affine import dequantize, on_grid, quantize
+from qdebug.numerics.code_loss import CodeLoss
 from qdebug.numerics.format_range import OutOfRange, out_of_range
-from qdebug.numerics.loss import Loss
 from qdebug.numerics.short_formats import SINGLE, format_of
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.real_form import not_in_codes, real_form
@@ -121,8 +121,8 @@ class Attribution:
     arithmetic_unsaturated: ErrorStats | None = None
     allowed: float | None = None
     unexplained_elements: int = 0
-    saturation_error: Loss | None = None
-    quantization_error: Loss | None = None
+    saturation_error: CodeLoss | None = None
+    quantization_error: CodeLoss | None = None
     arriving: ErrorStats | None = None
     hidden: int = 0
     whole_off: int | None = None
@@ -598,8 +598,8 @@ class _Part:
     clipping: ErrorAccumulator
     arithmetic_unsaturated: ErrorAccumulator
     propagated: ErrorAccumulator
-    saturation_error: Loss = field(default_factory=Loss)
-    quantization_error: Loss = field(default_factory=Loss)
+    saturation_error: CodeLoss = field(default_factory=CodeLoss)
+    quantization_error: CodeLoss = field(default_factory=CodeLoss)
     arriving: ErrorAccumulator | None = None
     hidden: int = 0
     tied: int = 0

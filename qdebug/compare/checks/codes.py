@@ -11,7 +11,7 @@ from dataclasses import replace
 from qdebug.compare.checks.measured import Measured, breach
 from qdebug.compare.result.finding import Finding, FindingKind, FindingRole, apart
 from qdebug.model.thresholds.verdict import CODES_MIN_SQNR, DEFAULT_MIN_SQNR
-from qdebug.numerics.loss import Loss
+from qdebug.numerics.code_loss import CodeLoss
 
 __all__ = ["range_fits", "saturation", "scale_fits"]
 
@@ -36,7 +36,9 @@ def scale_fits(of: Measured) -> Finding | None:
     return _fits(of, coded, CODES_MIN_SQNR, FindingKind.SCALE, ("rounded to its codes", "its scale is too large"))
 
 
-def _fits(of: Measured, error: Loss | None, floor: float, kind: FindingKind, words: tuple[str, str]) -> Finding | None:
+def _fits(
+    of: Measured, error: CodeLoss | None, floor: float, kind: FindingKind, words: tuple[str, str]
+) -> Finding | None:
     """Find what holding the reference's values to the codes loses, if too much; excused if no more than before."""
     stats, attribution = of.stats, of.attribution
     own = None if attribution is None else attribution.arithmetic_unsaturated

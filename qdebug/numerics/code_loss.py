@@ -10,11 +10,11 @@ import numpy as np
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.checkpoint import checkpoint
 
-__all__ = ["Loss"]
+__all__ = ["CodeLoss"]
 
 
 @dataclass(slots=True)
-class Loss:
+class CodeLoss:
     """Sums over values and what they were held to; an `ErrorAccumulator` knows more, and takes several times as long.
 
     Args:
@@ -42,7 +42,7 @@ class Loss:
                 self.signal += float(real @ real)
         self.count += first.size
 
-    def merge(self, other: Loss) -> None:
+    def merge(self, other: CodeLoss) -> None:
         """Add what another one has seen."""
         self.count += other.count
         self.mismatches += other.mismatches
