@@ -30,7 +30,7 @@ from qdebug.compare.checks.context import NodeContext, Runs
 from qdebug.compare.checks.table import findings_of
 from qdebug.compare.contributions import contributions
 from qdebug.compare.graph_checks.graph_check import GraphCheck
-from qdebug.compare.measure.compare import Request, compare_pair, compare_small
+from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.joined_parts import joined_parts
 from qdebug.compare.measure.recordings import RecentTensors
 from qdebug.compare.policy import judge, judge_sample, lost_part
@@ -45,9 +45,6 @@ from qdebug.numerics.stats import ErrorStats
 from qdebug.replay.run import one_thread
 
 __all__ = ["NodeComparer"]
-
-_AHEAD = 32
-"""Tensors that are looked at ahead: the small ones among them are compared together."""
 
 
 class NodeComparer:
@@ -87,37 +84,27 @@ class NodeComparer:
         self.timing = Timing()
 
     def examine(self, entries: Sequence[PlannedNode]) -> Iterator[NodeResult]:
-        """Compare tensor after tensor, split their errors and judge them; a few small tensors are read ahead.
+        """Compare tensor after tensor, split their errors and judge them.
 
         Args:
             entries: What is compared.
         """
-        for start in range(0, len(entries), _AHEAD):
+        for entry in entries:
             begin = perf_counter()
-            chunk = entries[start : start + _AHEAD]
-            limits = [self._limits.under(self._rules.find(entry)) for entry in chunk]
-            requests = [
-                Request(pair=entry.pair, relu_floor=entry.relu_floor, tolerance=limit.tolerance)
-                for entry, limit in zip(chunk, limits, strict=True)
-            ]
+            limit = self._limits.under(self._rules.find(entry))
             with _alike():
-                known = compare_small(self._runs.reference, self._runs.backend, requests)
-            self.timing.add(Timing(comparing=perf_counter() - begin))
-            for entry, request, small, limit in zip(chunk, requests, known, limits, strict=True):
-                begin = perf_counter()
-                with _alike():
-                    comparison = small or compare_pair(
-                        self._runs.reference,
-                        self._runs.backend,
-                        request.pair,
-                        relu_floor=request.relu_floor,
-                        tolerance=request.tolerance,
-                    )
-                    compared = perf_counter()
-                    result = _judged(NodeContext(self._runs, entry, comparison, limit))
-                spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
-                self.timing.add(spent)
-                yield result
+                comparison = compare_pair(
+                    self._runs.reference,
+                    self._runs.backend,
+                    entry.pair,
+                    relu_floor=entry.relu_floor,
+                    tolerance=limit.tolerance,
+                )
+                compared = perf_counter()
+                result = _judged(NodeContext(self._runs, entry, comparison, limit))
+            spent = Timing(comparing=compared - begin, replaying=perf_counter() - compared, tensors=1)
+            self.timing.add(spent)
+            yield result
 
     def examine_apart(self, entries: Sequence[PlannedNode]) -> list[tuple[NodeResult, Trial | None]]:
         """Compare some tensors out of all, and tell of each what its result owes to those before; None if nothing.

@@ -22,19 +22,13 @@ from qdebug.numerics.steps import Steps, difference_in_steps, steps_between, sum
 from qdebug.numerics.tally import Block, Tally
 
 __all__ = [
-    "QUOTIENT_HIGH",
-    "QUOTIENT_LOW",
-    "QUOTIENT_SLACK",
-    "VALUE_SLACK",
     "RelativeCounter",
     "RelativeErrors",
     "add_double",
     "add_quotients",
     "add_single",
-    "add_steps",
     "double_error",
     "exact_difference",
-    "is_safe",
     "lowest",
     "read_block",
     "real_differences",
@@ -119,8 +113,8 @@ class RelativeCounter:
         return RelativeErrors(quotients=self._quotients.histogram(), zero_refs=self._zero_refs, zero_refs_hit=self._hit)
 
 
-QUOTIENT_LOW, QUOTIENT_HIGH = 2.0**-60, 2.0**100
-QUOTIENT_SLACK = 2.0**-21
+_QUOTIENT_LOW, _QUOTIENT_HIGH = 2.0**-60, 2.0**100
+_QUOTIENT_SLACK = 2.0**-21
 """More than twice the relative error of a float32 difference divided in float32."""
 _FEW = 256
 """Elements that are rather looked at one by one than told apart by a pass over all."""
@@ -185,7 +179,7 @@ class _Search:
         self._offer(place)
         least = sizes.item(place)
         # With a larger reference even the largest difference has no larger quotient.
-        bound = largest * (1.0 + QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
+        bound = largest * (1.0 + _QUOTIENT_SLACK) / tally.max_rel if tally.max_rel else math.inf
         if bound < least:
             return True
         if bound > 4 * _FEW * least:  # more than a few, most likely
@@ -197,18 +191,18 @@ class _Search:
         """Look at all elements."""
         error, sizes, nonzero, best = self.error, self.sizes, self.nonzero, self.tally.max_rel
         quotient, mask = self.buffers.singles[4][: error.size], self.buffers.masks[0][: error.size]
-        if best is not None and QUOTIENT_LOW < best < QUOTIENT_HIGH:
+        if best is not None and _QUOTIENT_LOW < best < _QUOTIENT_HIGH:
             # Only an element with error >= best * abs(a) can be larger. A product below the normal range is rounded to
             # a multiple of the smallest denormal, as every error is one, so ">=" misses nothing there either.
-            np.multiply(sizes, best * (1.0 - QUOTIENT_SLACK), out=quotient)
+            np.multiply(sizes, best * (1.0 - _QUOTIENT_SLACK), out=quotient)
             if self._offer_few(np.greater_equal(error, quotient, out=mask)):
                 return
         np.divide(error, sizes, out=quotient)
         if nonzero is not None:  # x/0 and 0/0, times 0, are NaN, which fmax leaves out; a masked division is slower
             np.multiply(quotient, nonzero, out=quotient)
         largest = float(np.fmax.reduce(quotient))
-        if QUOTIENT_LOW < largest < QUOTIENT_HIGH:
-            np.greater_equal(quotient, largest * (1.0 - QUOTIENT_SLACK), out=mask)
+        if _QUOTIENT_LOW < largest < _QUOTIENT_HIGH:
+            np.greater_equal(quotient, largest * (1.0 - _QUOTIENT_SLACK), out=mask)
         else:  # quotients that leave float32 are not ordered by it
             np.not_equal(sizes, _ZERO, out=mask)
         self._offer_marked(mask)
@@ -244,7 +238,7 @@ def double_error(block: Block, places: np.ndarray) -> np.ndarray:
 
 _LOW, _HIGH = 2.0**-40, 2.0**55
 """Block maxima whose float32 squares are safe: their sum stays finite, and what underflows does not count."""
-VALUE_SLACK = 2.0**-22
+_VALUE_SLACK = 2.0**-22
 """More than the error of a float32 difference and of two real values, relative to the values."""
 
 
@@ -271,7 +265,7 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     low = lowest(a) if tally.reference.low >= 0.0 else None
     sizes = a if low is not None and low >= 0.0 else np.absolute(a, out=buffers.singles[3][:n])
     most = _highest(sizes)
-    if not (is_safe(largest) and is_safe(most) and _is_safe_beside(b, most, largest)):
+    if not (_is_safe(largest) and _is_safe(most) and _is_safe_beside(b, most, largest)):
         return False
     tally.finite += n
     _add_extremes(tally, block, low, most, largest)
@@ -283,12 +277,12 @@ def add_single(tally: Tally, block: Block, buffers: Scratch) -> bool:
     _add_sums(tally, block, (error, difference), unequal, buffers)
     add_quotients(tally, block, (error, sizes), largest, buffers)
     # float32 rounding keeps order, so the largest difference is among those that round to the largest.
-    if tally.max_abs is None or largest * (1.0 + QUOTIENT_SLACK) > tally.max_abs:
+    if tally.max_abs is None or largest * (1.0 + _QUOTIENT_SLACK) > tally.max_abs:
         exact, place = _largest_difference(block, np.equal(error, largest, out=buffers.masks[0][:n]))
         tally.offer_abs(exact, block.start + place)
-    slack = VALUE_SLACK * (2.0 * most + largest)
+    slack = _VALUE_SLACK * (2.0 * most + largest)
     if block.steps.known:
-        add_steps(tally, block, error, largest, slack)
+        _add_steps(tally, block, error, largest, slack)
     if tally.tolerance is not None:
         _add_beyond(tally, block, (error, largest), slack, buffers)
     return True
@@ -299,16 +293,16 @@ def _highest(values: np.ndarray) -> float:
     return float(values.item(values.argmax()))  # faster than a reduction
 
 
-def is_safe(size: float) -> bool:
+def _is_safe(size: float) -> bool:
     """Tell whether the float32 squares of values with this largest magnitude can be summed; not of NaN."""
     return size == 0.0 or _LOW <= size < _HIGH
 
 
 def _is_safe_beside(values: np.ndarray, most: float, largest: float) -> bool:
-    """Tell what `is_safe` does of values that are at most `largest` from others whose magnitudes go up to `most`."""
+    """Tell what `_is_safe` does of values that are at most `largest` from others whose magnitudes go up to `most`."""
     if most - largest > 2.0 * _LOW and most + largest < 0.5 * _HIGH:
         return True
-    return is_safe(max(_highest(values), -lowest(values)))
+    return _is_safe(max(_highest(values), -lowest(values)))
 
 
 def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, largest: float) -> None:
@@ -330,7 +324,7 @@ def _add_extremes(tally: Tally, block: Block, low: float | None, most: float, la
         low = -most  # a bound that is not below what is known
     else:
         ours.low = min(ours.low, low)
-    slack = VALUE_SLACK * (most + largest)
+    slack = _VALUE_SLACK * (most + largest)
     if most + largest + slack > theirs.high:
         theirs.high = max(theirs.high, _highest(b))
     if low - largest - slack < theirs.low:
@@ -388,7 +382,7 @@ def _largest_difference(block: Block, mask: np.ndarray) -> tuple[float, int]:
     return float(exact[first]), int(places[first])
 
 
-def add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
+def _add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, slack: float) -> None:
     """Add the largest difference of a block in steps, and where steps differ their bias.
 
     Args:
@@ -406,7 +400,7 @@ def add_steps(tally: Tally, block: Block, error: np.ndarray, largest: float, sla
             return
         if tally.max_lsb is not None and (largest + slack) / steps.uniform <= tally.max_lsb:
             return
-        near = 4.0 * slack if steps.coded else QUOTIENT_SLACK * largest  # real values of codes are rounded
+        near = 4.0 * slack if steps.coded else _QUOTIENT_SLACK * largest  # real values of codes are rounded
         mask = np.greater_equal(error, np.float32(largest - near))
         if np.count_nonzero(mask) == 1:
             place = int(mask.argmax())
@@ -430,8 +424,8 @@ def _add_beyond(tally: Tally, block: Block, errors: tuple[np.ndarray, float], sl
     a = block.reference
     bound, mask = buffers.singles[3][: a.size], buffers.masks[0][: a.size]
     np.absolute(a, out=bound)
-    np.multiply(bound, rtol * (1.0 - QUOTIENT_SLACK), out=bound)
-    np.add(bound, atol - slack - atol * QUOTIENT_SLACK, out=bound)
+    np.multiply(bound, rtol * (1.0 - _QUOTIENT_SLACK), out=bound)
+    np.add(bound, atol - slack - atol * _QUOTIENT_SLACK, out=bound)
     places = np.greater_equal(error, bound, out=mask).nonzero()[0]
     if places.size:
         exact = double_error(block, places)

@@ -17,17 +17,17 @@ from qdebug.errors import UsageError
 from qdebug.model.json_object import JsonObject
 from qdebug.model.quant import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
+from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.block_error import RelativeCounter, RelativeErrors, exact_difference, read_block
 from qdebug.numerics.blocks import Clamp, RealBlocks, Scratch, scratch, settled
 from qdebug.numerics.channels import ChannelCounter, ChannelErrors, Stretch, stretches
 from qdebug.numerics.histogram import ExponentCounter, ExponentHistogram, PairBinCounter, ValueHistogram, count_rows
-from qdebug.numerics.packed import MOST_PACKED, SmallTensors
 from qdebug.numerics.stats import ErrorStats, WorstElement
 from qdebug.numerics.steps import Steps, UlpCounter, UlpErrors, shared_type
 from qdebug.numerics.tally import Block
 from qdebug.numerics.worst import WorstColumns, WorstPlaces
 
-__all__ = ["Profiler", "TensorProfile", "profile_tensor"]
+__all__ = ["Profiler", "SmallTensors", "TensorProfile", "profile_tensor"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -75,8 +75,49 @@ class TensorProfile(JsonObject):
         return self.found.elements()
 
 
-_FEW = MOST_PACKED
-"""Elements of a stretch up to which calling numpy costs more than what it does."""
+_FEW = 2048
+"""Elements of a tensor or a stretch up to which calling numpy costs more than what it does."""
+
+
+class SmallTensors:
+    """Small tensors of one shape, all of which float32 holds exactly, in the order they came.
+
+    Args:
+        shape: Shape of each.
+        steps: Size of an LSB, the same in all.
+    """
+
+    def __init__(self, shape: tuple[int, ...], steps: Steps) -> None:
+        self.shape = shape
+        self.steps = steps
+        self.sides: list[tuple[RealBlocks, RealBlocks]] = []
+        self.places: list[tuple[int, int]] = []
+
+    def add(self, sides: tuple[RealBlocks, RealBlocks], sample: int, step: int) -> None:
+        """Add those of the reference and the backend of a sample and step; their arrays are not copied."""
+        self.sides.append(sides)
+        self.places.append((sample, step))
+
+    def takes(self, shape: tuple[int, ...]) -> bool:
+        """Tell whether one more of a shape fits a block with the others."""
+        return shape == self.shape and (len(self.sides) + 1) * self.sides[0][1].size <= BLOCK
+
+    def read(self, buffers: Scratch) -> tuple[np.ndarray, np.ndarray]:
+        """Return the values of both sides, one tensor after another, as float32.
+
+        Args:
+            buffers: Scratch; its first two float32 buffers are used.
+        """
+        size = self.sides[0][1].size
+        if len(self.sides) == 1:
+            first, second = self.sides[0]
+            return first.read_single(0, size, buffers.singles[0]), second.read_single(0, size, buffers.singles[1])
+        for number, pair in enumerate(self.sides):
+            for side, buffer in zip(pair, buffers.singles, strict=False):
+                out = buffer[number * size : (number + 1) * size]
+                np.copyto(out, side.read_single(0, size, out))  # which may be the tensor itself, or `out` already
+        count = len(self.sides) * size
+        return buffers.singles[0][:count], buffers.singles[1][:count]
 
 
 class Profiler:
@@ -151,7 +192,7 @@ class Profiler:
                 backend has no such axis.
         """
         reference, backend = np.asarray(reference), np.asarray(backend)
-        few = 0 < backend.size <= MOST_PACKED
+        few = 0 < backend.size <= _FEW
         if few:  # it waits for others, and the caller may write to its own until they come
             reference, backend = reference.copy(), backend.copy()
         sides = settled(

@@ -5,10 +5,9 @@ Run it: python tests/benchmarks/bench_metrics.py [--sizes 256 65536] [--rounds 9
 Every figure is the best of several interleaved rounds, because a ratio of two bests hardly depends on what
 else the machine does. BLAS is held to one thread. Targets: at 16M elements at least 0.13 of the speed of
 np.dot, which does nothing but read both arrays; at 1M elements and more at least 10 times faster than one float64
-expression per metric; at 64k elements and more at least 15 times faster than Polygraphy's CompareFunc.simple, at 1 KB
-tensors 60 times; the full tier (one tensor in full detail) no slower than two passing numpy.testing.assert_allclose.
-Polygraphy is compared where it is installed. "Packed" is per tensor of 32 small ones at a time, as a session compares
-the samples of small tensors; a single call for one of them is mostly the cost of calling numpy.
+expression per metric; at 64k elements and more at least 15 times faster than Polygraphy's CompareFunc.simple; the full
+tier (one tensor in full detail) no slower than two passing numpy.testing.assert_allclose. Polygraphy is compared where
+it is installed. Below 64k elements most of the time is the cost of calling numpy.
 """
 
 from __future__ import annotations
@@ -27,11 +26,7 @@ from threadpoolctl import threadpool_limits
 
 from qdebug.model import QuantParams
 from qdebug.numerics.accumulate import ErrorAccumulator
-from qdebug.numerics.blocks import RealBlocks
-from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
-from qdebug.numerics.profile import Profiler, profile_tensor
-from qdebug.numerics.steps import Steps
-from qdebug.numerics.tally import Tally
+from qdebug.numerics.profile import profile_tensor
 
 SIZES = (256, 1024, 65_536, 2**20, 2**24)
 POLYGRAPHY_MOST = 2**20
@@ -44,33 +39,6 @@ def full_report(a: np.ndarray, b: np.ndarray, **quants: QuantParams) -> object:
     accumulator = ErrorAccumulator(**quants)
     accumulator.update(a, b, sample=0)
     return accumulator.stats()
-
-
-PACKED = 32
-"""Small tensors that are compared together, as a session does."""
-
-
-def packed_report(a: np.ndarray, b: np.ndarray) -> object:
-    """Compute every metric of several small tensors in one pass."""
-    sides = RealBlocks(a), RealBlocks(b)
-    pair = PackedPair(reference=sides[0], backend=sides[1], steps=Steps(None, b.shape))
-    return [tally and tally.stats() for tally in packed_tallies([pair] * PACKED)]
-
-
-def packed_detail(a: np.ndarray, b: np.ndarray) -> object:
-    """Profile several small tensors as the samples of one, the metrics of the core tier first."""
-    pairs = [
-        PackedPair(reference=RealBlocks(a), backend=RealBlocks(b), steps=Steps(None, b.shape), sample=sample)
-        for sample in range(PACKED)
-    ]
-    total = Tally()
-    for tally in packed_tallies(pairs):
-        if tally is not None:
-            total.merge(tally)
-    profiler = Profiler(total.stats())
-    for sample in range(PACKED):
-        profiler.add(a, b, sample=sample)
-    return profiler.profile()
 
 
 def naive_report(reference: np.ndarray, backend: np.ndarray) -> tuple[object, ...]:
@@ -134,9 +102,6 @@ def measure(size: int, rounds: int) -> list[str]:
         "int8": lambda: full_report(codes[0], codes[1], reference_quant=QUANT, backend_quant=QUANT),
         "detail": lambda: profile_tensor(a, b),
     }
-    if size <= MOST_PACKED:
-        jobs["packed"] = lambda: packed_report(a, b)
-        jobs["packed detail"] = lambda: packed_detail(a, b)
     polygraphy = polygraphy_job(a, b) if size <= POLYGRAPHY_MOST else None
     if polygraphy is not None:
         jobs["polygraphy"] = polygraphy
@@ -145,16 +110,13 @@ def measure(size: int, rounds: int) -> list[str]:
     return [
         f"{size:,}",
         f"{full * 1e6:,.0f}",
-        f"{times['packed'] / PACKED * 1e6:,.0f}" if "packed" in times else "-",
         f"{8 * size / full / 1e9:.2f}",
         f"{times['dot'] / full:.3f}",
         f"{times['naive'] / full:.1f}",
         f"{times['allclose'] / full:.2f}",
         f"{times['polygraphy'] / full:.0f}" if "polygraphy" in times else "-",
-        f"{times['polygraphy'] / times['packed'] * PACKED:.0f}" if {"polygraphy", "packed"} <= set(times) else "-",
         f"{times['int8'] / full:.2f}",
         f"{times['detail'] / times['allclose']:.2f}",
-        f"{times['packed detail'] / PACKED / times['allclose']:.2f}" if "packed detail" in times else "-",
     ]
 
 
@@ -168,16 +130,13 @@ def main() -> int:
     for head in (
         "elements",
         "us",
-        "us packed",
         "GB/s",
         "of np.dot's speed",
         "x naive float64",
         "allclose / full",
         "x Polygraphy",
-        "packed x Polygraphy",
         "int8 pair / float32",
         "full tier / allclose",
-        "packed full tier / allclose",
     ):
         table.add_column(head, justify="right")
     with threadpool_limits(1):

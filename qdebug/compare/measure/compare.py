@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -23,21 +22,18 @@ from qdebug.compare.measure.partial import (
 from qdebug.errors import UsageError
 from qdebug.model import QuantParams, Recording
 from qdebug.model.recording import either_places
-from qdebug.numerics.accumulate import ErrorAccumulator, same_elements, steps_of
-from qdebug.numerics.blocks import RealBlocks, settled, why_incomparable
-from qdebug.numerics.packed import MOST_PACKED, PackedPair, packed_tallies
+from qdebug.numerics.accumulate import ErrorAccumulator, same_elements
+from qdebug.numerics.blocks import why_incomparable
 from qdebug.numerics.rails import RailsCounter
 from qdebug.numerics.stats import ErrorStats, Rails
 
 __all__ = [
     "Comparison",
     "Places",
-    "Request",
     "SamplePlace",
     "SampleStats",
     "by_sample",
     "compare_pair",
-    "compare_small",
     "compared_places",
     "find_places",
 ]
@@ -162,92 +158,6 @@ class Comparison:
     sqnr_at_most: float | None = None
     nonfinite: int = 0
     lacking: bool = False
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
-    """A pair to be compared.
-
-    Args:
-        pair: Which tensors, and what is done to their values first.
-        relu_floor: Whether a Relu is folded into the backend's tensor, so that codes at qmin can be its zeros.
-        tolerance: (atol, rtol), to count the elements that differ by more than atol + rtol * abs(reference).
-    """
-
-    pair: Pair
-    relu_floor: bool = False
-    tolerance: tuple[float, float] | None = None
-
-
-def compare_small(reference: Recording, backend: Recording, requests: Sequence[Request]) -> list[Comparison | None]:
-    """Compare those of several pairs that are small, tensors of one size together.
-
-    Args:
-        reference: The reference run.
-        backend: The backend run.
-        requests: What is to be compared.
-
-    Returns:
-        For each request what `compare_pair` gives; None where a pair is better compared alone.
-
-    Raises:
-        RecordingError: Values that a recording says it has cannot be read.
-    """
-    packs: dict[int, list[tuple[int, PackedPair]]] = {}
-    for position, request in enumerate(requests):
-        small = _small(reference, backend, request)
-        if small is not None:
-            packs.setdefault(small.backend.size, []).append((position, small))
-    found: dict[int, Comparison] = {}
-    for entries in packs.values():
-        if len(entries) == 1:
-            continue
-        tallies = packed_tallies([small for _, small in entries])
-        for (position, small), tally in zip(entries, tallies, strict=True):
-            if tally is not None:
-                stats, rails = tally.stats(), None if small.rails is None else small.rails.rails()
-                samples = (SampleStats(sample=small.sample, stats=stats),)
-                found[position] = Comparison(stats=stats, rails=rails, samples=samples)
-    return [found.get(position) for position in range(len(requests))]
-
-
-def _small(reference: Recording, backend: Recording, request: Request) -> PackedPair | None:
-    """Return the two tensors of a pair if they are small, of one sample, and comparable by `packed_tallies`."""
-    pair = request.pair
-    info = backend.graph.tensors.get(pair.backend)
-    if request.tolerance is not None or info is None or not 0 < _size(info.shape) <= MOST_PACKED:
-        return None
-    if lacks_scale(reference.graph, backend.graph, pair) is not None:
-        return None
-    places = find_places(reference, backend, pair)
-    if len(places.full) != 1 or places.lacking(()):
-        return None
-    place = places.full[0]
-    ours, theirs = (
-        side.load(name, place.sample, place.step)
-        for side, name in ((reference, pair.reference), (backend, pair.backend))
-    )
-    ours, theirs = in_one_order(ours, pair.reference_view, theirs, pair.backend_view)
-    if _mismatch(ours, theirs) is not None or not 0 < theirs.size <= MOST_PACKED:
-        return None
-    quants = _turned_quants(reference, backend, pair)
-    clamps = clamp_of(pair.reference_view), clamp_of(pair.backend_view)
-    try:
-        sides = settled(RealBlocks(ours, quants[0], clamps[0]), RealBlocks(theirs, quants[1], clamps[1]))
-        if not (sides[0].single and sides[1].single):
-            return None
-        rails = _rails_counter(quants[1], relu_floor=request.relu_floor)
-        if rails is not None:
-            rails.start(sides[1].shape, double=False)
-        steps = steps_of(*sides)
-    except UsageError:  # quantization that does not fit its tensor; `compare_pair` says so
-        return None
-    return PackedPair(reference=sides[0], backend=sides[1], steps=steps, sample=place.sample, rails=rails)
-
-
-def _size(declared: tuple[int | None, ...] | None) -> int:
-    """Return the number of elements of a declared shape; 0 if it is not known or an extent varies."""
-    return 0 if declared is None else math.prod(extent or 0 for extent in declared)
 
 
 def _turned_quants(

@@ -1,17 +1,14 @@
 """Comparing one pair over samples and steps, on recordings that are dicts of arrays."""
 
 import math
-from dataclasses import replace
 
 import ml_dtypes
 import numpy as np
 import pytest
 
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.measure import compare
-from qdebug.compare.measure.compare import Request, compare_pair, compare_small
+from qdebug.compare.measure.compare import compare_pair
 from qdebug.model import Graph, MemoryRecording, QuantParams, Role, TensorInfo
-from qdebug.numerics.affine import quantize
 from qdebug.numerics.stats import Rails
 
 F32 = np.float32
@@ -207,48 +204,3 @@ def test_each_array_is_loaded_once_and_not_written_to():
     compare_pair(first, second, pair_of(reference_view=Transform(clamp_low=0.0)))
     assert sorted(loads) == sorted((name, sample, 0) for name in "rb" for sample in range(3))
     assert all(np.array_equal(array, kept[key]) for key, array in arrays.items())
-
-
-class TestSmallTensorsTogether:
-    """Many requests at once give what each gives alone."""
-
-    @staticmethod
-    def recordings(count=12):
-        generator = np.random.default_rng(0)
-        quant = QuantParams(dtype="int8", scale=np.float32(0.05), zero_point=3)
-        tensors, ours, theirs = [], {}, {}
-        for index in range(count):
-            shape = ((1, 6), (2, 3), (5,), (40, 80))[index % 4]
-            values = generator.standard_normal(shape).astype(np.float32)
-            noisy = values + generator.standard_normal(shape).astype(np.float32) * np.float32(0.1)
-            coded = index % 3 == 0
-            if index == 5:
-                noisy[..., 0] = np.nan
-            ours[f"t{index}"] = values
-            theirs[f"t{index}"] = quantize(noisy, quant) if coded else noisy
-            tensors.append(TensorInfo(name=f"t{index}", shape=shape, quant=quant if coded else None))
-        plain = Graph(tensors=[TensorInfo(name=info.name, shape=info.shape) for info in tensors])
-        return MemoryRecording.single(plain, ours), MemoryRecording.single(Graph(tensors=tensors), theirs)
-
-    @pytest.mark.parametrize("tolerance", [None, (0.1, 0.0)])
-    def test_each_is_as_it_is_alone(self, tolerance):
-        sides = self.recordings()
-        pairs = [Pair(reference=name, backend=name, match=Match.EXACT, reason="") for name in sides[1].names]
-        pairs[4] = replace(pairs[4], backend_view=Transform(clamp_low=0.0))
-        pairs[8] = replace(pairs[8], backend="t11")  # another shape
-        requests = [Request(pair=pair, relu_floor=True, tolerance=tolerance) for pair in pairs]
-        together = compare_small(*sides, requests)
-        alone = [compare_pair(*sides, pair, relu_floor=True, tolerance=tolerance) for pair in pairs]
-        done = [position for position, found in enumerate(together) if found is not None]
-        # left alone: large ones, one with a NaN, one of another shape, one that has no other of its size left
-        assert done == ([] if tolerance else [0, 1, 2, 4, 6, 9, 10])
-        assert [repr(together[position]) for position in done] == [repr(alone[position]) for position in done]
-
-    def test_they_are_compared_together(self, monkeypatch):
-        sizes = []
-        real = compare.packed_tallies
-        monkeypatch.setattr(compare, "packed_tallies", lambda pairs: sizes.append(len(pairs)) or real(pairs))
-        sides = self.recordings(16)
-        pairs = [Pair(reference=name, backend=name, match=Match.EXACT, reason="") for name in sides[1].names]
-        compare_small(*sides, [Request(pair=pair) for pair in pairs])
-        assert sizes == [8, 4]

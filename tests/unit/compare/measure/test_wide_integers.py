@@ -10,7 +10,7 @@ import pytest
 
 import qdebug
 from qdebug.compare.align.pairs import Match, Pair, Transform
-from qdebug.compare.measure.compare import Request, compare_pair, compare_small
+from qdebug.compare.measure.compare import compare_pair
 from qdebug.compare.measure.pair_values import PairReader, open_pair
 from qdebug.compare.measure.recordings import real_where_varying
 from qdebug.recording.recorder import Recorder
@@ -65,12 +65,10 @@ def test_codes_of_another_width_and_dequantized_values():
     assert (found.mismatches, found.max_abs, found.max_lsb) == (1, 1.0, None)
 
 
-def test_small_tensors_are_compared_as_they_are_alone():
+def test_small_tensors_are_compared_as_large_ones():
     sides = [record(codes[PLACE - 5 : PLACE + 5], scale=F32(0.26)) for codes in (CODES, WRONG)]
-    alone = compare_pair(*sides, PAIR).stats
-    assert (alone.mismatches, alone.max_lsb, alone.worst_index) == (1, 1.0, (5,))
-    for found in compare_small(*sides, [Request(pair=PAIR)] * 3):
-        assert found is None or found.stats == alone
+    found = compare_pair(*sides, PAIR).stats
+    assert (found.mismatches, found.max_lsb, found.worst_index) == (1, 1.0, (5,))
 
 
 def test_processes_find_the_same(tmp_path):

@@ -6,7 +6,7 @@ import pytest
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import BLOCK
 from qdebug.numerics.blocks import RealBlocks, scratch
-from qdebug.numerics.packed import SmallTensors
+from qdebug.numerics.profile import SmallTensors
 from qdebug.numerics.steps import Steps
 
 QUANT = QuantParams(dtype="int8", scale=np.float32([0.5, 2.0]), axis=0)
