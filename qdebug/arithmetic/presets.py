@@ -41,7 +41,6 @@ _EVEN_AFTER, _EVEN_IN = "steps=mul,even,zp,sat", "steps=mul,zp,even,sat"
 _AWAY_AFTER, _AWAY_IN = "steps=mul,away,zp,sat", "steps=mul,zp,away,sat"
 _DOUBLE, _DOUBLE_UP = "m=q31:d:xw/y steps=shl,mulhi.up,shr.away,zp,sat", "m=q31:d:xw/y steps=shl,mulhi.up,shr.up,zp,sat"
 _SINGLE_UP, _SINGLE_AWAY = "m=q31:d:xw/y steps=mul,shr.up,zp,sat", "m=q31:d:xw/y steps=mul,shr.away,zp,sat"
-_SINGLE_TOSA = "m=q31:d:xw/y steps=mul,shr.tosa,zp,sat"
 _RNDNU, _MANTISSA = "m=m24 steps=mul,shr.up,zp,sat", "m=m24s7 steps=mulhi.up,shr.away,zp,sat"
 _RNDNU16 = "m=m15 steps=pre.up,sat16,mulhi.up,zp,sat"
 _GLOW = "m=glow steps=pre.floor,mul,wrap32,shr.up,wrap32,zp,sat"
@@ -49,7 +48,7 @@ _POWER, _UNFUSED = "m=pow2 steps=shr.up,zp,sat", "steps=scale,div,even,zp,sat"
 _ADD_DOUBLE = "form=ls shift=20 m=q31:d:xw/y operand=shl,mulhi.up,shr.away steps=shl,mulhi.up,shr.away,zp,sat"
 _ADD_MIXED = "form=ls shift=20 m=q31:d:xw/y operand=mul,shr.up steps=shl,mulhi.up,shr.away,zp,sat"
 _ADD_GLOW = "form=each m=glow operand=pre.floor,mul,wrap32,shr.up steps=zp,sat"
-_ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.{} steps=zp,sat"
+_ADD_TVM = "form=each m=q31:d:xw/y operand=mul,shr.away steps=zp,sat"
 _RAW_MEAN, _STEPPED = "form=raw m=q31 steps=avg.away,sat", "form=stepped steps=div,zp,even,sat"
 _QUANTIZE_IN, _QUANTIZE_AWAY = "steps=div,zp,even,sat", "steps=div,away,zp,sat"
 _TABLE_AWAY = "form=table steps=div,away,zp,sat"
@@ -357,22 +356,10 @@ ROWS = (
         apart={"linear": "source"},
     ),
     Preset(
-        name="tosa-double",
-        provenance="memory",
-        about="TOSA's apply_scale_32 with double_round; Ethos-U",
-        variants=_products(_SINGLE_TOSA),
-    ),
-    Preset(
-        name="tvm-qnn-upward",
-        provenance="memory",
-        about="TVM Relay qnn.requantize, UPWARD, in 64 bits",
-        variants=_products(_SINGLE_UP, add=_ADD_TVM.format("up")),
-    ),
-    Preset(
         name="tvm-qnn-tonearest",
         provenance="source",
         about="TVM Relay qnn.requantize, TONEAREST, in 64 bits",
-        variants=_products(_SINGLE_AWAY, add=_ADD_TVM.format("away")),
+        variants=_products(_SINGLE_AWAY, add=_ADD_TVM),
     ),
     Preset(
         name="tvm-relay-pow2",
@@ -414,12 +401,6 @@ ROWS = (
         provenance="source",
         about="mxnet operator/quantization: to real numbers, add one half, cut off; no zero point",
         variants=_products(_AWAY_AFTER),
-    ),
-    Preset(
-        name="tensorrt",
-        provenance="memory",
-        about="symmetric int8, float scale, ties to even",
-        variants=_products(_EVEN_AFTER, add="form=deq steps=div,even,zp,sat"),
     ),
 )
 """All presets."""

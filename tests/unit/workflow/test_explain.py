@@ -34,7 +34,7 @@ def run(tmp_path, arithmetic):
 
 
 QUICK = {
-    *("onnx-spec", "ort-mlas-avx2-nonvnni", "qnnpack", "gemmlowp", "tflite-reference", "glow-cpu", "tensorrt"),
+    *("onnx-spec", "ort-mlas-avx2-nonvnni", "qnnpack", "gemmlowp", "tflite-reference", "glow-cpu"),
 }
 """Scales as floats and in fixed point, sums that saturate, and backends that are hard to tell apart."""
 

@@ -391,7 +391,7 @@ def test_recorded_integers_are_tried_first_and_it_is_said_that_they_fit(quantize
     assert node.words.startswith("recorded multiplier and shift, ties up")
     assert node.recorded.reproduces
     assert node.to_dict()["recorded"] == {"reproduces": True, "ratio": pytest.approx(1)}
-    assert "tvm-qnn-upward" in [preset.name for preset in node.presets]
+    assert "tflite-opt-sse4" in [preset.name for preset in node.presets]
 
 
 def test_recorded_integers_that_do_not_fit_are_said_not_to(quantized):
