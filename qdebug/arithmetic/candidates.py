@@ -16,6 +16,7 @@ import numpy as np
 from qdebug.model import operators
 from qdebug.model.quant import is_same_scale
 from qdebug.model.thresholds.explanation import FIXED_POINT_MIN_SCALE
+from qdebug.numerics.rounding import roundings_of
 from qdebug.replay.interpolate import is_bilinear
 from qdebug.replay.scaling import EXPRESSIONS, recorded_multiplier, scales_of
 from qdebug.replay.unit import Unit
@@ -45,7 +46,7 @@ def ways(text: str) -> tuple[Variant, ...]:
     return tuple(map(parse_variant, _expanded(text)))
 
 
-_REAL_ROUNDINGS = ("even", "away", "up", "down", "plus", "floor", "trunc")
+_REAL_ROUNDINGS = roundings_of("round", "even", "away", "up", "down", "plus")
 _EVEN_OR_AWAY = "<even,zp|zp,even|away,zp|zp,away>"
 _NEAREST = "<even,zp|zp,even|away,zp|zp,away|up,zp|zp,up>"
 _REAL_ENDS = "<div|inv>,<even,zp|zp,even|away,zp|zp,away|plus,zp>,sat"
@@ -74,7 +75,8 @@ def _requantizations(orders: tuple[str, ...], *, unfused: bool = True) -> Iterat
     yield f"m=f64:{exact} steps=mul,{_NEAREST},sat"
     if unfused:
         yield f"m=f32:{first} steps=scale,<div|inv>,{_EVEN_OR_AWAY},sat"
-    once_or_twice = any_of("mul,shr.<up|away|even|tosa|floor|down|trunc>", _TWICE)
+    once = "|".join(roundings_of("shr", "up", "away", "even", "tosa", "floor", "down"))
+    once_or_twice = any_of(f"mul,shr.<{once}>", _TWICE)
     yield f"m=q31:<{'|'.join(dict.fromkeys((*precise, first)))}> steps={once_or_twice},zp,sat"
     yield f"m=<q31t|q31e>:{exact} steps=<shl,mulhi.up,shr.away|mul,shr.up>,zp,sat"
     yield f"steps=mul,shr.<up|away|even>,zp,sat m=<m24:{first}|q24:{exact}>"
@@ -276,7 +278,7 @@ def _probabilities(unit: Unit) -> Iterator[str]:
 def _quantized(unit: Unit) -> Iterator[str]:
     """Real numbers made codes; the zero point before or after rounding, by quotient or by reciprocal."""
     del unit
-    for rounding in ("even", "away", "up", "plus", "down", "trunc", "floor"):
+    for rounding in roundings_of("round", "even", "away", "up", "plus", "down", "trunc"):
         yield f"steps=<div|inv>,<{rounding},zp|zp,{rounding}>,sat"
     yield f"m=f64 steps=div,{_EVEN_OR_AWAY},sat"
     yield "form=levels steps=even,zp,sat"
@@ -309,7 +311,8 @@ _WITH_MULTIPLIERS = frozenset(
     {"conv", "linear", "mul", "requantize", "average_pool", "global_average_pool", "reduce_mean", "max_pool"}
 )
 """Kinds of unit whose backends may record a multiplier and a shift."""
-_GIVEN = f"m=given steps={any_of('mul,shr.<up|away|even|floor|trunc|down|tosa>', _TWICE)},zp,sat"
+_GIVEN_ROUNDINGS = "|".join(roundings_of("shr", "up", "away", "even", "floor", "trunc", "down"))
+_GIVEN = f"m=given steps={any_of(f'mul,shr.<{_GIVEN_ROUNDINGS}>', _TWICE)},zp,sat"
 
 
 def given_variants(unit: Unit) -> tuple[Variant, ...]:

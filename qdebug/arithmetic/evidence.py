@@ -20,6 +20,7 @@ from qdebug.arithmetic.units import Place, channels_last
 from qdebug.arithmetic.vector_tail import vector_tail
 from qdebug.errors import KernelError, UsageError
 from qdebug.model.thresholds.patterns import PATTERN_MAX_ELEMENTS, TIE_DISTANCE_PARTS
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.scaling import GIVEN
@@ -287,7 +288,7 @@ def distance_to_ties(unit: Unit, columns: Columns, variant: Variant) -> np.ndarr
 def _cuts(variant: Variant) -> bool:
     """Tell whether the last rounding of a program cuts off, rather than to round to the nearest."""
     roundings = [step.rounding for step in variant.requantize if step.op in ("round", "shr", "avg")]
-    return bool(roundings) and roundings[-1] in ("floor", "trunc")
+    return bool(roundings) and ROUNDINGS[roundings[-1]].cuts
 
 
 def _magnitudes(unit: Unit) -> np.ndarray | None:

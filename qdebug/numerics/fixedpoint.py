@@ -1,25 +1,18 @@
 """Integer arithmetic of requantizers, exact and in int64: rounding shifts, high multiplies, fixed-point multipliers.
 
-A rounding has the name it has in `rounding`: of two equally near integers, "even" takes the even one, "away"
-the one farther from 0, "up" the larger, "down" the smaller; "floor" and "trunc" are directed.
-Values may have a magnitude of up to 2**62, which a product of two 32-bit integers never exceeds.
-
-Rounding to integers, by name: the choices that quantized backends make. Each function keeps the dtype of floating-point
-input, gives back integers unchanged, and keeps NaN and infinities. All are exact: no value is shifted by adding one
-half to it, which misplaces 0.49999999999999994 and every odd integer above 2**52.
+A rounding is a name in `rounding.ROUNDINGS`. Values may have a magnitude of up to 2**62, which a product of two 32-bit
+integers never exceeds. Real numbers are rounded exactly: but for "plus" none is shifted by adding one half to it, which
+misplaces 0.49999999999999994 and every odd integer above 2**52.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from types import MappingProxyType
-
 import numpy as np
 
 from qdebug.errors import UsageError
+from qdebug.numerics.rounding import ROUNDINGS, unknown_rounding
 
 __all__ = [
-    "ROUNDINGS",
     "divide",
     "glow_parameters",
     "mantissa_multiplier",
@@ -34,45 +27,12 @@ __all__ = [
 ]
 
 
-def _even(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.rint(values))
-
-
-def _up(values: np.ndarray) -> np.ndarray:
-    low = np.floor(values)
-    # low is subtracted exactly for values >= 0; for values < 0 the result may round, but never across 0.5 from below.
-    return np.asarray(low + (values - low >= 0.5))
-
-
-def _down(values: np.ndarray) -> np.ndarray:
-    return np.asarray(-_up(-values))
-
-
-def _away(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.copysign(_up(np.abs(values)), values))
-
-
-def _floor(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.floor(values))
-
-
-def _trunc(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.trunc(values))
-
-
-ROUNDINGS: Mapping[str, Callable[[np.ndarray], np.ndarray]] = MappingProxyType(
-    {"even": _even, "away": _away, "up": _up, "down": _down, "floor": _floor, "trunc": _trunc}
-)
-"""Rounding functions by name. Of two equally near integers, "even" takes the even one, "away" the one
-farther from 0, "up" the larger, "down" the smaller; "floor" and "trunc" are directed."""
-
-
 def round_values(values: np.ndarray, rounding: str = "even") -> np.ndarray:
     """Round real values to integers and keep their dtype.
 
     Args:
         values: Any shape; floating point of at least 16 bits, or integers (which come back as they are).
-        rounding: A name in `ROUNDINGS`.
+        rounding: A name in `rounding.ROUNDINGS`.
 
     Returns:
         A new array of the same shape and dtype; 0-d stays 0-d.
@@ -80,15 +40,14 @@ def round_values(values: np.ndarray, rounding: str = "even") -> np.ndarray:
     Raises:
         UsageError: The rounding has no such name.
     """
-    if rounding not in ROUNDINGS:
-        raise UsageError(
-            f"Rounding {rounding!r} is unknown; known are {', '.join(ROUNDINGS)}.", hint="Choose one of these names."
-        )
+    row = ROUNDINGS.get(rounding)
+    if row is None or row.real is None:
+        raise unknown_rounding(rounding, "real")
     values = np.asarray(values)
     if values.dtype.kind in "iub":
         return values.copy()
     with np.errstate(all="ignore"):
-        rounded = ROUNDINGS[rounding](values)
+        rounded = row.real(values, None)
     return rounded.astype(values.dtype, copy=False)
 
 
@@ -116,37 +75,21 @@ def shift_right(
     Raises:
         UsageError: A shift is negative, or the rounding has no such name.
     """
-    _check_rounding(rounding)
+    row = ROUNDINGS.get(rounding)
+    if row is None or row.nudge is None:
+        raise unknown_rounding(rounding, "nudge")
     wide, shift = _wide(values), np.asarray(bits, np.int64)
     if shift.size and int(shift.min()) < 0:
         raise UsageError(f"A shift to the right by {int(shift.min())} bits is none.", hint="Shift to the left instead.")
+    if row.ahead is not None:
+        wide = wide + row.ahead(wide, shift)
     if shift.size and int(shift.max()) > _MOST_SHIFT:
         wide, shift = _jammed(wide, shift)
-    nudge = _nudge(wide, shift, rounding)
+    nudge = row.nudge(wide, shift)
     if nudge is None:
         return np.asarray(np.right_shift(wide, shift, out=out))
     nudged = np.add(wide, nudge, out=out)
     return np.asarray(np.right_shift(nudged, shift, out=nudged if isinstance(nudged, np.ndarray) else None))
-
-
-def _nudge(wide: np.ndarray, shift: np.ndarray, rounding: str) -> np.ndarray | None:
-    """Return what makes a shift that rounds down round otherwise, when it is added first; None for nothing."""
-    if rounding == "floor":
-        return None
-    one = np.int64(1)
-    if rounding == "trunc":
-        return np.asarray((wide >> 63) & ((one << shift) - 1))
-    half = np.asarray((one << shift) >> 1)
-    if rounding == "up":
-        return half
-    below = np.maximum(half - 1, 0)
-    if rounding == "down":
-        return np.asarray(below)
-    # A shift by 0 bits has no tie and must not be nudged: `moves` is 0 there.
-    moves = np.asarray(shift > 0, np.int64)
-    if rounding == "away":
-        return np.asarray(half + ((wide >> 63) & -moves))
-    return np.asarray(below + ((wide >> shift) & moves))
 
 
 def _jammed(wide: np.ndarray, shift: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -265,19 +208,16 @@ def divide(values: np.ndarray, divisor: np.ndarray | int, rounding: str = "floor
     Raises:
         UsageError: A divisor is not above 0, or the rounding has no such name.
     """
-    _check_rounding(rounding)
+    row = ROUNDINGS.get(rounding)
+    if row is None or row.rises is None:
+        raise unknown_rounding(rounding, "rises")
     wide, by = _wide(values), np.asarray(divisor, np.int64)
     if by.size and int(by.min()) <= 0:
         raise UsageError(f"A division by {int(by.min())} is none.", hint="Give divisors above 0.")
     quotient = np.asarray(np.floor_divide(wide, by))
-    if rounding == "floor":
-        return quotient
     rest = wide - quotient * by
-    if rounding == "trunc":
-        return np.asarray(quotient + ((rest != 0) & (wide < 0)))
     gap = by - rest  # how far the next integer is; compared so that nothing is doubled and overflows
-    tie = {"up": True, "down": False, "away": wide >= 0, "even": (quotient & 1) == 1}[rounding]
-    return np.asarray(quotient + ((rest > gap) | ((rest == gap) & tie)))
+    return np.asarray(quotient + row.rises(wide, quotient, rest, gap))
 
 
 def quantize_multiplier(
@@ -337,7 +277,8 @@ def power_of_two(real: np.ndarray | float, rounding: str = "even") -> np.ndarray
     Raises:
         UsageError: A number is not finite or not above 0, or the rounding has no such name.
     """
-    _check_rounding(rounding)
+    if rounding not in ROUNDINGS:
+        raise unknown_rounding(rounding, "words")
     fraction, exponent = np.frexp(_positive(real))
     # fraction is in [0.5, 1): 0.5 is exactly the power below the exponent.
     least = {"floor": 1.0, "trunc": 1.0, "up": np.nextafter(0.5, 1.0)}.get(rounding, np.sqrt(0.5))
@@ -391,13 +332,6 @@ def _positive(real: np.ndarray | float) -> np.ndarray:
     if not (wide > 0).all():
         raise UsageError("A multiplier is not above 0.", hint="Check the scales that it is made of.")
     return wide
-
-
-def _check_rounding(rounding: str) -> None:
-    if rounding not in ROUNDINGS:
-        raise UsageError(
-            f"Rounding {rounding!r} is unknown; known are {', '.join(ROUNDINGS)}.", hint="Choose one of these names."
-        )
 
 
 def _check_width(width: int) -> None:

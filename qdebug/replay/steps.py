@@ -12,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.numerics.fixedpoint import ROUNDINGS as EXACT_ROUNDINGS
 from qdebug.numerics.fixedpoint import divide, multiply_high, shift_left, shift_right, wrap_to
+from qdebug.numerics.rounding import ROUNDINGS, roundings_of, unknown_rounding
 from qdebug.replay.columns import Operation, Start
 from qdebug.replay.precision import plain_dtype
 from qdebug.replay.scaling import Fixed, Multiplier, float_multiplier, real_multiplier, sum_scale, whole_of
 from qdebug.replay.unit import Unit
-from qdebug.replay.words import ROUNDINGS, refuse
+from qdebug.replay.words import refuse
 
 __all__ = ["STEPS", "Step", "StepWord", "compile_steps", "steps_of"]
 
@@ -112,27 +112,12 @@ def _plus_bias(at: _Place) -> Operation:
     return at.combined(np.add, np.asarray(bias if at.real_units else bias / at.single, dtype=np.float32))
 
 
-def _plus(values: np.ndarray, out: Out) -> np.ndarray:
-    """Round by adding one half and cutting down, in the values' own precision."""
-    shifted = np.add(values, values.dtype.type(0.5), out=out)
-    return np.asarray(np.floor(shifted, out=shifted if isinstance(shifted, np.ndarray) else None))
-
-
-_IN_PLACE: Mapping[str, Callable[..., Any]] = MappingProxyType(
-    {"even": np.rint, "floor": np.floor, "trunc": np.trunc, "plus": _plus}
-)
-"""Roundings that can be written over what they are given."""
-
-
 def _rounded(at: _Place) -> Operation:
-    rounding = at.rounding
-
-    def apply(numbers: Numbers, out: Out) -> np.ndarray:
-        if rounding in _IN_PLACE:
-            return np.asarray(_IN_PLACE[rounding](numbers[0], out=out))
-        return EXACT_ROUNDINGS[rounding](numbers[0])
-
-    return Operation(apply=apply, text=ROUNDINGS[rounding].real)
+    row = ROUNDINGS[at.rounding]
+    real = row.real
+    if real is None:
+        raise unknown_rounding(at.rounding, "real")
+    return Operation(apply=lambda numbers, out: real(numbers[0], out), text=row.real_text)
 
 
 def _saturated(at: _Place) -> Operation:
@@ -205,7 +190,7 @@ def _left(at: _Place) -> Operation:
 def _rest(at: _Place) -> Operation:
     """Shift right by what is left to shift by."""
     rest = np.asarray(_left_shift(at) - at.whole.exponent + (0 if "mulhi" in at.ops else at.whole.bits))
-    return _moved(_tosa, rest, None) if at.rounding == "tosa" else _right(rest, at.rounding)
+    return _right(rest, at.rounding)
 
 
 def _right(amount: np.ndarray, rounding: str) -> Operation:
@@ -231,14 +216,6 @@ def _moved(apply: Callable[..., np.ndarray], amount: np.ndarray, text: str | Non
     if not np.any(amount):
         return Operation(apply=lambda numbers, _: numbers[0], text="v")
     return Operation(apply=apply, parameters=(amount,), text=text)
-
-
-def _tosa(numbers: Numbers, out: Out, bits: np.ndarray) -> np.ndarray:
-    """Shift right half up, nudged by 2**30 away from 0 beyond 31 bits: double_round of TOSA's apply_scale_32."""
-    del out
-    values = numbers[0]
-    nudge = np.where(bits > 31, np.where(values >= 0, 1 << 30, -(1 << 30)), 0)
-    return shift_right(values + nudge, bits, "up")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -267,8 +244,6 @@ class StepWord:
         return "{}" in self.words
 
 
-_SIX = ("even", "away", "up", "down", "floor", "trunc")
-
 STEPS: Mapping[str, StepWord] = MappingProxyType(
     {
         "mul": StepWord(
@@ -290,12 +265,17 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
         ),
         "shl": StepWord(whole=_left, multiplies=True),
         "mulhi": StepWord(
-            roundings=("up", "away", "trunc", "floor"), words="high product, {}", whole=_high_product, multiplies=True
+            roundings=roundings_of("mulhi", "up", "away", "trunc"),
+            words="high product, {}",
+            whole=_high_product,
+            multiplies=True,
         ),
-        "pre": StepWord(roundings=("floor", "up"), whole=lambda at: _right(at.whole.pre, at.rounding), multiplies=True),
-        "shr": StepWord(roundings=(*_SIX, "tosa"), words="{}", whole=_rest, multiplies=True),
-        "round": StepWord(roundings=(*_SIX, "plus"), words="{}", real=_rounded),
-        "avg": StepWord(roundings=_SIX, words="divided by the count, {}", whole=_averaged),
+        "pre": StepWord(
+            roundings=roundings_of("pre"), whole=lambda at: _right(at.whole.pre, at.rounding), multiplies=True
+        ),
+        "shr": StepWord(roundings=roundings_of("shr"), words="{}", whole=_rest, multiplies=True),
+        "round": StepWord(roundings=roundings_of("round"), words="{}", real=_rounded),
+        "avg": StepWord(roundings=roundings_of("avg"), words="divided by the count, {}", whole=_averaged),
         "bias": StepWord(real=_plus_bias),
         "zp": StepWord(real=_plus_zero_point, whole=_plus_zero_point),
         "sat16": StepWord(words="saturated to 16 bits", whole=lambda _: _clipped(-(2**15), 2**15 - 1, never_nan=True)),
@@ -309,15 +289,15 @@ STEPS: Mapping[str, StepWord] = MappingProxyType(
         "wrap": StepWord(words="codes that wrap around", real=_wrapped, whole=_wrapped, wraps=True),
     }
 )
-"""Steps of a program, each with its roundings (`shr.away`); `round` is written by its rounding alone.
+"""Steps of a program, each with its roundings (`shr.away`, see `qdebug.numerics.rounding`); `round` is written by its
+rounding alone.
 
 mul: multiply by the multiplier, in its own kind of number. scale: multiply by the scale of the sums, div: divide by
 the output's scale, inv: multiply by its reciprocal (all float32). shl: shift left where the multiplier asks for it.
 mulhi: the high half of the doubled product, as vqrdmulh gives it. pre: shift right before the product. shr: shift right
-by what is left to shift; tosa adds the nudge of apply_scale_32's double rounding. round: to a whole number; plus is
-floor(v + 1/2) as computed. avg: divide by the number of elements. bias: add the bias. zp: add the output's zero
-point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within the bounds of a
-fused activation. wrap: to the output's codes, losing upper bits.
+by what is left to shift. round: to a whole number. avg: divide by the number of elements. bias: add the bias. zp: add
+the output's zero point. sat16: saturate to 16 bits. wrap32: keep the low 32 bits. sat: to the output's codes, within
+the bounds of a fused activation. wrap: to the output's codes, losing upper bits.
 """
 
 

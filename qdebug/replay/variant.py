@@ -9,7 +9,8 @@ The text form lists the stages that are not the default, as `name=value`, with b
     m=q31 steps=shl,mulhi.up,shr.away,zp,sat
 
 A word is one row of its table, which holds its plain words and what it does: steps in `STEPS` (see `steps`), numbers
-and expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), the others here.
+and expressions of the multiplier in `NUMBERS` and `EXPRESSIONS` (see `scaling`), roundings in `ROUNDINGS` (see
+`qdebug.numerics.rounding`), the others here.
 """
 
 from __future__ import annotations
@@ -22,11 +23,12 @@ from typing import Any
 import numpy as np
 
 from qdebug.model.frozen import frozen_mapping
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.columns import HeavyPart
 from qdebug.replay.scaling import EXPRESSIONS, NUMBERS, Multiplier
 from qdebug.replay.steps import STEPS, Step, steps_of
 from qdebug.replay.unit import KINDS, Unit
-from qdebug.replay.words import ROUNDINGS, refuse, refuse_unless
+from qdebug.replay.words import refuse, refuse_unless
 
 __all__ = [
     "ACCUMULATES",

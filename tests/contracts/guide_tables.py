@@ -1,4 +1,4 @@
-"""Write the tables of the guide that follow from the program: thresholds, metrics, keys, presets, kernels.
+"""Write the tables of the guide that follow from the program: thresholds, metrics, keys, presets, roundings, kernels.
 
     python tests/contracts/guide_tables.py
 
@@ -19,7 +19,9 @@ import kernel_page
 
 from qdebug.arithmetic.presets import known_presets
 from qdebug.model.thresholds import TABLE
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.present.reports.definitions import definitions_json
+from qdebug.replay.steps import STEPS
 from qdebug.tui.keys import markdown_table
 
 GUIDE = Path(__file__).parents[2] / "qdebug" / "guide"
@@ -60,11 +62,20 @@ def presets() -> str:
     return "".join(f"- `{each.name}` ({each.provenance}): {each.about}\n" for each in known_presets().values())
 
 
+def roundings() -> str:
+    """Return all roundings, in words and with the steps that may have them."""
+    return "".join(
+        f"- `{name}` ({', '.join(step for step in STEPS if step in row.steps)}): {row.words}\n"
+        for name, row in ROUNDINGS.items()
+    )
+
+
 TABLES = {
     "thresholds": thresholds,
     "metrics": metrics,
     "keys": markdown_table,
     "presets": presets,
+    "roundings": roundings,
     "kernels": kernel_page.page,
 }
 

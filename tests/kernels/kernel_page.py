@@ -17,11 +17,11 @@ import kernel_words as words
 from qdebug.arithmetic.canonical import canonical
 from qdebug.arithmetic.fingerprints import packaged
 from qdebug.arithmetic.presets import PROVENANCES, Preset, known_presets
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay.scaling import NUMBERS, Multiplier
 from qdebug.replay.steps import STEPS, Step
 from qdebug.replay.unit import KINDS
 from qdebug.replay.variant import BIASES, Variant, kind_of
-from qdebug.replay.words import ROUNDINGS
 
 LOADED = {"sum": "acc", "raw": "raw", "offset": "raw"}
 """Forms that take sums as they are, and what the sums are called."""
@@ -184,7 +184,7 @@ def _real_step(step: Step) -> Iterator[str]:
     if step.op != "round":
         yield words.REAL_STEPS[step.op]
         return
-    text = ROUNDINGS[step.rounding].real
+    text = ROUNDINGS[step.rounding].real_text
     if text.count("np.abs(v)") > 1:
         yield "a = np.abs(v)"
         text = text.replace("np.abs(v)", "a")
@@ -203,9 +203,7 @@ def _whole_step(step: Step, steps: tuple[Step, ...], number: str, shift: int | s
         if isinstance(bits, str) and bits != "r":
             yield f"r = {bits}"
             bits = "r"
-        if step.rounding == "tosa":
-            yield "v = v + (r > 31) * np.where(v >= 0, 2**30, -(2**30))"
-        yield f"v = {words.shifted('up' if step.rounding == 'tosa' else step.rounding, bits)}"
+        yield f"v = {words.shifted(step.rounding, bits)}"
     else:
         yield words.WHOLE_STEPS[step.op]
 

@@ -9,8 +9,8 @@ import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.replay import fixed_forms, form_codes
-from qdebug.replay.words import ROUNDINGS
 
 PAIRED = frozenset({"conv", "linear", "mul", "add", "sub", "div", "prelu"})
 AVERAGED = frozenset({"average_pool", "global_average_pool", "reduce_mean"})
@@ -106,7 +106,7 @@ NOTES = {"shr.tosa": "For codes of 8 bits this gives what `shl,mulhi.up,shr.away
 def shifted(rounding, bits, value="v"):
     """Return the text of a shift to the right that rounds; `bits` is a name or a number."""
     half = f"2**{bits - 1}" if isinstance(bits, int) else f"((1 << {bits}) >> 1)"
-    text = re.sub(r"\bv\b", value, ROUNDINGS[rounding].shift)
+    text = re.sub(r"\bv\b", value, ROUNDINGS[rounding].shift_text)
     return re.sub(r"\bbits\b", str(bits), re.sub(r"\bhalf\b", half, text))
 
 

@@ -12,6 +12,7 @@ from textwrap import fill, indent, wrap
 import numpy as np
 
 from qdebug.model import AttrValue, Node, RunInfo, operators
+from qdebug.numerics.rounding import ROUNDINGS
 from qdebug.present.text import safe_text
 from qdebug.replay.columns import Columns
 from qdebug.replay.precision import plain_dtype
@@ -20,7 +21,6 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 from qdebug.replay.windows import Window, window_of
-from qdebug.replay.words import ROUNDINGS
 from qdebug.workflow.repro import FloatReproducer, Reproducer
 
 __all__ = ["ArrayPool", "float_reproducer_text", "reference_code", "reproducer_text"]
@@ -272,7 +272,7 @@ def _attributes(attrs: Mapping[str, AttrValue]) -> str | None:
     return "{" + ", ".join(shown) + "}"
 
 
-_SHIFTS = "\n".join(f'        "{name}": lambda: {row.shift},' for name, row in ROUNDINGS.items() if row.shift)
+_SHIFTS = "\n".join(f'        "{name}": lambda: {row.shift_text},' for name, row in ROUNDINGS.items() if row.shift_text)
 
 HELPERS = f'''
 def shifted(v, bits, rounding):

@@ -1,8 +1,9 @@
-"""Integer requantization against Python's own integers and fractions."""
+"""Rounding and integer requantization against Python's own integers and fractions."""
 
 import math
 from fractions import Fraction
 
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +11,9 @@ from hypothesis import strategies as st
 
 from qdebug.errors import UsageError
 from qdebug.numerics import fixedpoint
-from qdebug.numerics.fixedpoint import ROUNDINGS
+from qdebug.numerics.fixedpoint import round_values
+from qdebug.numerics.rounding import ROUNDINGS
+from qdebug.replay.steps import STEPS
 
 HALF = Fraction(1, 2)
 EXACT = {
@@ -21,6 +24,7 @@ EXACT = {
     "floor": math.floor,
     "trunc": math.trunc,
 }
+"""What each rounding gives; of plus and tosa the text in NumPy tells."""
 INT32_MIN, INT32_MAX = -(2**31), 2**31 - 1
 EDGES = (0, 1, -1, 2, -2, 3, -3, INT32_MAX, INT32_MIN, 2**62, -(2**62), 2**61 + 1)
 names = st.sampled_from(sorted(EXACT))
@@ -269,5 +273,94 @@ def test_what_is_none_is_refused(call, said):
         call()
 
 
+HARD = [
+    0.49999999999999994,
+    -0.49999999999999994,
+    0.5,
+    -0.5,
+    1.5,
+    2.5,
+    -2.5,
+    2.0**52 + 1,
+    -(2.0**52) - 1,
+    -0.5 + 2.0**-54,
+    5e-324,
+    -1e-20,
+]
+
+
 def test_every_rounding_is_tested_here():
-    assert set(EXACT) == set(ROUNDINGS)
+    assert set(EXACT) == {name for name, row in ROUNDINGS.items() if row.rises is not None}
+    assert set(ROUNDINGS) - set(EXACT) == {"plus", "tosa"}
+
+
+@pytest.mark.parametrize("name", list(ROUNDINGS))
+def test_a_rounding_has_the_formulas_of_its_steps_and_their_text(name):
+    row = ROUNDINGS[name]
+    assert row.words
+    assert row.steps <= set(STEPS)
+    assert ("round" in row.steps) == (row.real is not None) == bool(row.real_text)
+    assert bool(row.steps & {"shr", "mulhi", "pre"}) == (row.nudge is not None) == bool(row.shift_text)
+    assert ("avg" in row.steps) == (row.rises is not None)
+
+
+@pytest.mark.parametrize("name", [name for name, row in ROUNDINGS.items() if row.real_text])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_the_text_rounds_real_numbers_as_the_formula_does(name, dtype):
+    values = np.array([*HARD, *np.arange(-4, 4.25, 0.25)], dtype)
+    expected = round_values(values, name)
+    assert np.array_equal(eval(ROUNDINGS[name].real_text, {"np": np, "v": values}), expected)  # noqa: S307
+    assert np.array_equal(ROUNDINGS[name].real(values.copy(), np.empty_like(values)), expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    values=st.lists(st.one_of(st.integers(-(2**60), 2**60), ties), min_size=1, max_size=8),
+    bits=st.integers(0, 60),
+    name=st.sampled_from([name for name, row in ROUNDINGS.items() if row.shift_text]),
+)
+def test_the_text_shifts_as_the_formula_does(values, bits, name):
+    amount = np.int64(bits)
+    found = {"np": np, "v": np.array(values), "bits": amount, "half": (np.int64(1) << amount) >> 1}
+    assert eval(ROUNDINGS[name].shift_text, found).tolist() == fixedpoint.shift_right(values, bits, name).tolist()  # noqa: S307
+
+
+@pytest.mark.parametrize("name", list(EXACT))
+@pytest.mark.parametrize("value", HARD)
+def test_hard_cases_are_exact(name, value):
+    assert round_values(np.array([value]), name)[0] == EXACT[name](Fraction(value))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    name=st.sampled_from(list(EXACT)),
+    value=st.one_of(st.floats(-1e17, 1e17), st.integers(-200, 200).map(lambda n: n / 2)),
+    single=st.booleans(),
+)
+def test_roundings_are_exact(name, value, single):
+    array = np.array(value, np.float32 if single else np.float64)
+    rounded = round_values(array, name)
+    assert rounded.dtype == array.dtype
+    assert rounded.shape == ()
+    assert float(rounded) == float(array.dtype.type(EXACT[name](Fraction(float(array)))))
+
+
+@pytest.mark.parametrize("name", list(EXACT))
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64, ml_dtypes.bfloat16])
+def test_nonfinite_values_and_dtypes_are_kept(name, dtype):
+    values = np.array([np.nan, np.inf, -np.inf, 2.0]).astype(dtype)
+    rounded = round_values(values, name)
+    assert rounded.dtype == values.dtype
+    assert np.array_equal(rounded, values, equal_nan=True)
+
+
+def test_integers_come_back_as_a_copy():
+    values = np.int8([1, 2])
+    rounded = round_values(values, "floor")
+    assert rounded.tolist() == [1, 2]
+    assert not np.shares_memory(rounded, values)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(UsageError, match=r"banker.*even.*trunc"):
+        round_values(np.zeros(1), "banker")
