@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from qdebug.model.json_object import JsonObject
+from qdebug.numerics.metric_table import METRICS, MetricGroup
 
 __all__ = ["ErrorStats", "Rails", "WorstElement"]
 
@@ -39,11 +40,7 @@ class ErrorStats(JsonObject):
             has no scale.
     """
 
-    json_keys = (
-        "max_abs mean_abs rmse max_rel zero_refs rel_l2 sqnr_db cosine max_lsb lsb_bias mismatches nonfinite "
-        "worst_index worst_sample count matched_nonfinite beyond_tolerance reference_min reference_max backend_min "
-        "backend_max"
-    )
+    json_keys = " ".join(spec.name for spec in METRICS if spec.group in (MetricGroup.ERROR, MetricGroup.COUNTS))
 
     count: int
     max_abs: float | None

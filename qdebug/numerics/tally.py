@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 
 import numpy as np
 
@@ -140,10 +140,6 @@ class Extremes:
         self.high = max(self.high, high)
 
 
-_COUNTS = ("count", "finite", "nonfinite", "matched_nonfinite", "mismatches", "zero_refs", "beyond", "biased")
-_SUMS = ("sum_abs", "error_squares", "reference_squares", "backend_squares", "products", "bias")
-
-
 def _larger(first: float | None, second: float | None) -> float | None:
     if first is None or second is None:
         return second if first is None else first
@@ -152,7 +148,7 @@ def _larger(first: float | None, second: float | None) -> float | None:
 
 @dataclass(slots=True)
 class Tally:
-    """Mergeable state of a comparison.
+    """Mergeable state of a comparison. Fields are merged by their type: counts and sums add, maxima are compared.
 
     `sample` and `shape` say what is being added at the moment; `tolerance` is (atol, rtol), if elements beyond
     atol + rtol * abs(reference) are to be counted.
@@ -214,7 +210,7 @@ class Tally:
         """Take in another tally, as if its elements had been added after this one's."""
         for name in _COUNTS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in ("max_abs", "max_rel", "max_lsb"):
+        for name in _MAXIMA:
             setattr(self, name, _larger(getattr(self, name), getattr(other, name)))
         if other.worst is not None and (self.worst is None or other.worst.rank > self.worst.rank):
             self.worst = other.worst
@@ -307,6 +303,11 @@ class Tally:
         norms = math.sqrt(math.ldexp(a2 * b2, a_exponent + b_exponent - even))  # in units of 2**(even / 2)
         # No digit of 1 - cosine is lost: float32 blocks take the product from the squared error where that is small.
         return max(-1.0, min(1.0, self.products.at_exponent(even // 2) / norms))
+
+
+_COUNTS = tuple(each.name for each in fields(Tally) if each.type == "int" and each.name != "sample")
+_MAXIMA = tuple(each.name for each in fields(Tally) if each.type == "float | None")
+_SUMS = tuple(each.name for each in fields(Tally) if each.type == "ScaledSum")
 
 
 def _finite_or_none(value: float) -> float | None:
