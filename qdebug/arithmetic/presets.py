@@ -1,11 +1,9 @@
-"""Arithmetics of known backends by name, each with where it is known from.
+"""Arithmetics of known backends by name, one row each, with where each is known from.
 
-A preset says how a backend computes each kind of unit that is known of it. What it does not state is computed as ONNX
-Runtime's x86 kernels do, and `Preset.states` tells the two apart. The same package may compute differently on another
-processor; the names say so.
-
-The arithmetics of known backends, one row each: what a preset is made of. A row states the kinds of unit that something
-is known of. Formulas and their sources stand with the steps in `variant`.
+A row states how the backend computes the kinds of unit that something is known of. What it does not state is computed
+as ONNX Runtime's x86 kernels do, and `Preset.states` tells the two apart. The same package may compute differently on
+another processor; the names say so. Fingerprints that `qdebug probe` measured are presets too. Formulas and their
+sources stand with the words of a variant, in `qdebug.replay`.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """One pass over two tensors: all error metrics, in cache-sized blocks, as mergeable sums.
 
-A block is 32768 elements, small enough that its float32 copies stay in a core's cache: every further pass
-over it is nearly free (cache blocking; see also `single_block` and `double_block` for the arithmetic, `metric_table`
-for the definitions).
+A block is 32768 elements, small enough that its float32 copies stay in a core's cache: every further pass over it is
+nearly free (cache blocking). `block_error` has the arithmetic of a block, `metric_table` the definitions.
 """
 
 from __future__ import annotations

@@ -1,11 +1,9 @@
-"""The error of one block: in float32, and in float64 for wide types, extreme magnitudes and values that are not finite.
+"""The error of one block, added to a tally: in float32 where that is enough, else in float64.
 
-The largest error of a float32 block relative to its own reference. Quotients are compared in float32 where rounding
-cannot change the answer, and decided in float64 among the few elements that could have the largest.
-
-The error of one block in float32. Sums are of products by BLAS in rows of 256 elements, the rows in float64. Whatever
-is not a sum is found in float32 where rounding cannot change the answer, else decided in float64 among the few elements
-that could be it. What cannot change what earlier blocks gave, by a bound that is known already, is not looked for.
+Sums are of products by BLAS in rows of 256 elements, the rows in float64. In float32 a largest difference or quotient
+is looked for where rounding cannot change the answer, and decided in float64 among the few elements that could be it;
+what cannot exceed what earlier blocks gave is not looked for. Blocks of wide types, of extreme magnitudes and of values
+that are not finite are added in float64.
 """
 
 from __future__ import annotations

@@ -1,7 +1,9 @@
-"""Arrays larger than memory should hold: made in a nameless temporary file, and given back as they are read.
+"""Arrays larger than memory should hold: their pages are given back once read, and new ones are made in a file.
 
-Memory holds what of such a file is being read. The room it takes on the disk goes back to the system when the array is
-gone, however the process ends. Nobody else knows the file: what becomes of a recording meanwhile is of no account.
+An array that is a read-only view of a mapped file counts as memory as far as it was read; `passed_pages` and
+`touched_pages` give that back. A large array that is unpacked or brought into another order is made in a nameless
+temporary file (`Making`), whose room on the disk goes back to the system when the array is gone, however the process
+ends.
 """
 
 from __future__ import annotations

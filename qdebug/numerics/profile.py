@@ -1,7 +1,7 @@
 """Everything about the error of one tensor that is worth a second pass, taken in array by array.
 
-Everything about the error of one tensor, taken in array by array. A pass shares each block, read as float64, among
-counters that keep little: at most 4 MB whatever the size of the tensors and however many samples there are.
+A pass shares each block, read as float64, among counters that keep little: at most 4 MB whatever the size of the
+tensors and however many samples there are.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """What a program starts from: each form turns what the columns hold into the first value of the program.
 
-Forms of element-wise operators: the first value of a program, made of two codes. The columns hold the codes as they are
-stored, both in the output's shape. Sources of the formulas: ONNX Runtime (onnxruntime/core/mlas/lib/qladd.cpp) for
-fold, TensorFlow Lite (kernels/internal/reference/integer_ops/add.h) for ls, XNNPACK (src/microparams-init.c) for
-common20, QNNPACK (src/qnnpack/requantization.h) for common21, Glow (lib/Backends/Interpreter and
-lib/Backends/CPU/libjit) for fixed15, ratio and each.
+The columns hold integer sums, averages or interpolated codes, which most forms take as they are. Forms of element-wise
+operators combine codes, as they are stored and in the output's shape. Sources of their formulas: ONNX Runtime
+(onnxruntime/core/mlas/lib/qladd.cpp) for fold, TensorFlow Lite (kernels/internal/reference/integer_ops/add.h) for ls,
+XNNPACK (src/microparams-init.c) for common20, QNNPACK (src/qnnpack/requantization.h) for common21, Glow
+(lib/Backends/Interpreter and lib/Backends/CPU/libjit) for fixed15, ratio and each.
 """
 
 from __future__ import annotations

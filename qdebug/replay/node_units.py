@@ -1,8 +1,8 @@
-"""Units of nodes: of quantized operators, and of plain operators whose data are codes.
+"""Make units of nodes: the form in which the executor computes a quantized operator.
 
-Units of plain operators whose data are codes: what a runtime records of an accelerator, and fused Q/DQ groups. The
-operator is an ordinary one (Conv, Add, Sigmoid, ...) with ONNX's attributes, and every tensor that it computes with
-comes as codes with their quantization parameters.
+A node is either a quantized operator (QLinearConv, QuantizeLinear, ...), whose scales and zero points are among its
+inputs, or an ordinary one (Conv, Add, Sigmoid, ...) whose tensors hold codes: what runtimes record of accelerators, and
+fused Q/DQ groups. Of the second kind the scales come from the quantization parameters of the tensors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""Run a whole graph on one feed, holding each tensor no longer than its consumers need it.
+"""Run a graph, or some of its nodes, on one feed, and drop each tensor after its last consumer.
 
-Run plain operators whose tensors are codes: what a fused graph has, and what accelerators record. Where input and
-output of a Conv hold codes, the node means the operator between the real numbers that they stand for.
+A node computes with the values of its tensors as they are, or, where input and output of an ordinary operator hold
+codes (`computes_on_codes`), with the real numbers that the codes stand for: so do fused graphs and accelerators.
+`one_thread` holds BLAS to one thread, so that results do not depend on their number.
 """
 
 from __future__ import annotations

@@ -1,12 +1,9 @@
-"""Quantization that follows from the structure of a graph: which tensors are codes, and of what.
+"""Quantization that follows from the structure of a graph: which tensors are codes, and of what scale.
 
-Facts come from the inputs of quantizing operators and from what was stated of other tensors, never from names. Of
-operators whose scale is computed at
-run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger) the weights alone have a scale that the graph states.
-
-The scale of weights that are multiplied with codes of a scale chosen at run time. ConvInteger and MatMulInteger say
-nothing of scales. What comes of their sums does: they are made real numbers and multiplied with the product of two
-scales, of which one was chosen with the data's codes and the other is a constant.
+Facts come from the inputs of quantizing operators and from what was stated of other tensors, never from names. Where
+the scale of the data is computed at run time (DynamicQuantizeLinear, ConvInteger, MatMulInteger), the weight alone has
+a scale that the graph states: the sums are made real numbers and multiplied with the product of two scales, of which
+one was chosen with the data's codes and the other, a constant, is the weight's.
 """
 
 from __future__ import annotations
