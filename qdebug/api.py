@@ -19,17 +19,17 @@ from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
 from qdebug.model import Recording
 from qdebug.present.numbers import plain_digits
+from qdebug.running.explain import explain as explain_run
+from qdebug.running.explain import explained_by
+from qdebug.running.model_files import is_model, record_runs
 from qdebug.session import DiffSession, opened_recording
-from qdebug.workflow.explain import explain as explain_run
-from qdebug.workflow.explain import explained_by
 from qdebug.workflow.map_file import load_map
-from qdebug.workflow.model_files import is_model, record_runs
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from qdebug.workflow.fitted_inputs import GivenInputs
-    from qdebug.workflow.model_runs import ModelRun
+    from qdebug.running.fitted_inputs import GivenInputs
+    from qdebug.running.model_runs import ModelRun
 
 __all__ = ["DiffResult", "Explanation", "diff", "explain"]
 
@@ -234,7 +234,7 @@ def _recorded(
         if inputs is not None:
             raise UsageError("inputs is for model files, and both of these are recordings.", hint="Leave it out.")
         return reference, backend
-    from qdebug.workflow.model_runs import choose_backend, record_model
+    from qdebug.running.model_runs import choose_backend, record_model
 
     random: list[str] = []
 

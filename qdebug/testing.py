@@ -38,8 +38,8 @@ from qdebug.present.array_difference import array_difference
 from qdebug.present.failure import failure_lines
 from qdebug.present.text import safe_text
 from qdebug.recording.recorder import Recorder
+from qdebug.running.random_net import random_recording
 from qdebug.session import DiffSession, opened_recording
-from qdebug.workflow.random_net import random_recording
 
 if TYPE_CHECKING:
     from qdebug.compare.explaining.explanation import NodeExplanation

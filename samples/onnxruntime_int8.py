@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 
 import qdebug
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 DIGITS = Path(__file__).resolve().parent / "digits"
 SAMPLES = 16

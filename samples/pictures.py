@@ -10,11 +10,11 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screens import ScreenId
-from qdebug.workflow.demo import run_demo
 
 SIZE, WIDE = (96, 28), (160, 45)
 SCREENS = tuple(each for each in ScreenId if each is not ScreenId.BACKENDS)  # there is one backend

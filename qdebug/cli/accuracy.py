@@ -124,8 +124,8 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("No recording was given.", hint="qdebug accuracy fp32.h5 int8.h5 --labels labels.npy.")
     if options.everything:
         raise UsageError("--all is for --history.", hint="Leave out --all.")
+    from qdebug.running.output_metric import load_labels
     from qdebug.workflow.accuracy import AccuracyOptions, accuracy
-    from qdebug.workflow.repair_metric import load_labels
     from qdebug.workflow.track import check_track, track, tracked_accuracy
 
     if options.track is not None:

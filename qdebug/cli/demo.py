@@ -15,7 +15,7 @@ from qdebug.cli.sources import command
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.workflow.demo import DemoRun
+    from qdebug.running.demo import DemoRun
 
 __all__ = ["DemoOptions", "fill_parser", "run"]
 
@@ -62,7 +62,7 @@ def fill_parser(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Record, compare and explain; the planted bug is found, and that is success."""
     options = typed(DemoOptions, arguments)
-    from qdebug.workflow.demo import run_demo
+    from qdebug.running.demo import run_demo
 
     with progress("recording") as note:
         own = options.directory == _OWN

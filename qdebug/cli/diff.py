@@ -227,7 +227,7 @@ def run(arguments: argparse.Namespace) -> int:
     options = typed(DiffOptions, arguments)
     _check(options)
     limits = replace(given_limits(options), explain=options.explain)
-    from qdebug.workflow.workers import open_workers
+    from qdebug.running.workers import open_workers
 
     reference, backends = recorded(options)
     options = replace(options, reference=reference, backends=backends)

@@ -13,7 +13,7 @@ from qdebug.cli.parser import Parser, add_common, add_format, add_output, add_un
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
-from qdebug.workflow.model_files import is_model
+from qdebug.running.model_files import is_model
 
 if TYPE_CHECKING:
     from qdebug.workflow.lint import LintReport
@@ -107,7 +107,7 @@ def _run(arguments: argparse.Namespace) -> int:
     sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
     for target in (options.output, options.write_witness):
         check_target(target, force=options.force, sources=sources)
-    from qdebug.workflow.feeds import read_inputs
+    from qdebug.running.feeds import read_inputs
     from qdebug.workflow.lint import lint
     from qdebug.workflow.lint_rules import SYMMETRIC
 

@@ -16,11 +16,11 @@ from qdebug.cli.record import BackendChoice, add_shape, backend_choice
 from qdebug.cli.sources import command, open_source
 from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
-from qdebug.workflow.model_files import is_model, record_runs
+from qdebug.running.model_files import is_model, record_runs
 
 if TYPE_CHECKING:
-    from qdebug.workflow.fitted_inputs import GivenInputs
-    from qdebug.workflow.model_runs import ModelRun, RecordedModel
+    from qdebug.running.fitted_inputs import GivenInputs
+    from qdebug.running.model_runs import ModelRun, RecordedModel
 
 __all__ = ["ModelOptions", "add_models", "recorded"]
 
@@ -170,7 +170,7 @@ def _chosen(options: ModelOptions) -> list[tuple[Path, BackendChoice | None]]:
 
 
 def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelRun:
-    from qdebug.workflow.model_runs import ModelRun, choose_backend
+    from qdebug.running.model_runs import ModelRun, choose_backend
 
     if choice is None:
         return choose_backend(path, reference=reference)
@@ -178,7 +178,7 @@ def _run(path: Path, choice: BackendChoice | None, *, reference: bool) -> ModelR
 
 
 def _record(run: ModelRun, given: GivenInputs, *, adapt: bool) -> Path:
-    from qdebug.workflow.model_runs import record_model
+    from qdebug.running.model_runs import record_model
 
     begun = monotonic()
     with progress(f"recording {safe_text(run.model.name, limit=40)}") as note, Interrupts() as interrupts:

@@ -85,8 +85,8 @@ def add_pair(parser: Parser) -> None:
 @contextmanager
 def compared(options: PairOptions) -> Iterator[DiffSession]:
     """Yield a session of two recordings in which all is compared; its workers go when it is left."""
+    from qdebug.running.workers import open_workers
     from qdebug.session import DiffSession
-    from qdebug.workflow.workers import open_workers
 
     session = DiffSession(open_source(options.reference), open_source(options.backend), cache=True)
     with open_workers(jobs=options.jobs, scheduler=options.scheduler) as executor:

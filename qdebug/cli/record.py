@@ -224,7 +224,7 @@ def run(arguments: argparse.Namespace) -> int:
     from qdebug.model import Fidelity
     from qdebug.present.text import safe_text
     from qdebug.recording.policy import policy_of
-    from qdebug.workflow.record import record_run
+    from qdebug.running.record import record_run
 
     keep = policy_of(options.keep, every=options.keep_every, max_bytes=options.max_bytes)
     before = _identity(options.output)
@@ -280,8 +280,8 @@ def _write_example(options: RecordOptions, target: Path) -> int:
     from qdebug.present.text import safe_text
     from qdebug.recording.npz import write_arrays
     from qdebug.recording.target import whole_file
-    from qdebug.workflow.fitted_inputs import RANDOM_HIDES
-    from qdebug.workflow.model_runs import ModelRun, choose_backend, example_inputs
+    from qdebug.running.fitted_inputs import RANDOM_HIDES
+    from qdebug.running.model_runs import ModelRun, choose_backend, example_inputs
 
     if options.steps is not None or not options.model.is_file():
         raise UsageError(

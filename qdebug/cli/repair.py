@@ -141,8 +141,8 @@ def _run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     _check_models(options)
     options = options.as_recordings()
+    from qdebug.running.output_metric import load_labels
     from qdebug.workflow.repair import RepairOptions, find_repair
-    from qdebug.workflow.repair_metric import load_labels
 
     wanted = RepairOptions(
         metric=options.metric,

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from qdebug.errors import NotARecordingError
 from qdebug.present.shell import command, shell_word
 from qdebug.regular_file import open_binary
-from qdebug.workflow.model_files import MODEL_ENDINGS, is_model
+from qdebug.running.model_files import MODEL_ENDINGS, is_model
 
 if TYPE_CHECKING:
     from qdebug.model import Recording

@@ -14,8 +14,8 @@ from qdebug.pytest_plugin.comparing import compared, entry, limits_of, not_compa
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings, file_name
 from qdebug.recording.recorder import Recorder
+from qdebug.running.save import save_recording
 from qdebug.session import opened_recording
-from qdebug.workflow.save import save_recording
 
 __all__ = ["Regression"]
 

@@ -23,7 +23,7 @@ from qdebug.model.recording import quant_of
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS
 from qdebug.numerics.affine import dequantize
 from qdebug.numerics.paired import paired_loss, proportion, samples_needed
-from qdebug.workflow.repair_metric import Metric, Outputs, confidence, find_metric, measured
+from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
 
 __all__ = [
     "AccuracyOptions",

@@ -27,7 +27,7 @@ from qdebug.model.dtypes import logical_dtype
 from qdebug.recording.target import cause
 from qdebug.recording.write import At
 from qdebug.regular_file import open_descriptor, read_regular
-from qdebug.workflow.feeds import UNREADABLE, check_expansion
+from qdebug.running.feeds import UNREADABLE, check_expansion
 
 __all__ = ["SOURCES", "TENSOR_NAMES", "Dump", "DumpedTensor", "SourceForm", "cleaned", "read_dump"]
 

@@ -25,7 +25,7 @@ from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.workflow.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
+from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
 from qdebug.workflow.lint_finding import KINDS, LintFinding
 from qdebug.workflow.lint_replay import LintModel, Span, between, coded, covers
 from qdebug.workflow.lint_rules import own_findings

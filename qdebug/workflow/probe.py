@@ -32,11 +32,11 @@ from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant, describe, keys_of, parse_variant
+from qdebug.running.feeds import ArrayFeeds
+from qdebug.running.record import record_feeds
 from qdebug.session import opened_recording
-from qdebug.workflow.feeds import ArrayFeeds
 from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
 from qdebug.workflow.probe_words import in_pt2e, in_qdq, in_tflite
-from qdebug.workflow.record import record_feeds
 
 __all__ = [
     "STATUSES",

@@ -27,11 +27,11 @@ from qdebug.model import RunInfo
 from qdebug.model.json_object import JsonObject
 from qdebug.replay import Arithmetic
 from qdebug.replay.variant import parse_variant
+from qdebug.running.output_metric import Metric, find_metric
 from qdebug.session import DiffSession
 from qdebug.workflow.edited_replay import Change, EditedReplay
 from qdebug.workflow.repair_edits import Edit, EditCatalog
 from qdebug.workflow.repair_forms import nameless, quantizer_forms
-from qdebug.workflow.repair_metric import Metric, find_metric
 from qdebug.workflow.repair_model import run_score, write_repaired
 from qdebug.workflow.repair_replays import replays_of
 from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search, half_of

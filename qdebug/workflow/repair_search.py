@@ -15,9 +15,9 @@ from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import shape_of
 from qdebug.replay import Arithmetic
+from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
 from qdebug.session import DiffSession
 from qdebug.workflow.repair_edits import KINDS, Edit, EditCatalog
-from qdebug.workflow.repair_metric import Metric, Outputs, confidence, find_metric, measured
 from qdebug.workflow.repair_replays import Replays, ReplayTask
 
 __all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search", "Tried", "half_of"]

@@ -25,8 +25,8 @@ from qdebug.recording.scale_profile import (
     read_profile,
     write_profile,
 )
+from qdebug.running.feeds import ArrayFeeds, read_inputs
 from qdebug.session import opened_recording
-from qdebug.workflow.feeds import ArrayFeeds, read_inputs
 from qdebug.workflow.scales_values import TensorValues
 
 __all__ = ["profile_files", "profile_model", "profile_recording", "write_profile"]

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from qdebug import data
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 HERE = Path(__file__).resolve().parent
 MODELS = {"digits.onnx": data.FLOAT_NET, "digits.qoperator.per_channel.onnx": data.INT8_NET}

@@ -22,7 +22,7 @@ import numpy as np
 
 from qdebug.cli.main import main as qdebug
 from qdebug.errors import QdebugError
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
 RUNS: Mapping[str, tuple[str, str, Mapping[str, str]]] = {

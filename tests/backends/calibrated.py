@@ -34,7 +34,7 @@ import numpy as np
 import qdebug
 from qdebug.numerics.entropy import ort_threshold
 from qdebug.numerics.scheme import QuantScheme
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 from qdebug.workflow.scales_choose import ScaleRow, choose_scales
 from qdebug.workflow.scales_weights import Granularity
 

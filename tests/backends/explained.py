@@ -29,9 +29,9 @@ from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.errors import MissingExtraError, QdebugError
+from qdebug.running.feeds import ArrayFeeds
+from qdebug.running.record import record_feeds
 from qdebug.session import open_recording
-from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.record import record_feeds
 
 HEADS = ("net", "runtime", "operator", "nodes", "arithmetic", "witnesses", "runner-up", "left")
 

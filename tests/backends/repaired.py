@@ -27,8 +27,8 @@ from types import ModuleType
 import numpy as np
 
 from qdebug.errors import QdebugError
+from qdebug.running.record import record_run
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.record import record_run
 from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
 from qdebug.workflow.repair_search import Search
 

@@ -51,8 +51,8 @@ from qdebug.errors import AlignmentError
 from qdebug.model import Graph, MemoryRecording, Node, Recording, Role, RunInfo, TensorInfo
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
 from qdebug.numerics.accumulate import same_elements
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 SAMPLES = 4
 FP32_NOISE = 1e-6

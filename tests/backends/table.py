@@ -42,9 +42,9 @@ from qdebug.backends import BACKENDS, installed_backends, load_backend
 from qdebug.cli.record import BackendChoice, backend_choice
 from qdebug.errors import MissingExtraError, QdebugError, UsageError
 from qdebug.recording.recorder import Recorder
+from qdebug.running.feeds import ArrayFeeds
+from qdebug.running.record import record_feeds
 from qdebug.session import open_recording
-from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.record import record_feeds
 
 DIGITS = Path(__file__).parents[2] / "samples" / "digits"
 HEADS = (

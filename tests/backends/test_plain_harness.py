@@ -7,7 +7,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_reader
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"
 SAMPLES = 6

@@ -25,8 +25,8 @@ from rich.table import Table
 
 from qdebug.api import explain
 from qdebug.compare.result.limits import Limits
+from qdebug.running.record import record_run
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.record import record_run
 
 TARGET = {"cls": 3.0, "stream": 20.0}
 

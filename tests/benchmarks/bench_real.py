@@ -36,7 +36,7 @@ def _models():
 
 
 def _pair(folder: Path, name: str, arrays: np.ndarray, reference: Path, backend: Path) -> None:
-    from qdebug.workflow.record import record_run
+    from qdebug.running.record import record_run
 
     for side, model, level in (("ref", reference, "none"), ("other", backend, "all")):
         out = folder / f"{name}.{side}.h5"

@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 CHANNELS, BLOCKS, CLASSES, KEPT = 32, 4, 12, 2
 """Channels, blocks, classes, and frames that a block keeps from one step to the next."""

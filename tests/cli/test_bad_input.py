@@ -123,7 +123,7 @@ def test_whatever_goes_wrong_ends_in_one_sentence(run, monkeypatch, failure, sai
     def fail(*_, **__):
         raise failure
 
-    monkeypatch.setattr("qdebug.workflow.demo.run_demo", fail)
+    monkeypatch.setattr("qdebug.running.demo.run_demo", fail)
     done = run("demo")
     assert done.code == 2
     assert said in done.err
@@ -150,7 +150,7 @@ def test_debug_shows_the_traceback(run, monkeypatch):
     def fail(*_, **__):
         raise ZeroDivisionError
 
-    monkeypatch.setattr("qdebug.workflow.demo.run_demo", fail)
+    monkeypatch.setattr("qdebug.running.demo.run_demo", fail)
     with pytest.raises(ZeroDivisionError):
         run("demo", "--debug")
 
@@ -159,7 +159,7 @@ def test_ctrl_c_says_that_nothing_was_kept(run, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("qdebug.workflow.demo.run_demo", interrupt)
+    monkeypatch.setattr("qdebug.running.demo.run_demo", interrupt)
     done = run("demo")
     assert (done.code, done.err) == (130, "qdebug: interrupted; nothing was kept.\n")
     assert demo.DemoOptions.__doc__
@@ -175,7 +175,7 @@ def test_ctrl_c_during_a_recording_says_what_was_kept(run, monkeypatch, recordin
             rec.put("x", np.zeros(3, np.float32))
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("qdebug.workflow.record.record_run", interrupt)
+    monkeypatch.setattr("qdebug.running.record.record_run", interrupt)
     words = ("record", "m.onnx", "--backend", "b", "--inputs", "x.npz", "-o", "part.h5")
     done = run(*words)
     assert done.code == 130

@@ -8,8 +8,8 @@ import pytest
 import qdebug
 from qdebug import data
 from qdebug.recording.read import FileRecording
+from qdebug.running.demo import run_demo
 from qdebug.testing import assert_close
-from qdebug.workflow.demo import run_demo
 
 VERBS = {
     "info": ["info", "REF"],

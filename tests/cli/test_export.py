@@ -9,7 +9,7 @@ import pytest
 
 from qdebug.cli.main import main
 from qdebug.recording.recorder import Recorder
-from qdebug.workflow.demo import PLANTED, run_demo
+from qdebug.running.demo import PLANTED, run_demo
 
 
 @pytest.fixture(scope="module")

@@ -157,7 +157,7 @@ def test_ctrl_c_after_the_end_says_that_it_is_finished(tmp_path, capsys, command
     monkeypatch.setattr("qdebug.cli.record.emit", interrupt)
     assert main([*command, str(tmp_path / "out.h5")]) == 130
     assert "is finished" in capsys.readouterr().err
-    monkeypatch.setattr("qdebug.workflow.record.load_backend", interrupt)
+    monkeypatch.setattr("qdebug.running.record.load_backend", interrupt)
     assert main([*command, str(tmp_path / "out.h5"), "--force"]) == 130
     assert "nothing was kept" in capsys.readouterr().err  # the file that is there is the old one
 

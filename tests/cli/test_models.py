@@ -9,7 +9,7 @@ import pytest
 import qdebug
 from qdebug.errors import UsageError
 from qdebug.recording.opening import open_recording
-from qdebug.workflow import model_runs
+from qdebug.running import model_runs
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

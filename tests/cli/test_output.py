@@ -13,9 +13,9 @@ from rich.text import Text
 from qdebug import data
 from qdebug.cli.output import check_target, emit, natural_width, progress, rendered, stages, write_result
 from qdebug.errors import OutputExistsError, RecordingError, UsageError
+from qdebug.running.save import save_recording
 from qdebug.session import open_recording
 from qdebug.testing import random_recording
-from qdebug.workflow.save import save_recording
 
 
 class Terminal(io.StringIO):

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.workflow.demo import run_demo
+from qdebug.running.demo import run_demo
 
 NAMES = [name for name in qdebug.__all__ if name != "__version__"]
 

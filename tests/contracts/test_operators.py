@@ -16,7 +16,7 @@ PLACES = (
     "qdebug/replay/kernels/",
     "qdebug/backends/",  # what a framework writes and runs
     "qdebug/workflow/probe",  # nets that are made to be probed
-    "qdebug/workflow/random_net.py",
+    "qdebug/running/random_net.py",
 )
 EXCEPTIONS = {
     "qdebug/compare/align/expand.py": "writes the nodes that a fused one is shown as: Add, Mul, ReduceSum",

@@ -57,9 +57,9 @@ from qdebug.replay.evaluate import accumulate, compute, finish  # noqa: E402
 from qdebug.replay.run import run_graph  # noqa: E402
 from qdebug.replay.unit import Operand, Unit  # noqa: E402
 from qdebug.replay.variant import Variant, parse_variant  # noqa: E402
+from qdebug.running.feeds import ArrayFeeds  # noqa: E402
+from qdebug.running.record import record_feeds  # noqa: E402
 from qdebug.session import open_recording  # noqa: E402
-from qdebug.workflow.feeds import ArrayFeeds  # noqa: E402
-from qdebug.workflow.record import record_feeds  # noqa: E402
 
 HELD = "test_the_backend_gives_the_codes_of_the_reference"
 """The test of a reproducer that holds an output against the reference."""

@@ -14,8 +14,8 @@ import onnx
 from qdebug.api import diff
 from qdebug.compare.result.result import RunComparison
 from qdebug.model import Graph, MemoryRecording, Recording
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 HERE = Path(__file__).resolve().parent
 TESTS = HERE.parent

@@ -75,8 +75,8 @@ def real_recording(tmp_path_factory, bench_module):
     folder = tmp_path_factory.mktemp("real")
 
     def recorded(name, form, opt, samples=2):
+        from qdebug.running.record import record_run
         from qdebug.session import open_recording
-        from qdebug.workflow.record import record_run
 
         out = folder / f"{name}.{form}.{opt}.h5"
         if not out.exists():

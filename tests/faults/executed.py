@@ -13,8 +13,8 @@ from onnx import helper
 from qdebug.backends import load_backend
 from qdebug.backends.onnx_session import mend_subgraphs
 from qdebug.model import MemoryRecording, Node
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 
 class Executed:

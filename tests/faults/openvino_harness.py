@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug import open_recording
 from qdebug.model import Recording
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 
 def record(model: Path, feeds: Mapping[str, np.ndarray], *, taps: str = "all") -> Recording:

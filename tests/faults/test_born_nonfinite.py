@@ -11,8 +11,8 @@ import pytest
 
 from qdebug.api import diff
 from qdebug.compare.result.result import RunComparison, Status
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 onnx = pytest.importorskip("onnx")
 

@@ -228,7 +228,7 @@ def test_one_wrong_element_among_a_million_is_found(corner):
 # Turns the optimizer off, so that another program is debugged than the one that ships.
 @pytest.mark.parametrize(("form", "fused"), [("float", "FusedConv"), ("qdq.channel", "QLinearConv")])
 def test_the_program_that_ships_is_what_is_recorded(tmp_path, bench_module, form, fused):
-    from qdebug.workflow.record import record_run
+    from qdebug.running.record import record_run
 
     folder = bench_module.DIGITS
     source = folder / ("digits.onnx" if form == "float" else "digits.qdq.per_channel.onnx")

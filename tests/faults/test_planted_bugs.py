@@ -15,8 +15,8 @@ from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
 from qdebug.replay.evaluate import compute
 from qdebug.replay.variant import Variant, parse_variant
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 ENOUGH = 0.8
 

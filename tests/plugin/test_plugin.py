@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from qdebug.recording.recorder import Recorder
+from qdebug.running.save import save_recording
 from qdebug.testing import random_recording
-from qdebug.workflow.save import save_recording
 
 pytest_plugins = ["pytester"]
 

@@ -16,8 +16,8 @@ from qdebug.errors import AlignmentError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.recording import opening
 from qdebug.recording.read import FileRecording
+from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession
-from qdebug.workflow.demo import run_demo
 
 QUANT = QuantParams(dtype="int8", scale=np.float32(0.25), zero_point=-3)
 X = np.linspace(-2, 2, 24, dtype=np.float32).reshape(2, 3, 4)

@@ -13,7 +13,7 @@ from qdebug.present.reports.comparison import title
 from qdebug.present.reports.document import Block, Document, Fact, FactList, Grid, Paragraph
 from qdebug.present.rows import STYLES, RowChoice, columns, node_row, ranked
 from qdebug.present.text import safe_text
-from qdebug.workflow.fitted_inputs import random_inputs_said
+from qdebug.running.fitted_inputs import random_inputs_said
 
 __all__ = ["MOST_ROWS", "deciding", "key_facts", "short_document"]
 

@@ -8,7 +8,7 @@ import pytest
 import qdebug
 from qdebug.backends import load_backend
 from qdebug.errors import BackendError, InputError, UsageError
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("executorch", reason="needs the extra executorch")
 

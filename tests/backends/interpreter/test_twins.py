@@ -10,9 +10,9 @@ import pytest
 
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
+from qdebug.running.explain import arithmetic_text
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.explain import arithmetic_text
-from qdebug.workflow.record import record_run
 
 pytest.importorskip("onnxruntime")
 

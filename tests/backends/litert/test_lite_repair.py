@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from qdebug.recording.opening import open_recording
+from qdebug.running.record import record_run
 from qdebug.session import DiffSession
-from qdebug.workflow.record import record_run
 from qdebug.workflow.repair import RepairOptions, find_repair
 from qdebug.workflow.repair_search import EditCost
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 interpreter = pytest.importorskip("ai_edge_litert.interpreter", reason="needs the extra litert")
 

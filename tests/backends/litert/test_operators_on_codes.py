@@ -7,7 +7,7 @@ import qdebug
 from qdebug.backends import load_backend, write_model
 from qdebug.errors import MissingExtraError
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 

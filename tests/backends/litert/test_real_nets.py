@@ -12,8 +12,8 @@ import pytest
 import qdebug
 from qdebug.backends import load_reader
 from qdebug.model import Graph, MemoryRecording
+from qdebug.running.record import record_run
 from qdebug.session import DiffSession
-from qdebug.workflow.record import record_run
 
 pytest.importorskip("ai_edge_litert", reason="needs the extra litert")
 

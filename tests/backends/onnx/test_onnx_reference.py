@@ -12,7 +12,7 @@ from qdebug.backends.onnx_reference import kernel_of
 from qdebug.errors import KernelError, RefusedSizeError
 from qdebug.model import Node
 from qdebug.replay.registry import has_kernel, known_kernels, run_node
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 onnx = pytest.importorskip("onnx")
 

@@ -11,7 +11,7 @@ import pytest
 import qdebug
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("onnxruntime")
 

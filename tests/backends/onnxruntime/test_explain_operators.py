@@ -10,7 +10,7 @@ import pytest
 
 from qdebug.api import explain
 from qdebug.compare.explaining.explanation import ExplainStatus
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

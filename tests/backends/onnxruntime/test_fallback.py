@@ -8,7 +8,7 @@ from qdebug.backends import load_backend
 from qdebug.backends import onnxruntime as adapter
 from qdebug.cli.main import main
 from qdebug.errors import BackendError
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -14,7 +14,7 @@ from qdebug.backends import load_backend
 from qdebug.backends import onnx_session as onnx_tapping
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Fidelity
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("onnxruntime")
 onnx = pytest.importorskip("onnx")

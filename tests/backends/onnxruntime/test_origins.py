@@ -7,8 +7,8 @@ import pytest
 
 from qdebug.backends.onnx_executed import source_tensors
 from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

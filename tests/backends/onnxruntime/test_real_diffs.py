@@ -12,7 +12,7 @@ from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.finding import FindingRole
 from qdebug.compare.result.result import Status
 from qdebug.numerics.affine import dequantize
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("onnxruntime")
 

@@ -12,7 +12,7 @@ import pytest
 
 import qdebug
 from qdebug.model import Fidelity
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("onnxruntime")
 
@@ -84,7 +84,7 @@ import importlib.util, json, pathlib, resource, sys
 spec = importlib.util.spec_from_file_location("nets", sys.argv[1])
 nets = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(nets)
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 done = record_run(nets.net("rec"), backend="onnxruntime", options={"opt": sys.argv[2]},
                   inputs={"x": nets.crops(8, width=912)}, samples=8, out=sys.argv[3])
 peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

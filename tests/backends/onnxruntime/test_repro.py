@@ -17,8 +17,8 @@ from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
 from qdebug.present.reports.reproducer import float_reproducer_text, reproducer_text
 from qdebug.recording.recorder import Recorder
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 from qdebug.workflow.repro import is_float_node, make_float_reproducer, make_reproducer
 
 pytest.importorskip("onnxruntime")

@@ -10,7 +10,7 @@ import pytest
 import qdebug
 from qdebug.compare.align.pairs import UnmatchedKind
 from qdebug.compare.result.result import Status
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

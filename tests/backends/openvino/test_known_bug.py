@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 openvino = pytest.importorskip("openvino", reason="needs the extra openvino")
 onnx = pytest.importorskip("onnx", reason="needs the extra onnx")

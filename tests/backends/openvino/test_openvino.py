@@ -13,7 +13,7 @@ from qdebug.backends.protocol import harmless_parts
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Node
 from qdebug.replay.registry import run_node
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 openvino = pytest.importorskip("openvino", reason="needs the extra openvino")
 ops = pytest.importorskip("openvino.opset13", reason="needs the extra openvino")

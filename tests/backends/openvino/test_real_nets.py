@@ -7,7 +7,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_reader
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("openvino", reason="needs the extra openvino")
 pytest.importorskip("onnxruntime", reason="needs the extra onnx")

@@ -13,7 +13,7 @@ import pytest
 import qdebug
 from qdebug.backends import load_backend, load_reader
 from qdebug.errors import BackendError, InputError, UsageError
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 pytest.importorskip("tflite_micro", reason="needs the extra tflm")
 pytest.importorskip("ai_edge_litert", reason="needs the extra tflm")

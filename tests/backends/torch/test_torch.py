@@ -10,7 +10,7 @@ import qdebug
 from qdebug.backends.torch import backend
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Fidelity
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 nn = torch.nn

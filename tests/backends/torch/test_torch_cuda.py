@@ -13,8 +13,8 @@ from qdebug.backends import torch_cuda
 from qdebug.backends.torch import record
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity
+from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.record import record_run
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 GPU = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU that PyTorch can use")

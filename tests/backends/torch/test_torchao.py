@@ -11,7 +11,7 @@ from qdebug.backends.torch import record
 from qdebug.backends.torch_ops import codes_of
 from qdebug.model import Fidelity
 from qdebug.model.recording import quant_of
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 nn = torch.nn

@@ -14,7 +14,7 @@ from qdebug.backends import installed_backends, load_backend
 from qdebug.cli.completion import completables
 from qdebug.cli.main import build_parser
 from qdebug.errors import BackendError, UsageError
-from qdebug.workflow.record import record_run
+from qdebug.running.record import record_run
 
 GOOD = """
 from qdebug.backends.protocol import RunFacts

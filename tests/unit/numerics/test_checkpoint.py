@@ -8,7 +8,7 @@ import pytest
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.numerics.checkpoint import asking, checkpoint
 from qdebug.replay.windows import Window, convolve
-from qdebug.workflow.demo import run_demo
+from qdebug.running.demo import run_demo
 
 
 class GivenUpError(Exception):

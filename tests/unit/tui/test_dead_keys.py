@@ -12,13 +12,13 @@ import pytest
 
 from qdebug.cli.main import main
 from qdebug.recording.recorder import Recorder
+from qdebug.running.demo import run_demo
 from qdebug.tui.app import TuiChoices, _opening
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.keys import KEYS
 from qdebug.tui.screen.desk import StartPlace
 from qdebug.tui.screen.finding import Finder
 from qdebug.tui.screens import VIEWS, ScreenId
-from qdebug.workflow.demo import run_demo
 
 LEFT_OUT = {"leave", "suspend"}
 SLOW = pytest.mark.slow

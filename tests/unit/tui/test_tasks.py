@@ -11,12 +11,12 @@ import pytest
 import qdebug
 from qdebug.cli.main import main as cli
 from qdebug.present import numbers
+from qdebug.running.demo import run_demo
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
 from qdebug.tui.screens import ScreenId
-from qdebug.workflow.demo import run_demo
 
 pytestmark = pytest.mark.asyncio
 

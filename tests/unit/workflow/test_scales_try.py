@@ -47,7 +47,7 @@ def test_by_any_name_of_the_node(digits):
 def test_the_outputs_are_those_of_a_model_that_has_the_scale(form, scale, tmp_path):
     """The model is edited by hand and run anew; the bias of a node behind the tensor is requantized."""
     onnx = pytest.importorskip("onnx")
-    from qdebug.workflow.record import record_run
+    from qdebug.running.record import record_run
 
     source = SAMPLES / f"digits.{form}.per_tensor.onnx"
     inputs = {"x": np.load(SAMPLES / "digits_test.npz")["x"][:4, np.newaxis]}

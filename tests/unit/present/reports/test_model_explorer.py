@@ -11,8 +11,8 @@ from qdebug.api import diff
 from qdebug.compare.result.result import Contributor
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, RunInfo, TensorInfo
 from qdebug.present.reports.model_explorer import BACKEND, OPENER, REFERENCE, SYNC, model_explorer_files
+from qdebug.running.demo import run_demo
 from qdebug.session import open_recording
-from qdebug.workflow.demo import run_demo
 
 
 def refuse(name):

@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.api import diff
 from qdebug.errors import UsageError
-from qdebug.workflow.random_net import random_recording
+from qdebug.running.random_net import random_recording
 
 
 def rng(seed=0):

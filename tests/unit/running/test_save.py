@@ -8,9 +8,9 @@ import pytest
 
 from qdebug.api import diff
 from qdebug.errors import OutputExistsError, RecordingError
+from qdebug.running.save import save_recording
 from qdebug.session import open_recording
 from qdebug.testing import random_recording
-from qdebug.workflow.save import save_recording
 
 
 @pytest.mark.parametrize("quantized", [False, True])

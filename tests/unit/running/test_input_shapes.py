@@ -5,8 +5,8 @@ import pytest
 
 from qdebug.errors import InputError
 from qdebug.model import TensorInfo
-from qdebug.workflow.fitted_inputs import GivenInputs, fitted_inputs
-from qdebug.workflow.input_shapes import choose_shapes
+from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs
+from qdebug.running.input_shapes import choose_shapes
 
 IMAGE = TensorInfo(name="image", shape=(None, 3, None, None), dtype="float32")
 MASK = TensorInfo(name="mask", shape=(None, None), dtype="float32")

@@ -17,8 +17,8 @@ import pytest
 import qdebug
 from qdebug.compare.workers import in_parts, in_workers
 from qdebug.errors import QdebugError, UsageError, WorkerError
-from qdebug.workflow import workers
-from qdebug.workflow.workers import open_workers
+from qdebug.running import workers
+from qdebug.running.workers import open_workers
 
 ROOT = Path(__file__).resolve().parents[3]
 

@@ -5,9 +5,9 @@ from qdebug import data
 from qdebug.compare.result.result import Status
 from qdebug.errors import OutputExistsError
 from qdebug.model import Fidelity
+from qdebug.running import demo as demo_module
+from qdebug.running.demo import BUG, PLANTED, run_demo
 from qdebug.session import open_recording
-from qdebug.workflow import demo as demo_module
-from qdebug.workflow.demo import BUG, PLANTED, run_demo
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""What a repair is to bring back, as one number: the higher the better."""
+"""How good the outputs of a run are, as one number: the higher the better."""
 
 from __future__ import annotations
 

@@ -15,8 +15,8 @@ from qdebug.backends.protocol import OnProgress
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import OutputExistsError
 from qdebug.replay import Fault
+from qdebug.running.record import record_feeds
 from qdebug.session import DiffSession, opened_recording
-from qdebug.workflow.record import record_feeds
 
 if TYPE_CHECKING:
     from qdebug.backends.interpreter import InterpreterBackend

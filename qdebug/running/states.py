@@ -10,7 +10,7 @@ import numpy as np
 from qdebug.backends.protocol import Feeds
 from qdebug.errors import UsageError
 from qdebug.model import TensorInfo
-from qdebug.workflow.feeds import ArrayFeeds
+from qdebug.running.feeds import ArrayFeeds
 
 __all__ = ["StateFeeds", "paired_states", "stated_pairs"]
 

@@ -12,8 +12,8 @@ from qdebug.errors import InputError, RecordingError, UsageError
 from qdebug.model import Graph, Recording, RunInfo, TensorInfo, operators
 from qdebug.model.dtypes import is_float, is_whole, logical_dtype
 from qdebug.numerics.affine import dequantize, is_wide_code, quantize
-from qdebug.workflow.feeds import check_names, fits, read_inputs
-from qdebug.workflow.input_shapes import Shape, choose_shapes, dimensions
+from qdebug.running.feeds import check_names, fits, read_inputs
+from qdebug.running.input_shapes import Shape, choose_shapes, dimensions
 
 __all__ = [
     "CHANGES",

@@ -22,7 +22,7 @@ from qdebug.errors import (
     UsageError,
 )
 from qdebug.model import Fidelity, Graph, Node, Role, TensorInfo
-from qdebug.workflow.record import RecordSummary, record_run
+from qdebug.running.record import RecordSummary, record_run
 
 DIGITS = Path(__file__).resolve().parents[3] / "samples" / "digits"
 

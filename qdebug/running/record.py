@@ -22,9 +22,9 @@ from qdebug.recording.recorder import Recorder
 from qdebug.recording.sinks import RecordingStopped
 from qdebug.recording.target import recover_hint, unfinished
 from qdebug.regular_file import open_binary
+from qdebug.running.feeds import ArrayFeeds, has_steps, read_inputs
+from qdebug.running.states import StateFeeds, paired_states, stated_pairs
 from qdebug.session import opened_recording
-from qdebug.workflow.feeds import ArrayFeeds, has_steps, read_inputs
-from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
 
 __all__ = ["RecordSummary", "record_feeds", "record_run"]
 

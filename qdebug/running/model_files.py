@@ -13,8 +13,8 @@ from qdebug.regular_file import open_binary
 
 if TYPE_CHECKING:
     from qdebug.model import Recording
-    from qdebug.workflow.fitted_inputs import GivenInputs
-    from qdebug.workflow.model_runs import ModelRun
+    from qdebug.running.fitted_inputs import GivenInputs
+    from qdebug.running.model_runs import ModelRun
 
 __all__ = ["MODEL_ENDINGS", "RecordsRun", "is_model", "record_runs"]
 
@@ -76,8 +76,8 @@ def record_runs(
         QdebugError: A model cannot be recorded, or the inputs cannot be read.
     """
     from qdebug.recording.opening import opened_recording
-    from qdebug.workflow.fitted_inputs import given_inputs, input_ranges, recorded_inputs
-    from qdebug.workflow.model_runs import ModelRun, model_graph
+    from qdebug.running.fitted_inputs import given_inputs, input_ranges, recorded_inputs
+    from qdebug.running.model_runs import ModelRun, model_graph
 
     made = None
     recorded: Recording | Path

@@ -5,7 +5,7 @@ import pytest
 
 from qdebug.errors import InputError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
-from qdebug.workflow.fitted_inputs import (
+from qdebug.running.fitted_inputs import (
     GivenInputs,
     fitted_inputs,
     given_inputs,

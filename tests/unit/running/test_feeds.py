@@ -12,7 +12,7 @@ import pytest
 
 from qdebug.errors import InputError, UsageError
 from qdebug.model import QuantParams, Role, TensorInfo
-from qdebug.workflow.feeds import ArrayFeeds, read_inputs
+from qdebug.running.feeds import ArrayFeeds, read_inputs
 
 
 def info(shape=(1, 3), dtype="float32", name="x") -> TensorInfo:

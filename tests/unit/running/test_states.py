@@ -8,8 +8,8 @@ from qdebug.cli.main import main
 from qdebug.errors import InputError, UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.recording.recorder import Recorder
-from qdebug.workflow.record import record_run
-from qdebug.workflow.states import StateFeeds, paired_states, stated_pairs
+from qdebug.running.record import record_run
+from qdebug.running.states import StateFeeds, paired_states, stated_pairs
 
 RNG = np.random.default_rng(6)
 

@@ -24,8 +24,8 @@ from qdebug.model import Graph
 from qdebug.recording.environment import cpu_flags, machine, package_versions
 from qdebug.recording.opening import opened_recording
 from qdebug.regular_file import open_binary
-from qdebug.workflow.feeds import ArrayFeeds
-from qdebug.workflow.fitted_inputs import (
+from qdebug.running.feeds import ArrayFeeds
+from qdebug.running.fitted_inputs import (
     CHANGES,
     INPUTS,
     RANDOM,
@@ -34,8 +34,8 @@ from qdebug.workflow.fitted_inputs import (
     random_inputs,
     random_inputs_said,
 )
-from qdebug.workflow.input_shapes import Shape, choose_shapes
-from qdebug.workflow.record import record_feeds
+from qdebug.running.input_shapes import Shape, choose_shapes
+from qdebug.running.record import record_feeds
 
 __all__ = ["RUNS", "ModelRun", "RecordedModel", "choose_backend", "example_inputs", "model_graph", "record_model"]
 

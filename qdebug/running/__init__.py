@@ -1,0 +1,1 @@
+"""Runs of models: what feeds them, what records them, whether that changed them, and what else many rooms need."""
