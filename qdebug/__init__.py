@@ -12,7 +12,7 @@ _HOME = {
     "diff": "qdebug.api",
     "explain": "qdebug.api",
     "Limits": "qdebug.compare.result.limits",
-    "load_limits": "qdebug.workflow.limits_file",
+    "load_limits": "qdebug.limits.limits_file",
     "Explanation": "qdebug.api",
     "open_recording": "qdebug.recording.opening",
     "Recorder": "qdebug.recording.recorder",
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from qdebug.compare.result.limits import Limits as Limits
     from qdebug.compare.result.result import NodeResult as NodeResult
     from qdebug.errors import QdebugError as QdebugError
+    from qdebug.limits.limits_file import load_limits as load_limits
     from qdebug.model import Fidelity as Fidelity
     from qdebug.model import Graph as Graph
     from qdebug.model import MemoryRecording as MemoryRecording
@@ -51,7 +52,6 @@ if TYPE_CHECKING:
     from qdebug.recording.opening import open_recording as open_recording
     from qdebug.recording.profile_recorder import ProfileRecorder as ProfileRecorder
     from qdebug.recording.recorder import Recorder as Recorder
-    from qdebug.workflow.limits_file import load_limits as load_limits
 
 
 def __getattr__(name: str) -> Any:

@@ -17,13 +17,13 @@ from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.limits import Limits
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
+from qdebug.limits.map_file import load_map
 from qdebug.model import Recording
 from qdebug.present.numbers import plain_digits
 from qdebug.running.explain import explain as explain_run
 from qdebug.running.explain import explained_by
 from qdebug.running.model_files import is_model, record_runs
 from qdebug.session import DiffSession, opened_recording
-from qdebug.workflow.map_file import load_map
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -181,7 +181,7 @@ def diff(
         atol: Largest absolute difference.
         rtol: Relative part of that, of the reference's value.
         min_output_sqnr: Least SQNR of an output of the network in dB.
-        map: Pairs of your own, which go before all that is found: a file, see `qdebug.workflow.map_file`, or a list.
+        map: Pairs of your own, which go before all that is found: a file, see `qdebug.limits.map_file`, or a list.
         inputs: An .npz file with the inputs of a reference that is a model file, or further ones of a recorded one.
             Random values if None, with a warning: they hide what real ones show.
         executor: Compares tensors in its workers; both sides must then be paths. The result is the same.

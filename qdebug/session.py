@@ -214,7 +214,7 @@ class DiffSession:
         """Accept these nodes from now on, instead of those that the limits named; nothing is compared again.
 
         Args:
-            entries: As `qdebug.workflow.limits_file.acknowledge` gives them.
+            entries: As `qdebug.limits.limits_file.acknowledge` gives them.
         """
         self.limits = replace(self.limits, acknowledged=entries)
         self._results = self._acknowledged(self._results)

@@ -262,11 +262,11 @@ def run(arguments: argparse.Namespace) -> int:
         text = _joined(options, results, agreement, texts, details)
         page(text) if paged else write_result(text, options.output)
     if options.suggest_limits is not None:
-        from qdebug.workflow.suggest_limits import suggested_limits
+        from qdebug.limits.suggest import suggested_limits
 
         write_result(suggested_limits(results), options.suggest_limits)
     if options.write_map is not None:
-        from qdebug.workflow.map_file import map_text
+        from qdebug.limits.map_file import map_text
 
         write_result(map_text(next(iter(results.values()))), options.write_map)
     if options.track is not None:

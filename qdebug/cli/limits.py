@@ -109,7 +109,7 @@ def given_map(path: Path | None) -> PairList | None:
     """
     if path is None:
         return None
-    from qdebug.workflow.map_file import load_map
+    from qdebug.limits.map_file import load_map
 
     return load_map(path)
 
@@ -193,7 +193,7 @@ def limits_of(file: Path | None) -> Limits:
         LimitsError: The file cannot be read or has an entry that means nothing.
     """
     from qdebug.compare.result.limits import Limits
-    from qdebug.workflow.limits_file import find_limits, load_limits
+    from qdebug.limits.limits_file import find_limits, load_limits
 
     path = file or find_limits()
     return Limits() if path is None else load_limits(path)

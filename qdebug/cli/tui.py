@@ -143,7 +143,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def _limits_file(given: Path | None) -> Path | None:
     """Return the limits file in force; None if there is none."""
-    from qdebug.workflow.limits_place import find_limits
+    from qdebug.limits.place import find_limits
 
     return given or find_limits()
 

@@ -14,11 +14,11 @@ import pytest
 from qdebug.compare.result.limits import ALL_BOUNDS, Limits
 from qdebug.compare.result.result import RunComparison
 from qdebug.errors import QdebugError, UsageError
+from qdebug.limits.limits_file import find_limits, load_limits
 from qdebug.present.text import safe_text
 from qdebug.pytest_plugin.gather import ComparisonLedger
 from qdebug.pytest_plugin.options import Settings
 from qdebug.testing import ComparisonError, check_close
-from qdebug.workflow.limits_file import find_limits, load_limits
 
 __all__ = ["beside", "compared", "entry", "limits_of", "not_compared", "noting", "with_bounds"]
 

@@ -195,7 +195,7 @@ def _opening(reference: Path, backend: Path, choices: TuiChoices, limits_file: P
         return f"{named!r} was changed on disk since it was opened" if other else ""
 
     def notes() -> Mapping[str, str]:
-        from qdebug.workflow.limits_file import load_notes
+        from qdebug.limits.limits_file import load_notes
 
         return load_notes(limits_file)
 
@@ -216,7 +216,7 @@ def _unheeded(limits_file: Path) -> str:
     """Say that a file accepts nodes without being in force, as `qdebug diff` does not know it either; "" if not so."""
     if not limits_file.exists():
         return ""
-    from qdebug.workflow.limits_file import load_limits
+    from qdebug.limits.limits_file import load_limits
 
     many = sum(not entry.expired for entry in load_limits(limits_file).acknowledged)
     nodes = plural(many, "node")

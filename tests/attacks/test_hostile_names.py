@@ -15,9 +15,9 @@ from markdown_it import MarkdownIt
 
 from qdebug.api import diff
 from qdebug.cli.main import main
+from qdebug.limits.limits_file import acknowledge
 from qdebug.present.failure import failure_lines
 from qdebug.recording.recorder import Recorder
-from qdebug.workflow.limits_file import acknowledge
 
 ESCAPES = [
     "\x1b[31m",

@@ -9,9 +9,9 @@ from shown_commands import qdebug_commands, refusal
 
 from qdebug.arithmetic.arithmetic_file import read_arithmetic
 from qdebug.arithmetic.presets import known_presets
+from qdebug.limits.limits_file import load_limits
 from qdebug.present.rows import columns
 from qdebug.pytest_plugin.options import add_options
-from qdebug.workflow.limits_file import load_limits
 
 PATH = re.compile(r"`((?:qdebug|tests|samples)/[\w./<>-]+)`")
 BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^ *```", re.MULTILINE | re.DOTALL)

@@ -434,7 +434,7 @@ class Reader(threading.Thread):
 
     def _accept(self, job: AcceptRequest) -> None:
         """Write an acknowledgement, or take it back, and judge all comparisons anew by it."""
-        from qdebug.workflow.limits_file import acknowledge, withdraw
+        from qdebug.limits.limits_file import acknowledge, withdraw
 
         if job.reason:
             expires = None if job.expires is None else dt.date.fromisoformat(job.expires)
@@ -459,7 +459,7 @@ class Reader(threading.Thread):
 
     def _note(self, job: NoteRequest) -> None:
         """Write a note, or take it out."""
-        from qdebug.workflow.limits_file import write_note
+        from qdebug.limits.limits_file import write_note
 
         write_note(job.path, job.node, job.text)
         self._post(NoteKept(node=job.node, text=job.text))

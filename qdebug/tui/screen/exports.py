@@ -204,7 +204,7 @@ def write_pair(session: DiffSession, path: Path, *, tensor: str, partner: str) -
     Raises:
         UsageError: The reference has no such tensor, or the map cannot be written.
     """
-    from qdebug.workflow.map_file import write_pair as write
+    from qdebug.limits.map_file import write_pair as write
 
     known = session.reference.graph.tensors
     if partner and partner not in known:

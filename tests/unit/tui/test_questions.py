@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 
 from qdebug.errors import LimitsError
+from qdebug.limits.map_file import load_map
 from qdebug.tui.screens import ScreenId
-from qdebug.workflow.map_file import load_map
 
 pytestmark = pytest.mark.asyncio
 

@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
+from qdebug.limits.limits_file import acknowledge
 from qdebug.recording.recorder import Recorder
 from qdebug.tui import app
 from qdebug.tui.app import TuiChoices, _opening, run_tui
 from qdebug.tui.application import QdebugApp
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.terminal import size_now
-from qdebug.workflow.limits_file import acknowledge
 
 START = "import sys; from qdebug.cli.main import main; sys.exit(main(sys.argv[1:]))"
 

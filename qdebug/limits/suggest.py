@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 
 from qdebug.compare.result.result import NodeResult, RunComparison, Status
 from qdebug.errors import LimitsError
+from qdebug.limits.limits_file import quoted
 from qdebug.model.thresholds.verdict import SUGGESTED_ERROR_RATIO, SUGGESTED_LSB_MARGIN, SUGGESTED_SQNR_MARGIN
 from qdebug.numerics.stats import ErrorStats
-from qdebug.workflow.limits_file import quoted
 
 __all__ = ["suggested_limits"]
 

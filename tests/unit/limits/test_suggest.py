@@ -9,8 +9,8 @@ from qdebug.compare.policy import judge_error
 from qdebug.compare.result.limits import RuleFinder
 from qdebug.compare.result.result import Status
 from qdebug.errors import LimitsError
-from qdebug.workflow.limits_file import load_limits
-from qdebug.workflow.suggest_limits import suggested_limits
+from qdebug.limits.limits_file import load_limits
+from qdebug.limits.suggest import suggested_limits
 
 
 @pytest.fixture

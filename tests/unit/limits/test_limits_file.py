@@ -7,7 +7,7 @@ import pytest
 
 from qdebug.compare.result.limits import Acknowledgement, LimitRule, Limits
 from qdebug.errors import LimitsError
-from qdebug.workflow.limits_file import acknowledge, find_limits, load_limits, load_notes, withdraw, write_note
+from qdebug.limits.limits_file import acknowledge, find_limits, load_limits, load_notes, withdraw, write_note
 
 DAY = dt.date(2026, 6, 1)
 

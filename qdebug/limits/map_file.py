@@ -21,11 +21,11 @@ from typing import Any
 from qdebug.compare.align.pairs import Match, Pair, PairList, Side, Transform, Unmatched, UnmatchedKind
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
+from qdebug.limits.limits_file import quoted, without_entries
 from qdebug.model.thresholds.alignment import PAIR_SURE_MIN_CONFIDENCE
 from qdebug.recording.target import cause, whole_file
 from qdebug.regular_file import read_regular
 from qdebug.toml_text import parse_toml
-from qdebug.workflow.limits_file import quoted, without_entries
 
 __all__ = ["load_map", "map_text", "write_pair"]
 

@@ -7,7 +7,7 @@ import qdebug
 from qdebug.compare.align.align import align
 from qdebug.compare.align.pairs import Match, Pair, PairList, Transform, UnmatchedKind
 from qdebug.errors import UsageError
-from qdebug.workflow.map_file import load_map, map_text, write_pair
+from qdebug.limits.map_file import load_map, map_text, write_pair
 
 RNG = np.random.default_rng(3)
 X, Y = RNG.normal(size=(2, 4, 9)).astype(np.float32)

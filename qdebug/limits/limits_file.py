@@ -40,8 +40,8 @@ from typing import Any
 
 from qdebug.compare.result.limits import ALL_BOUNDS, BOUNDS, DECIBELS, Acknowledgement, LimitRule, Limits
 from qdebug.errors import LimitsError
+from qdebug.limits.place import find_limits, prefix_of, read_text, tables_of
 from qdebug.recording.target import whole_file
-from qdebug.workflow.limits_place import find_limits, prefix_of, read_text, tables_of
 
 __all__ = [
     "LimitsText",

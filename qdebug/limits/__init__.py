@@ -1,0 +1,1 @@
+"""Files that people write: limits, acknowledgements, notes and pairs of tensors."""
