@@ -19,8 +19,8 @@ if TYPE_CHECKING:
     from qdebug.cli.parser import Verbs
     from qdebug.model import Recording
     from qdebug.recording.scale_profile import ScaleProfile
-    from qdebug.workflow.scales_choose import ChosenScales
-    from qdebug.workflow.scales_try import ScaleTrial
+    from qdebug.scales.choose import ChosenScales
+    from qdebug.scales.trial import ScaleTrial
 
 __all__ = ["ChooseOptions", "ProfileOptions", "TryOptions", "fill_parser"]
 
@@ -275,13 +275,13 @@ def _profile(arguments: argparse.Namespace) -> int:
     with progress("counting") as note:
         if options.backend is None:
             _refuse_run_options(options)
-            from qdebug.workflow.scales_profile import profile_files
+            from qdebug.scales.make_profile import profile_files
 
             profile = profile_files(options.files, bins=options.bins, per_channel=options.per_channel, progress=note)
         else:
             profile = _profile_of_run(options, options.backend, note)
     if options.output is not None:
-        from qdebug.workflow.scales_profile import write_profile
+        from qdebug.scales.make_profile import write_profile
 
         write_profile(profile, options.output)
         say(f"wrote {safe_text(options.output)}")
@@ -297,7 +297,7 @@ def _refuse_run_options(options: ProfileOptions) -> None:
 
 
 def _profile_of_run(options: ProfileOptions, backend: BackendChoice, note: object) -> ScaleProfile:
-    from qdebug.workflow.scales_profile import profile_model
+    from qdebug.scales.make_profile import profile_model
 
     if len(options.files) != 1:
         raise UsageError(
@@ -338,8 +338,8 @@ def _choose(arguments: argparse.Namespace) -> int:
     if options.narrow and options.dtype is None:
         raise UsageError("--narrow says which codes are used, and those recorded are kept.", hint="Add --dtype int8.")
     from qdebug.numerics.scheme import QuantScheme
-    from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, choose_scales
-    from qdebug.workflow.scales_weights import Granularity
+    from qdebug.scales.choose import DEFAULT_CALIBRATORS, choose_scales
+    from qdebug.scales.weights import Granularity
 
     dtype = options.dtype or "int8"
     scheme = QuantScheme(
@@ -426,7 +426,7 @@ def _try(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=_sources(options))
     reference = open_source(options.reference)
     backend = None if options.backend is None else open_source(options.backend)
-    from qdebug.workflow.scales_try import try_scale
+    from qdebug.scales.trial import try_scale
 
     with progress("replaying") as note:
         trial = try_scale(

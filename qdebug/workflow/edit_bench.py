@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.scales.trial import OutputEffect
 from qdebug.session import DiffSession
 from qdebug.workflow.repair import RepairOptions, faithful, prepare_search
 from qdebug.workflow.repair_edits import Edit
 from qdebug.workflow.repair_replays import ReplayTask, replays_of
 from qdebug.workflow.repair_units import ChangeableNode
-from qdebug.workflow.scales_try import OutputEffect
 
 __all__ = ["EditBench", "EditEffect"]
 

@@ -22,10 +22,10 @@ from qdebug.numerics.scheme import QuantScheme
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_segment
+from qdebug.scales.choose import with_codes_of
+from qdebug.scales.flags import coded_quant, joined_branches
 from qdebug.workflow.edited_replay import Change
 from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
-from qdebug.workflow.scales_choose import with_codes_of
-from qdebug.workflow.scales_flags import coded_quant, joined_branches
 
 __all__ = ["equalized", "equalizing", "fitted", "in_codes", "own_scale", "weight_codes", "widened"]
 

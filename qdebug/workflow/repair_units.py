@@ -22,7 +22,7 @@ from qdebug.model import Node, QuantParams, Recording, operators
 from qdebug.model.dtypes import is_integer
 from qdebug.model.recording import shape_of
 from qdebug.replay.real_form import real_form
-from qdebug.workflow.scales_rescaled import handed_on, hands_on
+from qdebug.scales.rescaled import handed_on, hands_on
 
 __all__ = ["ChangeableNode", "ChangeableNodes", "Constants"]
 

@@ -35,8 +35,8 @@ import qdebug
 from qdebug.numerics.entropy import ort_threshold
 from qdebug.numerics.scheme import QuantScheme
 from qdebug.running.record import record_run
-from qdebug.workflow.scales_choose import ScaleRow, choose_scales
-from qdebug.workflow.scales_weights import Granularity
+from qdebug.scales.choose import ScaleRow, choose_scales
+from qdebug.scales.weights import Granularity
 
 CALIBRATORS = ("minmax", "moving-average", "percentile:99.99", "percentile:99.9", "mse", "entropy", "entropy:ort")
 SCHEME = QuantScheme(rule="onnxruntime", signed=False)

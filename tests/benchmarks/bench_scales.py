@@ -47,6 +47,7 @@ from qdebug.numerics.entropy import entropy_range, mxnet_threshold, ort_threshol
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.recording.recorder import Recorder
+from qdebug.scales.make_profile import profile_model
 from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.nodes.navigator import Navigator
 from qdebug.tui.pages.page import Scene
@@ -54,7 +55,6 @@ from qdebug.tui.pages.what_if_page import WhatIfPage
 from qdebug.tui.reading.messages import ScaleWish, TrialRequest
 from qdebug.tui.reading.plan_rows import describe
 from qdebug.tui.reading.trials import Trials
-from qdebug.workflow.scales_profile import profile_model
 
 GROUPS = 255
 VALUES = 1_000_000

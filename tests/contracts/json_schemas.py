@@ -26,13 +26,13 @@ from qdebug.present.detail import NodeDetail
 from qdebug.present.reports.matrix import Diffs
 from qdebug.pytest_plugin.gather import PytestReport
 from qdebug.recording.scale_profile import ProfileHeader
+from qdebug.scales.choose import ChosenScales
+from qdebug.scales.trial import ScaleTrial
 from qdebug.workflow.accuracy import AccuracyReport
 from qdebug.workflow.import_dump import ImportSummary
 from qdebug.workflow.lint import LintReport
 from qdebug.workflow.probe import ProbeResult
 from qdebug.workflow.repair import Repair
-from qdebug.workflow.scales_choose import ChosenScales
-from qdebug.workflow.scales_try import ScaleTrial
 from qdebug.workflow.track import History
 
 FOLDER = Path(__file__).parents[2] / "qdebug" / "present" / "reports" / "schemas"

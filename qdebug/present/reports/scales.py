@@ -13,9 +13,9 @@ from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Item, Items, Title
 from qdebug.present.text import safe_text
 from qdebug.recording.scale_profile import ScaleProfile
-from qdebug.workflow.scales_choose import WRONG, ChosenScales, ScaleChoice, ScaleRow
-from qdebug.workflow.scales_flags import ScaleFlag
-from qdebug.workflow.scales_try import OutputEffect, ScaleTrial
+from qdebug.scales.choose import WRONG, ChosenScales, ScaleChoice, ScaleRow
+from qdebug.scales.flags import ScaleFlag
+from qdebug.scales.trial import OutputEffect, ScaleTrial
 
 __all__ = [
     "choose_document",

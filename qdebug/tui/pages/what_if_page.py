@@ -24,7 +24,7 @@ from qdebug.tui.reading.trials import TrialFacts
 from qdebug.tui.screens import ScreenId
 
 if TYPE_CHECKING:
-    from qdebug.workflow.scales_try import Replay
+    from qdebug.scales.trial import Replay
 
 __all__ = ["WhatIfPage"]
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from qdebug.numerics.profile import TensorProfile
     from qdebug.numerics.quant_error import QuantError
     from qdebug.numerics.stats import WorstElement
+    from qdebug.scales.trial import Replay
     from qdebug.session import DiffSession
     from qdebug.tui.elements.slab import Slab
     from qdebug.tui.elements.summing import Whole
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from qdebug.tui.nodes.rows import NodeTable
     from qdebug.tui.reading.answers import Recorded
     from qdebug.tui.reading.trials import EditFacts, TrialFacts
-    from qdebug.workflow.scales_try import Replay
 
 __all__ = [
     "AcceptRequest",

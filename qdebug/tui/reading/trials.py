@@ -15,12 +15,12 @@ from qdebug.errors import QdebugError
 from qdebug.numerics.calibration import calibrator_named
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.present.text import safe_text
+from qdebug.scales.choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range, with_codes_of
+from qdebug.scales.trial import TrialBench
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
 from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first
 from qdebug.workflow.edit_bench import EditBench, EditEffect
-from qdebug.workflow.scales_choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range, with_codes_of
-from qdebug.workflow.scales_try import TrialBench
 
 if TYPE_CHECKING:
     from qdebug.compare.budget import BudgetPowers, OutputBudget

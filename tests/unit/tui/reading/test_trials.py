@@ -9,6 +9,7 @@ import pytest
 
 from qdebug.model import QuantParams
 from qdebug.numerics.range_histogram import RangeCounter
+from qdebug.scales.trial import Replay, TrialBench
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.messages import (
     BudgetWish,
@@ -23,7 +24,6 @@ from qdebug.tui.reading.messages import (
 )
 from qdebug.tui.reading.reader import Reader
 from qdebug.tui.reading.trials import Trials
-from qdebug.workflow.scales_try import Replay, TrialBench
 
 QUANT = QuantParams(dtype="int8", scale=0.1, zero_point=0)
 OTHER = QuantParams(dtype="int8", scale=0.2, zero_point=0)

@@ -21,9 +21,9 @@ from qdebug.numerics.range_histogram import BINS, RangeHistogram
 from qdebug.numerics.scheme import BITS, QuantScheme
 from qdebug.recording.scale_profile import ScaleProfile
 from qdebug.replay.run import one_thread
-from qdebug.workflow.scales_flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
-from qdebug.workflow.scales_values import TensorValues, paired
-from qdebug.workflow.scales_weights import (
+from qdebug.scales.flags import ScaleFlag, coded_quant, joined_branches, node_flags, quant_flags
+from qdebug.scales.values import TensorValues, paired
+from qdebug.scales.weights import (
     Granularity,
     WeightValues,
     channel_flags,

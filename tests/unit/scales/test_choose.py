@@ -14,10 +14,10 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantErrorCounter
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import QuantScheme
-from qdebug.workflow.scales_choose import TensorValues, choose_scales
-from qdebug.workflow.scales_flags import joined_branches, node_flags, quant_flags
-from qdebug.workflow.scales_profile import profile_recording
-from qdebug.workflow.scales_weights import Granularity
+from qdebug.scales.choose import TensorValues, choose_scales
+from qdebug.scales.flags import joined_branches, node_flags, quant_flags
+from qdebug.scales.make_profile import profile_recording
+from qdebug.scales.weights import Granularity
 
 
 def recording(name):

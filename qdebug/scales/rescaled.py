@@ -9,7 +9,7 @@ import numpy as np
 
 from qdebug.model import Graph, Node, QuantParams, Recording, Role, TensorInfo, operators
 from qdebug.model.view import View
-from qdebug.workflow.scales_flags import coded_quant
+from qdebug.scales.flags import coded_quant
 
 __all__ = ["RescaledRecording", "handed_on", "hands_on"]
 

@@ -26,8 +26,8 @@ from qdebug.recording.scale_profile import (
     write_profile,
 )
 from qdebug.running.feeds import ArrayFeeds, read_inputs
+from qdebug.scales.values import TensorValues
 from qdebug.session import opened_recording
-from qdebug.workflow.scales_values import TensorValues
 
 __all__ = ["profile_files", "profile_model", "profile_recording", "write_profile"]
 

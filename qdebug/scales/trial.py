@@ -25,9 +25,9 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.quant_error import QuantError
 from qdebug.numerics.stats import ErrorStats
 from qdebug.replay import Fault
-from qdebug.workflow.scales_flags import coded_quant
-from qdebug.workflow.scales_rescaled import RescaledRecording
-from qdebug.workflow.scales_values import TensorValues, paired
+from qdebug.scales.flags import coded_quant
+from qdebug.scales.rescaled import RescaledRecording
+from qdebug.scales.values import TensorValues, paired
 
 __all__ = ["OnSample", "OutputEffect", "Replay", "ScaleTrial", "TrialBench", "try_scale"]
 

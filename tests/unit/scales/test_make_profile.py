@@ -11,8 +11,8 @@ from qdebug.errors import FormatVersionError, NotARecordingError, OutputExistsEr
 from qdebug.present.reports.scales import profile_document
 from qdebug.recording.profile_recorder import ProfileRecorder
 from qdebug.recording.scale_profile import read_profile, write_profile
-from qdebug.workflow.scales_choose import choose_scales
-from qdebug.workflow.scales_profile import profile_files, profile_model
+from qdebug.scales.choose import choose_scales
+from qdebug.scales.make_profile import profile_files, profile_model
 
 
 def values(sample, shape=(1, 3, 4, 5)):

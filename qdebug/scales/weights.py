@@ -17,7 +17,7 @@ from qdebug.numerics.calibration import Calibrator, MinMax, calibrate, calibrate
 from qdebug.numerics.quant_error import QuantErrorCounter
 from qdebug.numerics.range_histogram import RangeCounter, RangeHistogram, channel_histograms
 from qdebug.numerics.scheme import QuantScheme
-from qdebug.workflow.scales_flags import ScaleFlag, coded_quant
+from qdebug.scales.flags import ScaleFlag, coded_quant
 
 __all__ = [
     "Granularity",

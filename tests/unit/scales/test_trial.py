@@ -9,7 +9,7 @@ import qdebug
 from qdebug import data
 from qdebug.compare.align.pairs import Match, Pair, Transform
 from qdebug.errors import UsageError
-from qdebug.workflow.scales_try import TrialBench, try_scale
+from qdebug.scales.trial import TrialBench, try_scale
 
 SAMPLES = Path("samples/digits")
 
