@@ -16,8 +16,8 @@ from qdebug.present.text import safe_text
 from qdebug.running.model_files import is_model
 
 if TYPE_CHECKING:
-    from qdebug.workflow.lint import LintReport
-    from qdebug.workflow.lint_replay import LintModel
+    from qdebug.lint.replay import LintModel
+    from qdebug.lint.rewrites import LintReport
 
 __all__ = ["LintArguments", "fill_parser"]
 
@@ -107,9 +107,9 @@ def _run(arguments: argparse.Namespace) -> int:
     sources = [path for path in (options.model, options.after, options.inputs) if path is not None]
     for target in (options.output, options.write_witness):
         check_target(target, force=options.force, sources=sources)
+    from qdebug.lint.rewrites import lint
+    from qdebug.lint.rules import SYMMETRIC
     from qdebug.running.feeds import read_inputs
-    from qdebug.workflow.lint import lint
-    from qdebug.workflow.lint_rules import SYMMETRIC
 
     if options.needs is not None and options.needs not in SYMMETRIC:
         known = ", ".join(SYMMETRIC)
@@ -129,7 +129,7 @@ def _run(arguments: argparse.Namespace) -> int:
 
 
 def _opened(path: Path, options: LintArguments) -> LintModel:
-    from qdebug.workflow.lint import open_model
+    from qdebug.lint.rewrites import open_model
 
     if not is_model(path):
         return open_model(path, open_source(path))

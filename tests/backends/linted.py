@@ -21,7 +21,7 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from qdebug.workflow.lint import LintReport, first_input, lint, open_model
+from qdebug.lint.rewrites import LintReport, first_input, lint, open_model
 
 RNG = np.random.default_rng(3)
 WEIGHT = (RNG.standard_normal((4, 2, 3, 3)) * 0.3).astype(np.float32)

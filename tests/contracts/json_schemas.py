@@ -20,6 +20,7 @@ from qdebug.compare.budget import ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.node_result import NodeResult
 from qdebug.compare.result.result import RunComparison
+from qdebug.lint.rewrites import LintReport
 from qdebug.model.json_object import json_keys_of
 from qdebug.present.contents import Contents
 from qdebug.present.detail import NodeDetail
@@ -30,7 +31,6 @@ from qdebug.scales.choose import ChosenScales
 from qdebug.scales.trial import ScaleTrial
 from qdebug.workflow.accuracy import AccuracyReport
 from qdebug.workflow.import_dump import ImportSummary
-from qdebug.workflow.lint import LintReport
 from qdebug.workflow.probe import ProbeResult
 from qdebug.workflow.repair import Repair
 from qdebug.workflow.track import History

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qdebug.lint.finding import KINDS, LintFinding
+from qdebug.lint.rewrites import LintReport
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, Fact, FactList, Items, Section, Title
 from qdebug.present.text import safe_text
-from qdebug.workflow.lint import LintReport
-from qdebug.workflow.lint_finding import KINDS, LintFinding
 
 __all__ = ["lint_document"]
 

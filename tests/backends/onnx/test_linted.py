@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")
 
-from qdebug.workflow.lint import lint, open_model
+from qdebug.lint.rewrites import lint, open_model
 
 HERE = Path(__file__).resolve().parent
 

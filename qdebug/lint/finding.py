@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Annotated
 
+from qdebug.lint.replay import Span
+from qdebug.lint.search import Witness
 from qdebug.model.json_object import JsonObject, SchemaPart
-from qdebug.workflow.lint_replay import Span
-from qdebug.workflow.lint_search import Witness
 
 __all__ = ["KINDS", "LintFinding"]
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from qdebug.errors import KernelError, QdebugError
+from qdebug.lint.replay import LintModel, Span, bounds_of, coded, differing
 from qdebug.model import Node
 from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.rewrites import REWRITE_FLOAT_MAX_REL
 from qdebug.numerics.affine import dequantize, quantize
-from qdebug.workflow.lint_replay import LintModel, Span, bounds_of, coded, differing
 
 __all__ = ["LintPart", "Witness", "witness"]
 

@@ -16,15 +16,15 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.errors import KernelError
+from qdebug.lint.finding import LintFinding
+from qdebug.lint.replay import LintModel, Span, between, coded, span_of
+from qdebug.lint.search import LintPart, Witness, wide_step, witness
 from qdebug.model import Graph, Node, QuantParams, TensorInfo, operators
 from qdebug.model.dtypes import code_limits, logical_dtype
 from qdebug.model.tensor import Role
 from qdebug.model.thresholds.explanation import BIAS_SCALE_MAX_REL_DIFFERENCE
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.checkpoint import checkpoint
-from qdebug.workflow.lint_finding import LintFinding
-from qdebug.workflow.lint_replay import LintModel, Span, between, coded, span_of
-from qdebug.workflow.lint_search import LintPart, Witness, wide_step, witness
 
 __all__ = ["SYMMETRIC", "own_findings"]
 

@@ -8,12 +8,12 @@ import pytest
 
 from qdebug import data
 from qdebug.errors import UsageError
+from qdebug.lint.replay import LintModel
+from qdebug.lint.rewrites import lint, open_model
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
 from qdebug.present.reports.schema import load_schema
 from qdebug.recording.opening import open_recording
-from qdebug.workflow.lint import lint, open_model
-from qdebug.workflow.lint_replay import LintModel
 
 STEP = 1 / 32
 

@@ -21,15 +21,15 @@ from qdebug.compare.align.expand import parts_of, says_nothing
 from qdebug.compare.align.pairs import Pair
 from qdebug.compare.measure.recordings import with_understood_graph
 from qdebug.errors import AlignmentError, KernelError, UsageError
+from qdebug.lint.finding import KINDS, LintFinding
+from qdebug.lint.replay import LintModel, Span, between, coded, covers
+from qdebug.lint.rules import own_findings
+from qdebug.lint.search import LintPart, wide_step, witness
 from qdebug.model import Node, QuantParams, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import MemoryRecording
 from qdebug.numerics.checkpoint import checkpoint
 from qdebug.running.fitted_inputs import GivenInputs, fitted_inputs, input_ranges
-from qdebug.workflow.lint_finding import KINDS, LintFinding
-from qdebug.workflow.lint_replay import LintModel, Span, between, coded, covers
-from qdebug.workflow.lint_rules import own_findings
-from qdebug.workflow.lint_search import LintPart, wide_step, witness
 
 __all__ = ["KINDS", "LintFinding", "LintReport", "first_input", "lint", "open_model"]
 

@@ -1,0 +1,1 @@
+"""Rewrites of a network that change its numbers."""
