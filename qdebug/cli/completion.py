@@ -93,7 +93,7 @@ def _values(metavar: str) -> tuple[str, ...]:
 
         return (*BACKENDS, *installed_backends())
     if metavar == "KIND":
-        from qdebug.workflow.probe_models import PROBED
+        from qdebug.probe.models import PROBED
 
         return tuple(PROBED)
     return ()

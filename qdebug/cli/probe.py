@@ -14,7 +14,7 @@ from qdebug.cli.reports import document_text
 
 if TYPE_CHECKING:
     from qdebug.arithmetic.fingerprints import FingerprintComparison
-    from qdebug.workflow.probe import ProbeResult
+    from qdebug.probe.run import ProbeResult
 
 __all__ = ["ProbeOptions", "fill_parser", "run"]
 
@@ -96,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force)
     if options.backend is None:
         return _compare(options)
-    from qdebug.workflow.probe import run_probe
+    from qdebug.probe.run import run_probe
 
     with progress("probing") as note:
         result = run_probe(

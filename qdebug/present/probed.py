@@ -8,7 +8,7 @@ from qdebug.plural import agreeing
 from qdebug.present import numbers
 from qdebug.present.explained import share
 from qdebug.present.text import safe_text
-from qdebug.workflow.probe import ProbeEntry, ProbeResult
+from qdebug.probe.run import ProbeEntry, ProbeResult
 
 __all__ = [
     "KIND_TITLES",

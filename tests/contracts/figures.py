@@ -21,7 +21,7 @@ from qdebug.model.operators.table import ROWS
 from qdebug.replay.registry import known_kernels
 
 NAMES = {row.name for row in ROWS} | {op for _, op in known_kernels()}
-PLACES = ("model/operators/", "replay/kernels/", "backends/", "workflow/probe", "running/random_net.py")
+PLACES = ("model/operators/", "replay/kernels/", "backends/", "probe/", "running/random_net.py")
 LAYOUT = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
 
 

@@ -25,13 +25,13 @@ from qdebug.model.json_object import json_keys_of
 from qdebug.present.contents import Contents
 from qdebug.present.detail import NodeDetail
 from qdebug.present.reports.matrix import Diffs
+from qdebug.probe.run import ProbeResult
 from qdebug.pytest_plugin.gather import PytestReport
 from qdebug.recording.scale_profile import ProfileHeader
 from qdebug.scales.choose import ChosenScales
 from qdebug.scales.trial import ScaleTrial
 from qdebug.workflow.accuracy import AccuracyReport
 from qdebug.workflow.import_dump import ImportSummary
-from qdebug.workflow.probe import ProbeResult
 from qdebug.workflow.repair import Repair
 from qdebug.workflow.track import History
 

@@ -15,7 +15,7 @@ PLACES = (
     "qdebug/model/operators/",
     "qdebug/replay/kernels/",
     "qdebug/backends/",  # what a framework writes and runs
-    "qdebug/workflow/probe",  # nets that are made to be probed
+    "qdebug/probe/",  # nets that are made to be probed
     "qdebug/running/random_net.py",
 )
 EXCEPTIONS = {

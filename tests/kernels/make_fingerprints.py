@@ -13,7 +13,7 @@ from pathlib import Path
 from qdebug.arithmetic.fingerprints import fingerprint_name
 from qdebug.cli.record import backend_choice
 from qdebug.errors import MissingExtraError
-from qdebug.workflow.probe import run_probe
+from qdebug.probe.run import run_probe
 
 FOLDER = Path(__file__).parents[2] / "qdebug" / "data" / "fingerprints"
 BACKENDS = (

@@ -18,13 +18,13 @@ from qdebug.backends import load_backend
 from qdebug.compare.explaining.explain import explain_recording
 from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.compare.measure.recordings import as_compared
+from qdebug.probe.dialects import in_qdq
+from qdebug.probe.models import probe_models
+from qdebug.probe.run import _in_words, _record
 from qdebug.replay.variant import parse_variant
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.record import record_feeds
 from qdebug.session import open_recording
-from qdebug.workflow.probe import _in_words, _record
-from qdebug.workflow.probe_models import probe_models
-from qdebug.workflow.probe_words import in_qdq
 
 SAMPLES = Path(__file__).resolve().parents[2] / "samples/digits"
 RUNTIMES = {

@@ -6,7 +6,7 @@ from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.present import numbers, probed, sentences
 from qdebug.present.reports.document import Document, FactList, Grid, Item, Items, Title
 from qdebug.present.text import safe_text
-from qdebug.workflow.probe import ProbeResult
+from qdebug.probe.run import ProbeResult
 
 __all__ = ["comparison_document", "probe_document"]
 

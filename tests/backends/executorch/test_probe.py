@@ -6,8 +6,8 @@ import pytest
 import qdebug
 from qdebug.backends import write_model
 from qdebug.model import Graph, Node, Role, TensorInfo
+from qdebug.probe.run import run_probe
 from qdebug.running.record import record_run
-from qdebug.workflow.probe import run_probe
 
 pytest.importorskip("executorch", reason="needs the extra executorch")
 

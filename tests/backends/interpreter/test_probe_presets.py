@@ -5,8 +5,8 @@ from itertools import combinations
 import pytest
 
 from qdebug.arithmetic.presets import known_presets
-from qdebug.workflow.probe import run_probe
-from qdebug.workflow.probe_models import PROBED
+from qdebug.probe.models import PROBED
+from qdebug.probe.run import run_probe
 
 SAME = {"ort-mlas", "onnx-spec"}
 """They compute alike, one with groups as single nodes, the other node by node."""

@@ -6,7 +6,7 @@ import pytest
 from qdebug.backends import load_reader, write_model
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.workflow.probe_models import probe_models
+from qdebug.probe.models import probe_models
 
 pytest.importorskip("onnx")
 

@@ -2,8 +2,8 @@
 
 import pytest
 
+from qdebug.probe.run import run_probe
 from qdebug.recording.environment import cpu_flags
-from qdebug.workflow.probe import run_probe
 
 pytest.importorskip("onnxruntime")
 

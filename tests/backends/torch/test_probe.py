@@ -4,10 +4,10 @@ import numpy as np
 import pytest
 
 from qdebug.backends import load_backend, write_model
+from qdebug.probe.dialects import in_pt2e
+from qdebug.probe.models import probe_models
+from qdebug.probe.run import run_probe
 from qdebug.replay import run_graph
-from qdebug.workflow.probe import run_probe
-from qdebug.workflow.probe_models import probe_models
-from qdebug.workflow.probe_words import in_pt2e
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("torchao", reason="needs the extra torch")

@@ -8,10 +8,10 @@ import pytest
 import qdebug
 from qdebug.backends import load_backend, write_model
 from qdebug.errors import BackendError, UsageError
+from qdebug.probe.dialects import in_pt2e
+from qdebug.probe.models import probe_models
+from qdebug.probe.run import run_probe
 from qdebug.running.record import record_run
-from qdebug.workflow.probe import run_probe
-from qdebug.workflow.probe_models import probe_models
-from qdebug.workflow.probe_words import in_pt2e
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("torchao", reason="needs the extra torch")

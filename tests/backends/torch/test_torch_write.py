@@ -6,8 +6,8 @@ import pytest
 from qdebug.backends import load_backend, write_model
 from qdebug.errors import BackendError
 from qdebug.model import Graph, Node, Role, TensorInfo
-from qdebug.workflow.probe_models import probe_models
-from qdebug.workflow.probe_words import in_pt2e
+from qdebug.probe.dialects import in_pt2e
+from qdebug.probe.models import probe_models
 
 pytest.importorskip("torch", reason="needs the extra torch")
 pytest.importorskip("torchao", reason="needs the extra torch")

@@ -6,9 +6,9 @@ import pytest
 from qdebug.arithmetic.candidates import candidates
 from qdebug.arithmetic.units import Units
 from qdebug.model import MemoryRecording
+from qdebug.probe.models import PROBED, chosen_sums, encoded, probe_models, tap_weights
 from qdebug.replay import accumulate, finish_many, run_graph
 from qdebug.replay.unit import KINDS
-from qdebug.workflow.probe_models import PROBED, chosen_sums, encoded, probe_models, tap_weights
 
 MODELS = list(probe_models())
 

@@ -7,10 +7,10 @@ from qdebug.arithmetic.fingerprints import packaged
 from qdebug.arithmetic.presets import known_presets
 from qdebug.backends import load_backend
 from qdebug.errors import MissingExtraError
+from qdebug.probe.dialects import in_pt2e, in_qdq, in_tflite
+from qdebug.probe.models import probe_models
+from qdebug.probe.run import run_probe
 from qdebug.replay import run_graph
-from qdebug.workflow.probe import run_probe
-from qdebug.workflow.probe_models import probe_models
-from qdebug.workflow.probe_words import in_pt2e, in_qdq, in_tflite
 
 MODELS = [model for model in probe_models() if not model.title.startswith("resize")]
 

@@ -14,8 +14,8 @@ from qdebug.present.reports.markdown import markdown
 from qdebug.present.reports.probe import probe_document
 from qdebug.present.reports.schema import load_schema
 from qdebug.present.reports.terminal import terminal
-from qdebug.workflow import probe
-from qdebug.workflow.probe import run_probe
+from qdebug.probe import run as probe
+from qdebug.probe.run import run_probe
 
 QUICK = ("quantize", "concat")
 

@@ -27,6 +27,8 @@ from qdebug.compare.measure.recordings import as_compared
 from qdebug.errors import KernelError, QdebugError, UsageError
 from qdebug.model import MemoryRecording, Recording, RunInfo, operators
 from qdebug.model.json_object import JsonObject, SchemaPart
+from qdebug.probe.dialects import in_pt2e, in_qdq, in_tflite
+from qdebug.probe.models import PROBED, ProbeModel, probe_models
 from qdebug.replay.columns import Columns, HeavyPart
 from qdebug.replay.evaluate import accumulate, finish
 from qdebug.replay.run import one_thread
@@ -35,8 +37,6 @@ from qdebug.replay.variant import Variant, describe, keys_of, parse_variant
 from qdebug.running.feeds import ArrayFeeds
 from qdebug.running.record import record_feeds
 from qdebug.session import opened_recording
-from qdebug.workflow.probe_models import PROBED, ProbeModel, probe_models
-from qdebug.workflow.probe_words import in_pt2e, in_qdq, in_tflite
 
 __all__ = [
     "STATUSES",

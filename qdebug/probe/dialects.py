@@ -16,7 +16,7 @@ import numpy as np
 
 from qdebug.model import AttrValue, Graph, QuantParams
 from qdebug.model.quant import is_same_scale
-from qdebug.workflow.probe_models import NetBuilder, ProbeModel
+from qdebug.probe.models import NetBuilder, ProbeModel
 
 __all__ = ["in_pt2e", "in_qdq", "in_tflite"]
 
