@@ -28,9 +28,9 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
+    from qdebug.accuracy.report import AccuracyReport
     from qdebug.model import Recording
     from qdebug.present.reports.document import Document
-    from qdebug.workflow.accuracy import AccuracyReport
 
 __all__ = ["AccuracyArguments", "fill_parser"]
 
@@ -124,9 +124,9 @@ def _run(arguments: argparse.Namespace) -> int:
         raise UsageError("No recording was given.", hint="qdebug accuracy fp32.h5 int8.h5 --labels labels.npy.")
     if options.everything:
         raise UsageError("--all is for --history.", hint="Leave out --all.")
+    from qdebug.accuracy.report import AccuracyOptions, accuracy
+    from qdebug.accuracy.track import check_track, track, tracked_accuracy
     from qdebug.running.output_metric import load_labels
-    from qdebug.workflow.accuracy import AccuracyOptions, accuracy
-    from qdebug.workflow.track import check_track, track, tracked_accuracy
 
     if options.track is not None:
         check_track(options.track)
@@ -157,7 +157,7 @@ def _history(options: AccuracyArguments, path: Path) -> int:
             "--history shows what is in a file, and measures nothing.",
             hint=f"Give it alone: {command('qdebug', 'accuracy', '--history', path)}.",
         )
-    from qdebug.workflow.track import history
+    from qdebug.accuracy.track import history
 
     found = history(path, within=options.within)
     form = suffix_format(options.format, options.output)
@@ -187,7 +187,7 @@ def _shown(document: Document, options: AccuracyArguments) -> str:
 
 def _after(report: AccuracyReport, options: AccuracyArguments) -> None:
     """Say on stderr why the exit code is 3, and what to type next."""
-    from qdebug.workflow.accuracy import Decision
+    from qdebug.accuracy.report import Decision
 
     if report.shortcomings:
         say(f"qdebug: exit code {INCOMPLETE}: {safe_text('; '.join(report.shortcomings))}")

@@ -270,7 +270,7 @@ def run(arguments: argparse.Namespace) -> int:
 
         write_result(map_text(next(iter(results.values()))), options.write_map)
     if options.track is not None:
-        from qdebug.workflow.track import track, tracked_diffs
+        from qdebug.accuracy.track import track, tracked_diffs
 
         track(options.track, tracked_diffs(results))
     say_unused(limits, list(results.values()))
@@ -284,7 +284,7 @@ def _check(options: DiffOptions) -> None:
     for target in (options.output, options.suggest_limits, options.write_map):
         check_target(target, force=options.force, sources=[options.reference, *options.backends])
     if options.track is not None:
-        from qdebug.workflow.track import check_track
+        from qdebug.accuracy.track import check_track
 
         check_track(options.track)
     if options.write_map is not None and len(options.backends) > 1:

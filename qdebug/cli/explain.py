@@ -125,7 +125,7 @@ def run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.backend])
     check_target(options.write_arithmetic, force=options.force, sources=[options.backend])
     if options.track is not None:
-        from qdebug.workflow.track import check_track
+        from qdebug.accuracy.track import check_track
 
         check_track(options.track)
     limits = limits_of(options.limits)
@@ -144,7 +144,7 @@ def run(arguments: argparse.Namespace) -> int:
     if options.write_arithmetic is not None:
         _write_arithmetic(explanation, options.write_arithmetic)
     if options.track is not None:
-        from qdebug.workflow.track import track, tracked_explanation
+        from qdebug.accuracy.track import track, tracked_explanation
 
         track(options.track, [tracked_explanation(explanation, options.backend.stem)])
     _after(explanation, options)

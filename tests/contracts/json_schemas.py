@@ -15,6 +15,8 @@ from typing import Annotated, Any, Literal, NotRequired, Union, get_args, get_or
 
 import numpy as np
 
+from qdebug.accuracy.report import AccuracyReport
+from qdebug.accuracy.track import History
 from qdebug.arithmetic.fingerprints import FingerprintComparison
 from qdebug.compare.budget import ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
@@ -30,10 +32,8 @@ from qdebug.pytest_plugin.gather import PytestReport
 from qdebug.recording.scale_profile import ProfileHeader
 from qdebug.scales.choose import ChosenScales
 from qdebug.scales.trial import ScaleTrial
-from qdebug.workflow.accuracy import AccuracyReport
 from qdebug.workflow.import_dump import ImportSummary
 from qdebug.workflow.repair import Repair
-from qdebug.workflow.track import History
 
 FOLDER = Path(__file__).parents[2] / "qdebug" / "present" / "reports" / "schemas"
 

@@ -6,12 +6,12 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from qdebug.accuracy.report import AccuracyReport, Decision, Loss, Measure, PairAccuracy
+from qdebug.accuracy.track import History, Movement
 from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
 from qdebug.present.text import safe_text
-from qdebug.workflow.accuracy import AccuracyReport, Decision, Loss, Measure, PairAccuracy
-from qdebug.workflow.track import History, Movement
 
 __all__ = ["accuracy_document", "history_document", "sparkline"]
 

@@ -4,10 +4,10 @@ import jsonschema
 import numpy as np
 import pytest
 
+from qdebug.accuracy.report import AccuracyOptions, Decision, accuracy
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity, Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.present.reports.schema import load_schema
-from qdebug.workflow.accuracy import AccuracyOptions, Decision, accuracy
 
 LABELS = np.arange(400) % 10
 

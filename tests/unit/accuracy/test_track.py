@@ -7,9 +7,9 @@ import jsonschema
 import numpy as np
 import pytest
 
+from qdebug.accuracy.track import Tracked, TrackedValue, check_track, history, track
 from qdebug.errors import QdebugError, RecordingError, UsageError
 from qdebug.present.reports.schema import load_schema
-from qdebug.workflow.track import Tracked, TrackedValue, check_track, history, track
 
 
 def entry(values, *, commit="", verb="diff", network="net", good=True):
@@ -178,8 +178,8 @@ def test_a_row_of_another_kind_is_called_damaged(tmp_path, column):
 
 def test_backends_of_one_comparison_are_series_of_their_own(tmp_path):
     import qdebug
+    from qdebug.accuracy.track import tracked_diffs
     from qdebug.model import Graph, MemoryRecording, Node, RunInfo
-    from qdebug.workflow.track import tracked_diffs
 
     def run(off):
         graph = Graph([Node(name="n", op="Relu", inputs=("x",), outputs=("y",))], inputs=("x",), outputs=("y",))

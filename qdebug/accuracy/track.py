@@ -20,6 +20,7 @@ from pathlib import Path
 
 import numpy as np
 
+from qdebug.accuracy.report import AccuracyReport, Decision, row_loss
 from qdebug.compare.explaining.explanation import ExplainedRun, ExplainStatus
 from qdebug.compare.result.node_result import Status
 from qdebug.compare.result.result import RunComparison
@@ -29,7 +30,6 @@ from qdebug.model.json_object import JsonObject
 from qdebug.model.thresholds.accuracy import ACCURACY_MAX_LOSS, HISTORY_MAX_SQNR_DROP, HISTORY_SQNR_CEILING
 from qdebug.recording.environment import cpu_model
 from qdebug.version import __version__
-from qdebug.workflow.accuracy import AccuracyReport, Decision, row_loss
 
 __all__ = [
     "History",

@@ -1,0 +1,1 @@
+"""Accuracy of recorded runs against labels, and its history."""
