@@ -15,7 +15,7 @@ from qdebug.cli.parser import Parser, add_common, add_untrusted, typed
 from qdebug.cli.sources import command
 
 if TYPE_CHECKING:
-    from qdebug.workflow.import_dump import ImportSummary
+    from qdebug.importing.import_dump import ImportSummary
 
 __all__ = ["ImportOptions", "fill_parser", "run"]
 
@@ -87,7 +87,7 @@ def fill_parser(parser: Parser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Import a dump and say what came of it."""
     options = typed(ImportOptions, arguments)
-    from qdebug.workflow.import_dump import import_dump
+    from qdebug.importing.import_dump import import_dump
 
     with progress("importing") as note, Interrupts() as interrupts:
         summary = import_dump(

@@ -13,8 +13,8 @@ import pytest
 
 from qdebug.cli.importing import _FORMS
 from qdebug.cli.main import main
+from qdebug.importing.dumps import SOURCES
 from qdebug.present.reports.schema import load_schema
-from qdebug.workflow.dumps import SOURCES
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from qdebug.compare.budget import ErrorBudget
 from qdebug.compare.explaining.explanation import ExplainedRun
 from qdebug.compare.result.node_result import NodeResult
 from qdebug.compare.result.result import RunComparison
+from qdebug.importing.import_dump import ImportSummary
 from qdebug.lint.rewrites import LintReport
 from qdebug.model.json_object import json_keys_of
 from qdebug.present.contents import Contents
@@ -32,7 +33,6 @@ from qdebug.pytest_plugin.gather import PytestReport
 from qdebug.recording.scale_profile import ProfileHeader
 from qdebug.scales.choose import ChosenScales
 from qdebug.scales.trial import ScaleTrial
-from qdebug.workflow.import_dump import ImportSummary
 from qdebug.workflow.repair import Repair
 
 FOLDER = Path(__file__).parents[2] / "qdebug" / "present" / "reports" / "schemas"

@@ -27,6 +27,7 @@ from qdebug.compare.result.flat_rows import COLUMNS
 from qdebug.compare.result.node_result import breaks_limit, is_excused
 from qdebug.compare.result.result import NodeResult, RunComparison
 from qdebug.errors import UsageError
+from qdebug.importing.dumps import TENSOR_NAMES
 from qdebug.model import Graph, Recording
 from qdebug.model.json_object import json_safe
 from qdebug.numerics.affine import dequantize, is_wide_code
@@ -36,7 +37,6 @@ from qdebug.present.detail import finding_facts
 from qdebug.present.rows import metric_title, quant_text
 from qdebug.present.text import safe_text
 from qdebug.recording.npz import write_arrays
-from qdebug.workflow.dumps import TENSOR_NAMES
 
 __all__ = ["csv_cell", "diff_csv", "element_csv", "guarded", "member_names", "netron_attachment", "write_npz"]
 

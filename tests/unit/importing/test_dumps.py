@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.errors import UsageError
-from qdebug.workflow.dumps import SOURCES, TENSOR_NAMES, cleaned, read_dump
+from qdebug.importing.dumps import SOURCES, TENSOR_NAMES, cleaned, read_dump
 
 
 def listed(source, **options):

@@ -18,6 +18,7 @@ import numpy as np
 from qdebug.backends import load_reader
 from qdebug.backends.protocol import OnProgress
 from qdebug.errors import QdebugError, RecordingError, UsageError
+from qdebug.importing.dumps import Dump, DumpedTensor, cleaned, read_dump
 from qdebug.model import Graph, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.model.dtypes import is_float, is_integer, logical_dtype, logical_name
 from qdebug.model.json_object import JsonObject
@@ -28,7 +29,6 @@ from qdebug.recording.payload import payload_hash
 from qdebug.recording.recorder import Recorder
 from qdebug.recording.target import cause, check_target
 from qdebug.regular_file import open_binary
-from qdebug.workflow.dumps import Dump, DumpedTensor, cleaned, read_dump
 
 __all__ = ["ImportSummary", "NameMatch", "import_dump", "match_names"]
 
@@ -137,7 +137,7 @@ def import_dump(
     """Write the recording of a dump. On an error, or if it is interrupted, nothing is left behind.
 
     Args:
-        source: A folder or a file, in a form of `qdebug.workflow.dumps.SOURCES`.
+        source: A folder or a file, in a form of `qdebug.importing.dumps.SOURCES`.
         out: The recording to make.
         graph: A model file or a recording: its graph, constants and quantization hold for tensors of the same names.
         form: The form of the dump; found out if None.

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 import qdebug
 from qdebug.errors import OutputExistsError, QdebugError, RecordingError, UsageError
+from qdebug.importing.import_dump import import_dump, match_names
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.present.reports.exports import write_npz
 from qdebug.running.random_net import random_recording
 from qdebug.running.save import save_recording
-from qdebug.workflow.import_dump import import_dump, match_names
 
 SCALE = 0.25
 

@@ -1,0 +1,1 @@
+"""Recordings made of what other tools dumped."""
