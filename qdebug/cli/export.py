@@ -325,7 +325,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
     options = typed(ReproOptions, arguments)
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     reference, backend = open_source(options.reference), open_source(options.backend)
-    from qdebug.workflow.repro import is_float_node
+    from qdebug.reproduce.reproducer import is_float_node
 
     compared = _compared(reference, backend, options.node)
     made = _float if is_float_node(backend, options.node) else _quantized
@@ -340,7 +340,7 @@ def run_repro(arguments: argparse.Namespace) -> int:
 def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
     """Return the text of a quantized node's file, and why its test passes; "" if it does not."""
     from qdebug.present.reports.reproducer import reproducer_text
-    from qdebug.workflow.repro import make_reproducer
+    from qdebug.reproduce.reproducer import make_reproducer
 
     found = make_reproducer(backend, options.node, sample=options.sample, whole=options.whole, reference=compared)
     said = "" if found.wrong else f"every code is what {found.variant} gives: the test passes"
@@ -350,7 +350,7 @@ def _quantized(backend: Recording, options: ReproOptions, compared: str) -> tupl
 def _float(backend: Recording, options: ReproOptions, compared: str) -> tuple[str, str]:
     """Return the text of a float node's file, and why its test passes; "" if it does not."""
     from qdebug.present.reports.reproducer import float_reproducer_text
-    from qdebug.workflow.repro import make_float_reproducer
+    from qdebug.reproduce.reproducer import make_float_reproducer
 
     found = make_float_reproducer(backend, options.node, sample=options.sample, reference=compared)
     said = f"the error is within the {found.precision} rounding bound: the test passes" if found.within else ""

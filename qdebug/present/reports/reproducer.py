@@ -21,7 +21,7 @@ from qdebug.replay.registry import Call
 from qdebug.replay.unit import Unit
 from qdebug.replay.variant import Variant
 from qdebug.replay.windows import Window, window_of
-from qdebug.workflow.repro import FloatReproducer, Reproducer
+from qdebug.reproduce.reproducer import FloatReproducer, Reproducer
 
 __all__ = ["ArrayPool", "float_reproducer_text", "reference_code", "reproducer_text"]
 

@@ -17,9 +17,9 @@ from qdebug.compare.explaining.explanation import ExplainStatus
 from qdebug.model import MemoryRecording
 from qdebug.present.reports.reproducer import float_reproducer_text, reproducer_text
 from qdebug.recording.recorder import Recorder
+from qdebug.reproduce.reproducer import is_float_node, make_float_reproducer, make_reproducer
 from qdebug.running.record import record_run
 from qdebug.session import open_recording
-from qdebug.workflow.repro import is_float_node, make_float_reproducer, make_reproducer
 
 pytest.importorskip("onnxruntime")
 
@@ -75,7 +75,7 @@ def test_a_wrong_recording_fails_without_the_runtime_and_passes_with_one_that_is
     if mlas != "ort-mlas":
         pytest.skip("sums of this processor saturate, so that this runtime is not right either")
     if large:
-        monkeypatch.setattr("qdebug.workflow.repro.LARGE", 16)
+        monkeypatch.setattr("qdebug.reproduce.reproducer.LARGE", 16)
     node = next(node for node in quantized(digits) if node.op == "QLinearConv")
     broken = changed(digits, node.outputs[0], (slice(None), slice(2, 4), 3, slice(2, 6)))
     found = make_reproducer(broken, node.name)

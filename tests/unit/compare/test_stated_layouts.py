@@ -6,7 +6,7 @@ import pytest
 import qdebug
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.replay import run_node
-from qdebug.workflow.repro import make_reproducer
+from qdebug.reproduce.reproducer import make_reproducer
 
 RNG = np.random.default_rng(4)
 X = RNG.normal(size=(1, 4, 6, 6)).astype(np.float32)

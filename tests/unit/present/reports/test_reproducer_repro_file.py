@@ -15,7 +15,7 @@ from qdebug.present.reports.reproducer import ArrayPool, reference_code, reprodu
 from qdebug.replay import Operand, Target, Unit
 from qdebug.replay.evaluate import compute
 from qdebug.replay.variant import parse_variant
-from qdebug.workflow.repro import Reproducer
+from qdebug.reproduce.reproducer import Reproducer
 
 RNG = np.random.default_rng(11)
 FILE = Path("test_node.py")

@@ -12,7 +12,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, RunInfo, TensorInfo
 from qdebug.present.reports.reproducer import float_reproducer_text
 from qdebug.replay.registry import run_node
-from qdebug.workflow.repro import is_float_node, make_float_reproducer
+from qdebug.reproduce.reproducer import is_float_node, make_float_reproducer
 
 CONVS = [
     Node(

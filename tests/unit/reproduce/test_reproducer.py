@@ -8,7 +8,7 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Role, RunInfo, TensorInfo
 from qdebug.replay import run_graph
 from qdebug.replay.evaluate import compute
-from qdebug.workflow.repro import make_reproducer
+from qdebug.reproduce.reproducer import make_reproducer
 
 RNG = np.random.default_rng(5)
 SCALES = {"s": np.float32(0.02), "ws": np.float32(0.01), "z": np.uint8(128), "wz": np.int8(3), "ys": np.float32(0.11)}
@@ -117,7 +117,7 @@ def test_what_cannot_be_computed_is_refused():
 @pytest.fixture
 def small(monkeypatch):
     """Cut everything that has more than a few bytes."""
-    monkeypatch.setattr("qdebug.workflow.repro.LARGE", 64)
+    monkeypatch.setattr("qdebug.reproduce.reproducer.LARGE", 64)
 
 
 PLACES = ((0, 1, 3, 5), (0, 3, 4, 5), (0, 1, 0, 0))
