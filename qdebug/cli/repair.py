@@ -18,8 +18,8 @@ from qdebug.errors import UsageError
 from qdebug.present.text import safe_text
 
 if TYPE_CHECKING:
-    from qdebug.workflow.repair import Repair
-    from qdebug.workflow.repair_search import EditCost
+    from qdebug.repair.find import Repair
+    from qdebug.repair.search import EditCost
 
 __all__ = ["RepairArguments", "fill_parser"]
 
@@ -141,8 +141,8 @@ def _run(arguments: argparse.Namespace) -> int:
     check_target(options.output, force=options.force, sources=[options.reference, options.backend])
     _check_models(options)
     options = options.as_recordings()
+    from qdebug.repair.find import RepairOptions, find_repair
     from qdebug.running.output_metric import load_labels
-    from qdebug.workflow.repair import RepairOptions, find_repair
 
     wanted = RepairOptions(
         metric=options.metric,
@@ -186,8 +186,8 @@ def _check_models(options: RepairArguments) -> None:
 
 
 def _cost(options: RepairArguments) -> EditCost:
-    from qdebug.workflow.repair_edits import KINDS
-    from qdebug.workflow.repair_search import EditCost
+    from qdebug.repair.edits import KINDS
+    from qdebug.repair.search import EditCost
 
     kinds = None if options.kinds is None else options.kinds.split(",")
     for kind in kinds or ():

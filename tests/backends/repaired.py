@@ -27,10 +27,10 @@ from types import ModuleType
 import numpy as np
 
 from qdebug.errors import QdebugError
+from qdebug.repair.find import RepairOptions, find_repair, prepare_search
+from qdebug.repair.search import Search
 from qdebug.running.record import record_run
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.repair import RepairOptions, find_repair, prepare_search
-from qdebug.workflow.repair_search import Search
 
 HEADS = ("net", "before", "after", "model run", "edits", "in float", "by own error", "one at a time", "minutes")
 Inputs = Mapping[str, np.ndarray]

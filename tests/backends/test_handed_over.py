@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from qdebug.recording.opening import open_recording
+from qdebug.repair.find import RepairOptions, find_repair
 from qdebug.running.record import record_run
 from qdebug.session import DiffSession
-from qdebug.workflow.repair import RepairOptions, find_repair
 
 onnx = pytest.importorskip("onnx")
 DIGITS = Path(__file__).parents[2] / "samples" / "digits"

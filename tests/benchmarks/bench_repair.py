@@ -25,11 +25,11 @@ from rich.table import Table
 
 from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET
+from qdebug.repair.edited_replay import Change, EditedReplay
+from qdebug.repair.find import RepairOptions, prepare_search
 from qdebug.running.record import record_run
 from qdebug.running.workers import open_workers
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.edited_replay import Change, EditedReplay
-from qdebug.workflow.repair import RepairOptions, prepare_search
 
 TARGET = {"cls": 60, "rec": 300}
 DIGITS = Path(__file__).resolve().parents[2] / "samples" / "digits"

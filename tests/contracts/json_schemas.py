@@ -31,9 +31,9 @@ from qdebug.present.reports.matrix import Diffs
 from qdebug.probe.run import ProbeResult
 from qdebug.pytest_plugin.gather import PytestReport
 from qdebug.recording.scale_profile import ProfileHeader
+from qdebug.repair.find import Repair
 from qdebug.scales.choose import ChosenScales
 from qdebug.scales.trial import ScaleTrial
-from qdebug.workflow.repair import Repair
 
 FOLDER = Path(__file__).parents[2] / "qdebug" / "present" / "reports" / "schemas"
 

@@ -17,6 +17,7 @@ from qdebug.compare.align.pairs import Match, Pair
 from qdebug.compare.explaining.explanation import ExplainStatus, NodeExplanation
 from qdebug.model import Graph
 from qdebug.recording.recorder import Recorder
+from qdebug.repair.edit_bench import EditBench
 from qdebug.scales.trial import TrialBench
 from qdebug.session import DiffSession, open_recording
 from qdebug.tui.application import QdebugApp
@@ -24,7 +25,6 @@ from qdebug.tui.drawing.glyphs import UNICODE
 from qdebug.tui.drawing.palette import DARK
 from qdebug.tui.reading.messages import Opening
 from qdebug.tui.screen.desk import StartPlace
-from qdebug.workflow.edit_bench import EditBench
 
 
 def fake_session(**options):

@@ -9,9 +9,9 @@ from qdebug.plural import plural
 from qdebug.present import numbers
 from qdebug.present.reports.document import Block, Document, FactList, Grid, Items, Title
 from qdebug.present.text import safe_text
-from qdebug.workflow.repair import Repair
-from qdebug.workflow.repair_edits import KINDS, Edit
-from qdebug.workflow.repair_search import Score
+from qdebug.repair.edits import KINDS, Edit
+from qdebug.repair.find import Repair
+from qdebug.repair.search import Score
 
 __all__ = ["EDIT_TITLES", "cost_words", "edit_cells", "faithful_words", "repair_document"]
 
@@ -100,7 +100,7 @@ def faithful_words(sqnr_db: float) -> str:
     """Say how near a replay without edits comes to the recorded outputs.
 
     Args:
-        sqnr_db: As `faithful` of `qdebug.workflow.repair` returns it.
+        sqnr_db: As `faithful` of `qdebug.repair.find` returns it.
     """
     same = "gives the recorded outputs of the first sample bit for bit"
     if math.isnan(sqnr_db):

@@ -18,11 +18,11 @@ from qdebug.present.reports.document import Grid
 from qdebug.present.reports.repair import EDIT_TITLES, cost_words, edit_cells, faithful_words
 from qdebug.present.reports.scales import output_error, output_rows
 from qdebug.present.text import safe_text
+from qdebug.repair.edits import KINDS, Edit
+from qdebug.repair.find import RepairOptions, find_repair
 from qdebug.tui.pages.page import Constant, Line, Page, Scene, Table, grid_lines, heading, in_room, paragraph, window
 from qdebug.tui.reading.messages import EditWish, worst_first
 from qdebug.tui.screens import ScreenId
-from qdebug.workflow.repair import RepairOptions, find_repair
-from qdebug.workflow.repair_edits import KINDS, Edit
 
 if TYPE_CHECKING:
     from qdebug.session import DiffSession

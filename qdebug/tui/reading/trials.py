@@ -15,20 +15,20 @@ from qdebug.errors import QdebugError
 from qdebug.numerics.calibration import calibrator_named
 from qdebug.numerics.scheme import SCHEMES, QuantScheme
 from qdebug.present.text import safe_text
+from qdebug.repair.edit_bench import EditBench, EditEffect
 from qdebug.scales.choose import DEFAULT_CALIBRATORS, ScaleChoice, choose_range, with_codes_of
 from qdebug.scales.trial import TrialBench
 from qdebug.tui.elements.summing import Cancelled
 from qdebug.tui.reading.answers import check_unchanged
 from qdebug.tui.reading.messages import BudgetWish, EditWish, ScaleWish, TrialReady, TrialRequest, worst_first
-from qdebug.workflow.edit_bench import EditBench, EditEffect
 
 if TYPE_CHECKING:
     from qdebug.compare.budget import BudgetPowers, OutputBudget
     from qdebug.model import QuantParams
     from qdebug.numerics.quant_error import QuantError
     from qdebug.numerics.range_histogram import RangeHistogram
+    from qdebug.repair.edits import Edit
     from qdebug.session import DiffSession
-    from qdebug.workflow.repair_edits import Edit
 
 __all__ = ["BROKEN_REPLAY", "EditFacts", "TrialFacts", "Trials", "problem_of"]
 

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from qdebug.recording.opening import open_recording
+from qdebug.repair.find import RepairOptions, find_repair
+from qdebug.repair.search import EditCost
 from qdebug.running.record import record_run
 from qdebug.session import DiffSession
-from qdebug.workflow.repair import RepairOptions, find_repair
-from qdebug.workflow.repair_search import EditCost
 
 pytest.importorskip("ai_edge_litert")
 DIGITS = Path(__file__).parents[3] / "samples" / "digits"

@@ -8,13 +8,13 @@ from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.recording.opening import open_recording
+from qdebug.repair.edited_replay import EditedReplay
+from qdebug.repair.edits import EditCatalog
+from qdebug.repair.find import RepairOptions, find_repair
+from qdebug.repair.model import write_repaired
+from qdebug.repair.search import EditCost
 from qdebug.running.record import record_run
 from qdebug.session import DiffSession
-from qdebug.workflow.edited_replay import EditedReplay
-from qdebug.workflow.repair import RepairOptions, find_repair
-from qdebug.workflow.repair_edits import EditCatalog
-from qdebug.workflow.repair_model import write_repaired
-from qdebug.workflow.repair_search import EditCost
 
 onnx = pytest.importorskip("onnx")
 pytest.importorskip("onnxruntime")

@@ -18,11 +18,11 @@ from qdebug.model import Node, QuantParams, operators
 from qdebug.model.json_object import JsonObject, SchemaPart
 from qdebug.model.thresholds.patterns import OTHER_ROUNDING_LEAST
 from qdebug.numerics.affine import quantize
+from qdebug.repair.biases import ChangedBias, changed_biases, least_weight_scale
+from qdebug.repair.edited_replay import Change, merged
+from qdebug.repair.scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
+from qdebug.repair.units import ChangeableNode, ChangeableNodes, Constants
 from qdebug.replay.real_form import real_form
-from qdebug.workflow.edited_replay import Change, merged
-from qdebug.workflow.repair_biases import ChangedBias, changed_biases, least_weight_scale
-from qdebug.workflow.repair_scales import equalized, fitted, in_codes, own_scale, weight_codes, widened
-from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
 
 __all__ = ["KINDS", "Edit", "EditCatalog"]
 

@@ -14,11 +14,11 @@ import numpy as np
 from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.compare.measure.recordings import as_compared
 from qdebug.compare.workers import check_version, in_workers
+from qdebug.repair.edited_replay import Change, EditedReplay
+from qdebug.repair.edits import EditCatalog
 from qdebug.replay import Arithmetic
 from qdebug.session import DiffSession, open_sample
 from qdebug.version import __version__
-from qdebug.workflow.edited_replay import Change, EditedReplay
-from qdebug.workflow.repair_edits import EditCatalog
 
 __all__ = ["ReplayTask", "Replays", "replays_of"]
 

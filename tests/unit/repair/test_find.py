@@ -14,9 +14,9 @@ from qdebug.errors import UsageError
 from qdebug.model import Graph, MemoryRecording, Node, Role, TensorInfo
 from qdebug.present.reports.repair import repair_document
 from qdebug.present.reports.schema import load_schema
+from qdebug.repair.find import RepairOptions, faithful, find_repair, prepare_search
+from qdebug.repair.search import EditCost, half_of
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.repair import RepairOptions, faithful, find_repair, prepare_search
-from qdebug.workflow.repair_search import EditCost, half_of
 
 RNG = np.random.default_rng(5)
 WEIGHTS = {name: RNG.standard_normal((6, 6)).astype(np.float32) / 2 for name in "abcd"}
@@ -239,9 +239,9 @@ def test_a_net_on_codes_is_repaired_by_the_cheapest_edits(digits):
 
 def test_a_net_all_in_float_is_the_reference(digits):
     from qdebug.compare.graph_checks.graph_check import GraphCheck
+    from qdebug.repair.edited_replay import EditedReplay
+    from qdebug.repair.edits import EditCatalog
     from qdebug.replay import Arithmetic
-    from qdebug.workflow.edited_replay import EditedReplay
-    from qdebug.workflow.repair_edits import EditCatalog
 
     session = DiffSession(*digits)
     catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])
@@ -431,7 +431,7 @@ def test_workers_find_the_same_repair(tmp_path, digits):
 
 def test_an_output_in_codes_stays_in_codes(digits):
     from qdebug.compare.graph_checks.graph_check import GraphCheck
-    from qdebug.workflow.repair_edits import EditCatalog
+    from qdebug.repair.edits import EditCatalog
 
     session = DiffSession(*digits)
     catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])
@@ -461,8 +461,8 @@ def test_a_file_of_the_user_that_cannot_be_read_is_told(tmp_path):
 
 def test_a_bias_is_written_once_after_all_that_changes_its_scale(digits, monkeypatch, tmp_path):
     from qdebug.compare.graph_checks.graph_check import GraphCheck
-    from qdebug.workflow import repair_model
-    from qdebug.workflow.repair_edits import EditCatalog
+    from qdebug.repair import model as repair_model
+    from qdebug.repair.edits import EditCatalog
 
     session = DiffSession(*digits)
     catalog = EditCatalog(GraphCheck(*digits, session.alignment.pairs), session.entries(), [(0, 0)])

@@ -8,9 +8,9 @@ from qdebug.arithmetic.arithmetic_file import find_arithmetic
 from qdebug.arithmetic.presets import DEFAULT_PRESET
 from qdebug.model import Graph, MemoryRecording, Node, QuantParams, Role, TensorInfo
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.repair.find import RepairOptions, faithful, find_repair
+from qdebug.repair.search import EditCost
 from qdebug.session import DiffSession
-from qdebug.workflow.repair import RepairOptions, faithful, find_repair
-from qdebug.workflow.repair_search import EditCost
 
 
 def coded(name, dtype, scale, zero_point=0):

@@ -19,13 +19,13 @@ from qdebug.numerics.affine import dequantize, quantize
 from qdebug.numerics.calibration import Calibrator, LeastSquares, MinMax, calibrate
 from qdebug.numerics.range_histogram import RangeCounter
 from qdebug.numerics.scheme import QuantScheme
+from qdebug.repair.edited_replay import Change
+from qdebug.repair.units import ChangeableNode, ChangeableNodes, Constants
 from qdebug.replay.extents import recorded_room
 from qdebug.replay.real_form import real_form
 from qdebug.replay.segment import run_segment
 from qdebug.scales.choose import with_codes_of
 from qdebug.scales.flags import coded_quant, joined_branches
-from qdebug.workflow.edited_replay import Change
-from qdebug.workflow.repair_units import ChangeableNode, ChangeableNodes, Constants
 
 __all__ = ["equalized", "equalizing", "fitted", "in_codes", "own_scale", "weight_codes", "widened"]
 

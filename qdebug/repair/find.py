@@ -25,16 +25,16 @@ from qdebug.compare.graph_checks.graph_check import GraphCheck
 from qdebug.errors import KernelError, NotRecordedError, QdebugError, UsageError
 from qdebug.model import RunInfo
 from qdebug.model.json_object import JsonObject
+from qdebug.repair.edited_replay import Change, EditedReplay
+from qdebug.repair.edits import Edit, EditCatalog
+from qdebug.repair.forms import nameless, quantizer_forms
+from qdebug.repair.model import run_score, write_repaired
+from qdebug.repair.replays import replays_of
+from qdebug.repair.search import Clock, EditCost, EditTrials, Score, Search, half_of
 from qdebug.replay import Arithmetic
 from qdebug.replay.variant import parse_variant
 from qdebug.running.output_metric import Metric, find_metric
 from qdebug.session import DiffSession
-from qdebug.workflow.edited_replay import Change, EditedReplay
-from qdebug.workflow.repair_edits import Edit, EditCatalog
-from qdebug.workflow.repair_forms import nameless, quantizer_forms
-from qdebug.workflow.repair_model import run_score, write_repaired
-from qdebug.workflow.repair_replays import replays_of
-from qdebug.workflow.repair_search import Clock, EditCost, EditTrials, Score, Search, half_of
 
 __all__ = ["Repair", "RepairOptions", "faithful", "find_repair", "prepare_search"]
 

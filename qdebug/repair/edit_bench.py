@@ -10,12 +10,12 @@ from dataclasses import dataclass
 from qdebug.errors import KernelError, NotRecordedError
 from qdebug.model import operators
 from qdebug.numerics.accumulate import ErrorAccumulator
+from qdebug.repair.edits import Edit
+from qdebug.repair.find import RepairOptions, faithful, prepare_search
+from qdebug.repair.replays import ReplayTask, replays_of
+from qdebug.repair.units import ChangeableNode
 from qdebug.scales.trial import OutputEffect
 from qdebug.session import DiffSession
-from qdebug.workflow.repair import RepairOptions, faithful, prepare_search
-from qdebug.workflow.repair_edits import Edit
-from qdebug.workflow.repair_replays import ReplayTask, replays_of
-from qdebug.workflow.repair_units import ChangeableNode
 
 __all__ = ["EditBench", "EditEffect"]
 
@@ -144,7 +144,7 @@ class EditBench:
         return effect
 
     def faithful(self) -> float:
-        """Return how near a replay without edits comes to the recorded outputs, see `qdebug.workflow.repair`."""
+        """Return how near a replay without edits comes to the recorded outputs, see `qdebug.repair.find`."""
         if self._faithful is None:
             first = next(iter(self._session.backend.places()))
             self._faithful = faithful(self._session, self._search.arithmetic, first, self._told)

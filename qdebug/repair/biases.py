@@ -11,9 +11,9 @@ from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.model import Node, QuantParams
 from qdebug.model.dtypes import is_integer
 from qdebug.numerics.affine import dequantize, quantize
+from qdebug.repair.edited_replay import Change
+from qdebug.repair.units import ChangeableNodes
 from qdebug.replay.real_form import real_form
-from qdebug.workflow.edited_replay import Change
-from qdebug.workflow.repair_units import ChangeableNodes
 
 __all__ = ["ChangedBias", "changed_biases", "least_weight_scale"]
 

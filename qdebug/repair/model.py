@@ -10,9 +10,9 @@ from qdebug.backends import edit_model, load_backend
 from qdebug.backends.protocol import NodeEdit
 from qdebug.model import QuantParams
 from qdebug.numerics.affine import dequantize
+from qdebug.repair.edits import Edit, EditCatalog
+from qdebug.repair.search import EditTrials, Score
 from qdebug.session import DiffSession
-from qdebug.workflow.repair_edits import Edit, EditCatalog
-from qdebug.workflow.repair_search import EditTrials, Score
 
 __all__ = ["run_score", "write_repaired"]
 

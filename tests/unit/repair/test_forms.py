@@ -5,8 +5,8 @@ import re
 import pytest
 
 from qdebug.model import Node
-from qdebug.workflow.repair_edits import Edit
-from qdebug.workflow.repair_forms import nameless, quantizer_forms
+from qdebug.repair.edits import Edit
+from qdebug.repair.forms import nameless, quantizer_forms
 
 
 def in_float(node):

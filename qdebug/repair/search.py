@@ -14,11 +14,11 @@ import numpy as np
 from qdebug.compare.attribute.backend_replay import real_values
 from qdebug.model.json_object import JsonObject
 from qdebug.model.recording import shape_of
+from qdebug.repair.edits import KINDS, Edit, EditCatalog
+from qdebug.repair.replays import Replays, ReplayTask
 from qdebug.replay import Arithmetic
 from qdebug.running.output_metric import Metric, Outputs, confidence, find_metric, measured
 from qdebug.session import DiffSession
-from qdebug.workflow.repair_edits import KINDS, Edit, EditCatalog
-from qdebug.workflow.repair_replays import Replays, ReplayTask
 
 __all__ = ["Clock", "EditCost", "EditTrials", "Score", "Search", "Tried", "half_of"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from qdebug.model import Node, QuantParams
-from qdebug.workflow.repair_edits import Edit
+from qdebug.repair.edits import Edit
 
 __all__ = ["nameless", "quantizer_forms"]
 

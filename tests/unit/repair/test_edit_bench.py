@@ -7,9 +7,9 @@ import pytest
 
 from qdebug import data
 from qdebug.errors import UsageError
+from qdebug.repair.edit_bench import EditBench
+from qdebug.repair.find import RepairOptions, find_repair
 from qdebug.session import DiffSession, open_recording
-from qdebug.workflow.edit_bench import EditBench
-from qdebug.workflow.repair import RepairOptions, find_repair
 
 
 @pytest.fixture(scope="module")

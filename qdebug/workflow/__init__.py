@@ -1,1 +1,0 @@
-"""Workflows that need adapters and comparisons together: record a run, the demo."""
