@@ -1,6 +1,6 @@
-"""Frameworks, one a file, loaded by name only: nothing imports an adapter statically.
+"""Frameworks, a folder each, loaded by name only: nothing imports an adapter statically.
 
-A new framework is one module here, one row in a table below, one extra in pyproject.toml, one test folder. A backend of
+A new framework is one folder here, one row in a table below, one extra in pyproject.toml, one test folder. A backend of
 another package is an entry point of the group "qdebug.backends".
 """
 
@@ -63,37 +63,37 @@ BACKENDS: dict[str, AdapterEntry] = {
         summary="numpy kernels; replays a recording's graph with core packages alone, or an ONNX file",
     ),
     "onnxruntime": AdapterEntry(
-        module="qdebug.backends.onnxruntime",
+        module="qdebug.backends.onnxruntime.adapter",
         extra="onnx",
         packages=("onnx", "onnxruntime"),
         summary="ONNX Runtime, recorded in the graph it really runs",
     ),
     "litert": AdapterEntry(
-        module="qdebug.backends.litert",
+        module="qdebug.backends.litert.adapter",
         extra="litert",
         packages=("ai_edge_litert",),
         summary="LiteRT (TensorFlow Lite) with its XNNPACK, builtin or reference kernels",
     ),
     "openvino": AdapterEntry(
-        module="qdebug.backends.openvino",
+        module="qdebug.backends.openvino.adapter",
         extra="openvino",
         packages=("openvino",),
         summary="OpenVINO, recorded in the graph it really runs; ONNX, LiteRT and IR files",
     ),
     "torch": AdapterEntry(
-        module="qdebug.backends.torch",
+        module="qdebug.backends.torch.adapter",
         extra="torch",
         packages=("torch",),
         summary="PyTorch: a program of torch.export, recorded node by node",
     ),
     "tflm": AdapterEntry(
-        module="qdebug.backends.tflm",
+        module="qdebug.backends.tflm.adapter",
         extra="tflm",
         packages=("tflite_micro", "ai_edge_litert"),
         summary="TensorFlow Lite Micro: the reference kernels of microcontrollers",
     ),
     "executorch": AdapterEntry(
-        module="qdebug.backends.executorch",
+        module="qdebug.backends.executorch.adapter",
         extra="executorch",
         packages=("executorch.runtime", "torch"),
         summary="ExecuTorch with XNNPACK or its portable kernels: program files (.pte) and exported programs (.pt2)",
@@ -103,16 +103,16 @@ BACKENDS: dict[str, AdapterEntry] = {
 
 READERS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
-        module="qdebug.backends.onnx_model", extra="onnx", packages=("onnx",), summary="ONNX model files"
+        module="qdebug.backends.onnx.model", extra="onnx", packages=("onnx",), summary="ONNX model files"
     ),
     ".tflite": AdapterEntry(
-        module="qdebug.backends.litert_model",
+        module="qdebug.backends.litert.model",
         extra="litert",
         packages=("ai_edge_litert",),
         summary="LiteRT (TensorFlow Lite) model files",
     ),
     ".xml": AdapterEntry(
-        module="qdebug.backends.openvino_model",
+        module="qdebug.backends.openvino.model",
         extra="openvino",
         packages=("openvino",),
         summary="OpenVINO model files (IR)",
@@ -123,16 +123,16 @@ READERS: dict[str, AdapterEntry] = {
 
 WRITERS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
-        module="qdebug.backends.onnx_write", extra="onnx", packages=("onnx",), summary="ONNX model files"
+        module="qdebug.backends.onnx.write", extra="onnx", packages=("onnx",), summary="ONNX model files"
     ),
     ".tflite": AdapterEntry(
-        module="qdebug.backends.litert_write",
+        module="qdebug.backends.litert.write",
         extra="litert",
         packages=("ai_edge_litert",),
         summary="LiteRT (TensorFlow Lite) model files",
     ),
     ".pt2": AdapterEntry(
-        module="qdebug.backends.torch_write",
+        module="qdebug.backends.torch.write",
         extra="torch",
         packages=("torch", "torchao"),
         summary="programs that torch.export made",
@@ -142,7 +142,7 @@ WRITERS: dict[str, AdapterEntry] = {
 
 EDITORS: dict[str, AdapterEntry] = {
     ".onnx": AdapterEntry(
-        module="qdebug.backends.onnx_edit", extra="onnx", packages=("onnx",), summary="quantized ONNX model files"
+        module="qdebug.backends.onnx.edit", extra="onnx", packages=("onnx",), summary="quantized ONNX model files"
     ),
 }
 """What changes nodes of quantized model files, by file name ending."""
@@ -150,7 +150,7 @@ EDITORS: dict[str, AdapterEntry] = {
 
 REPLAYERS: tuple[AdapterEntry, ...] = (
     AdapterEntry(
-        module="qdebug.backends.onnx_reference",
+        module="qdebug.backends.onnx.reference",
         extra="onnx",
         packages=("onnx",),
         summary="rarer operators, by the reference implementation of ONNX",

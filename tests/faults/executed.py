@@ -11,7 +11,7 @@ from kernel_faults import Site
 from onnx import helper
 
 from qdebug.backends import load_backend
-from qdebug.backends.onnx_session import mend_subgraphs
+from qdebug.backends.onnxruntime.session import mend_subgraphs
 from qdebug.model import MemoryRecording, Node
 from qdebug.running.record import record_run
 from qdebug.session import open_recording

@@ -12,7 +12,7 @@ import onnxruntime
 from onnx import helper, numpy_helper
 
 from qdebug.api import diff
-from qdebug.backends.onnx_model import OnnxModel
+from qdebug.backends.onnx.model import OnnxModel
 from qdebug.compare.result.result import RunComparison
 from qdebug.model import MemoryRecording, RunInfo
 

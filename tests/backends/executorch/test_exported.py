@@ -100,7 +100,7 @@ def test_a_model_is_quantized_lowered_and_recorded_from_python(tmp_path):
         get_symmetric_quantization_config,
     )
 
-    from qdebug.backends import executorch as adapter
+    from qdebug.backends.executorch import adapter
 
     torch.manual_seed(0)
     net = torch.nn.Sequential(torch.nn.Linear(16, 32), torch.nn.ReLU(), torch.nn.Linear(32, 8)).eval()

@@ -153,7 +153,7 @@ def test_an_empty_trace_is_an_error_that_says_why(tmp_path, monkeypatch):
 
 
 def test_recording_that_changes_the_outputs_is_told(tmp_path, monkeypatch):
-    from qdebug.backends.executorch_ops import Loaded
+    from qdebug.backends.executorch.ops import Loaded
 
     own = Loaded.__init__
 

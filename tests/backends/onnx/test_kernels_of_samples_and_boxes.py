@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.backends.onnx_reference import kernel_of
+from qdebug.backends.onnx.reference import kernel_of
 from qdebug.model import Node
 from qdebug.replay.registry import Call, run_node
 

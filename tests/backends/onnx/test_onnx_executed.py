@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.backends.onnx_executed import channel_block, describe
+from qdebug.backends.onnxruntime.executed import channel_block, describe
 from qdebug.model import Graph, Node, QuantParams, Role, TensorInfo
 
 NCHWC = "com.microsoft.nchwc"

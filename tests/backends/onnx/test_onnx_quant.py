@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from qdebug.backends import load_reader
-from qdebug.backends.onnx_quant import stands_for
+from qdebug.backends.onnx.quant import stands_for
 from qdebug.model import Node
 from qdebug.model.operators.known_scales import Facts, quant_facts
 

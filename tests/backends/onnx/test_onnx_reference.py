@@ -8,7 +8,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import replay_kernel
-from qdebug.backends.onnx_reference import kernel_of
+from qdebug.backends.onnx.reference import kernel_of
 from qdebug.errors import KernelError, RefusedSizeError
 from qdebug.model import Node
 from qdebug.replay.registry import has_kernel, known_kernels, run_node

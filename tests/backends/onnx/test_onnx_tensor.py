@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from qdebug.backends.onnx_tensor import ELEMENT_TYPES, RUNTIME_TYPES, tensor_array, unpack
+from qdebug.backends.onnx.tensor import ELEMENT_TYPES, RUNTIME_TYPES, tensor_array, unpack
 from qdebug.errors import UsageError
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdebug.backends.onnx_executed import source_tensors
+from qdebug.backends.onnxruntime.executed import source_tensors
 from qdebug.model import Graph, Node
 
 

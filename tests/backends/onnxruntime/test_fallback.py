@@ -5,7 +5,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_backend
-from qdebug.backends import onnxruntime as adapter
+from qdebug.backends.onnxruntime import adapter
 from qdebug.cli.main import main
 from qdebug.errors import BackendError
 from qdebug.running.record import record_run

@@ -11,7 +11,7 @@ import pytest
 
 import qdebug
 from qdebug.backends import load_backend
-from qdebug.backends import onnx_session as onnx_tapping
+from qdebug.backends.onnxruntime import session as onnx_tapping
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Fidelity
 from qdebug.running.record import record_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from qdebug.backends.onnx_executed import source_tensors
+from qdebug.backends.onnxruntime.executed import source_tensors
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.running.record import record_run
 from qdebug.session import open_recording

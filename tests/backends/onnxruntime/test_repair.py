@@ -231,7 +231,7 @@ def joined(folder):
 def test_edits_are_written_together_and_leave_alone_what_they_do_not_change(tmp_path):
     import onnxruntime
 
-    from qdebug.backends.onnx_edit import edit
+    from qdebug.backends.onnx.edit import edit
     from qdebug.backends.protocol import NodeEdit
     from qdebug.errors import BackendError
     from qdebug.model import QuantParams

@@ -248,7 +248,7 @@ def test_taps_that_change_the_outputs_are_found_and_left_out():
 
 
 def test_a_tap_without_which_nothing_is_the_same_is_listed(tmp_path, monkeypatch):
-    from qdebug.backends import openvino as adapter
+    from qdebug.backends.openvino import adapter
 
     compile_model = adapter.OpenVINORun.compile
 

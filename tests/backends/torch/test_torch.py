@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import qdebug
-from qdebug.backends.torch import backend
+from qdebug.backends.torch.adapter import backend
 from qdebug.errors import BackendError, InputError, UsageError
 from qdebug.model import Fidelity
 from qdebug.running.record import record_run

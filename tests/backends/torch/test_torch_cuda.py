@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from qdebug.backends import torch_cuda
+from qdebug.backends.torch import cuda as torch_cuda
 from qdebug.backends.torch import record
 from qdebug.errors import UsageError
 from qdebug.model import Fidelity

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from qdebug.backends.torch_ops import arguments, bound, codes_of, node_title, quant_of_codes, tensor_of
+from qdebug.backends.torch.ops import arguments, bound, codes_of, node_title, quant_of_codes, tensor_of
 
 torch = pytest.importorskip("torch", reason="needs the extra torch")
 

@@ -8,7 +8,7 @@ import pytest
 
 import qdebug
 from qdebug.backends.torch import record
-from qdebug.backends.torch_ops import codes_of
+from qdebug.backends.torch.ops import codes_of
 from qdebug.model import Fidelity
 from qdebug.model.recording import quant_of
 from qdebug.running.record import record_run

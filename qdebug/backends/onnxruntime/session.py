@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.onnx_tensor import ELEMENT_TYPES, RUNTIME_TYPES, packed_bytes, unpack
+from qdebug.backends.onnx.tensor import ELEMENT_TYPES, RUNTIME_TYPES, packed_bytes, unpack
 from qdebug.errors import BackendError, UsageError
 from qdebug.requirements import outdated_packages
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.torch_ops import (
+from qdebug.backends.torch.ops import (
     Names,
     arguments,
     array_of,

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.torch_ops import (
+from qdebug.backends.torch.ops import (
     Arguments,
     Names,
     arguments,

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.onnx_tensor import unpack
+from qdebug.backends.onnx.tensor import unpack
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 from qdebug.regular_file import open_binary

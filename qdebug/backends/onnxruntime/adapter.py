@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.onnx_executed import channel_block, describe
-from qdebug.backends.onnx_model import OnnxModel, read_proto, reader
-from qdebug.backends.onnx_session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
+from qdebug.backends.onnx.model import OnnxModel, read_proto, reader
+from qdebug.backends.onnxruntime.executed import channel_block, describe
+from qdebug.backends.onnxruntime.session import LEVELS, Session, SessionSettings, TappedGraph, expose, unreadable
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.executorch_exported import Lowered, lowered
-from qdebug.backends.executorch_ops import Loaded, errors
-from qdebug.backends.executorch_pte import Pte, trace_of
+from qdebug.backends.executorch.exported import Lowered, lowered
+from qdebug.backends.executorch.ops import Loaded, errors
+from qdebug.backends.executorch.pte import Pte, trace_of
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,
@@ -29,9 +29,9 @@ from qdebug.backends.protocol import (
     check_options,
     check_taps,
 )
-from qdebug.backends.torch_delegated import DelegatedGraph
-from qdebug.backends.torch_exported import load_program, unlogged, without_mutation
-from qdebug.backends.torch_ops import array_of
+from qdebug.backends.torch.delegated import DelegatedGraph
+from qdebug.backends.torch.exported import load_program, unlogged, without_mutation
+from qdebug.backends.torch.ops import array_of
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Fidelity, Recording, TensorInfo
 from qdebug.recording.environment import cpu_flags, recorded_facts

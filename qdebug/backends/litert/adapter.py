@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.litert_model import LiteRTModel, reader
+from qdebug.backends.litert.model import LiteRTModel, reader
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.protocol import Feeds, OnProgress, RunFacts, harmless_parts
-from qdebug.backends.torch_delegated import DelegatedGraph
-from qdebug.backends.torch_exported import unlogged
-from qdebug.backends.torch_ops import array_of, tensor_of, torch_errors
+from qdebug.backends.torch.delegated import DelegatedGraph
+from qdebug.backends.torch.exported import unlogged
+from qdebug.backends.torch.ops import array_of, tensor_of, torch_errors
 from qdebug.errors import BackendError
 from qdebug.model import TensorInfo
 

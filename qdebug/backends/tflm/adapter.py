@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.litert_model import CUSTOM_DOMAIN, LiteRTModel, reader
+from qdebug.backends.litert.model import CUSTOM_DOMAIN, LiteRTModel, reader
 from qdebug.backends.native_output import collected
 from qdebug.backends.protocol import (
     Feeds,

@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from qdebug.backends.onnx_tensor import unpack
-from qdebug.backends.openvino_executed import Executed, Layer, describe, layers_of
-from qdebug.backends.openvino_model import DTYPES, OpenVINOModel, Port, errors, port, reader
+from qdebug.backends.onnx.tensor import unpack
+from qdebug.backends.openvino.executed import Executed, Layer, describe, layers_of
+from qdebug.backends.openvino.model import DTYPES, OpenVINOModel, Port, errors, port, reader
 from qdebug.backends.protocol import (
     Feeds,
     OnProgress,

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from qdebug.backends.torch_exported import ExportedGraph
-from qdebug.backends.torch_ops import Arguments, schema_of
+from qdebug.backends.torch.exported import ExportedGraph
+from qdebug.backends.torch.ops import Arguments, schema_of
 from qdebug.errors import BackendError
 
 __all__ = ["PORTABLE", "DelegatedGraph"]

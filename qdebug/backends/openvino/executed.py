@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.openvino_model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, port, used
+from qdebug.backends.openvino.model import DTYPES, Folded, OpenVINOModel, Port, elements, extents, port, used
 from qdebug.model import AttrValue, Graph, Node, QuantParams, Role, TensorInfo
 from qdebug.model.dtypes import code_limits, is_integer
 

@@ -14,9 +14,9 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.executorch_ops import SCALAR_TYPES, Loaded, errors
-from qdebug.backends.torch_delegated import PORTABLE
-from qdebug.backends.torch_ops import Names, arguments, dtype_beside, quant_stated
+from qdebug.backends.executorch.ops import SCALAR_TYPES, Loaded, errors
+from qdebug.backends.torch.delegated import PORTABLE
+from qdebug.backends.torch.ops import Names, arguments, dtype_beside, quant_stated
 from qdebug.errors import BackendError, UsageError
 from qdebug.model import Graph, Node, Role, TensorInfo
 from qdebug.model.dtypes import logical_dtype

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from qdebug.backends.executorch_ops import errors
-from qdebug.backends.torch_delegated import PORTABLE
+from qdebug.backends.executorch.ops import errors
+from qdebug.backends.torch.delegated import PORTABLE
 
 __all__ = ["Lowered", "lowered"]
 

@@ -25,10 +25,9 @@ from qdebug.backends.protocol import (
     check_options,
     check_taps,
 )
-from qdebug.backends.torch_eager import record
-from qdebug.backends.torch_exported import ExportedGraph, load_program, unlogged
-from qdebug.backends.torch_inductor import INDUCTOR, CompiledRun
-from qdebug.backends.torch_ops import array_of, facts_of, tensor_of, torch_errors, unreadable
+from qdebug.backends.torch.exported import ExportedGraph, load_program, unlogged
+from qdebug.backends.torch.inductor import INDUCTOR, CompiledRun
+from qdebug.backends.torch.ops import array_of, facts_of, tensor_of, torch_errors, unreadable
 from qdebug.errors import MissingExtraError, UsageError
 from qdebug.model import Recording, TensorInfo
 from qdebug.regular_file import open_binary
@@ -36,7 +35,7 @@ from qdebug.regular_file import open_binary
 if TYPE_CHECKING:
     from qdebug.recording.recorder import Recorder
 
-__all__ = ["TorchBackend", "TorchRun", "backend", "record"]
+__all__ = ["TorchBackend", "TorchRun", "backend"]
 
 _OPTIONS = (
     OptionSpec(name="threads", default="0", help="threads inside an operator; 0 for PyTorch's own choice"),

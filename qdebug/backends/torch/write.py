@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.torch_exported import unlogged
-from qdebug.backends.torch_ops import schema_of, tensor_of
+from qdebug.backends.torch.exported import unlogged
+from qdebug.backends.torch.ops import schema_of, tensor_of
 from qdebug.errors import BackendError
 from qdebug.model import Graph, Node
 from qdebug.model.dtypes import LOGICAL_DTYPES, logical_dtype

@@ -11,7 +11,7 @@ from types import MappingProxyType
 import numpy as np
 
 from qdebug.backends.native_output import collected
-from qdebug.backends.torch_ops import array_of, tensor_of, unreadable
+from qdebug.backends.torch.ops import array_of, tensor_of, unreadable
 from qdebug.errors import BackendError
 
 __all__ = ["SCALAR_TYPES", "Loaded", "errors"]

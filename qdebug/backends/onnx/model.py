@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.onnx_quant import stands_for
-from qdebug.backends.onnx_tensor import ELEMENT_TYPES, attr_array, tensor_array
+from qdebug.backends.onnx.quant import stands_for
+from qdebug.backends.onnx.tensor import ELEMENT_TYPES, attr_array, tensor_array
 from qdebug.errors import UsageError
 from qdebug.model import AttrValue, Graph, Node, Role, TensorInfo
 from qdebug.model.operators.known_scales import Facts, quant_facts

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from qdebug.backends.litert_model import ELEMENT_TYPES
+from qdebug.backends.litert.model import ELEMENT_TYPES
 from qdebug.errors import BackendError
 from qdebug.model import Graph, Node, QuantParams, TensorInfo
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from qdebug.backends.protocol import RunFacts
-from qdebug.backends.torch_cuda import gpu_facts, on_host
+from qdebug.backends.torch.cuda import gpu_facts, on_host
 from qdebug.errors import BackendError
 from qdebug.model import AttrValue, QuantParams
 from qdebug.model.dtypes import LOGICAL_DTYPES, code_limits, is_integer, logical_dtype, logical_name

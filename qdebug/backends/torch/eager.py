@@ -19,9 +19,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from qdebug.backends.torch_cuda import check_not_captured, random_states, restore_random_states
-from qdebug.backends.torch_exported import ExportedGraph
-from qdebug.backends.torch_ops import (
+from qdebug.backends.torch.cuda import check_not_captured, random_states, restore_random_states
+from qdebug.backends.torch.exported import ExportedGraph
+from qdebug.backends.torch.ops import (
     array_of,
     facts_of,
     holds_others,
@@ -30,7 +30,7 @@ from qdebug.backends.torch_ops import (
     unreadable,
     weight_of,
 )
-from qdebug.backends.torch_watch import Watch
+from qdebug.backends.torch.watch import Watch
 from qdebug.errors import BackendError, UsageError
 from qdebug.recording.environment import recorded_facts
 from qdebug.recording.recorder import Recorder

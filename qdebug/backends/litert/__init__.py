@@ -1,0 +1,1 @@
+"""LiteRT (TensorFlow Lite), and its model files."""

@@ -1,0 +1,1 @@
+"""ONNX model files: read, written, changed, and computed by the reference implementation."""

@@ -1,0 +1,1 @@
+"""ONNX Runtime, recorded in the graph that it really runs."""

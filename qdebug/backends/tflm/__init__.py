@@ -1,0 +1,1 @@
+"""TensorFlow Lite Micro: the kernels of microcontrollers."""
